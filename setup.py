@@ -1,4 +1,6 @@
-"""The optional extension in C, and what depends on where the project is published; everything else is in pyproject.toml."""
+"""The optional extension in C, and what depends on where the project is published; everything else
+is in pyproject.toml.
+"""
 
 import os
 import re
@@ -10,8 +12,9 @@ from setuptools import Extension, setup
 # Optional: where it cannot be compiled the package works the same, only slower.
 PARTS = glob("otel_eval/c/*/*.h")
 
-# The address under which the files of this repository can be read, such as https://host/owner/name/blob/v1.0. A release sets it:
-# the page of a package index shows the README without the files beside it.
+# The address under which the files of this repository can be read, such as
+# https://host/owner/name/blob/v1.0. A release sets it: the page of a package index shows the README
+# without the files beside it.
 FILES = os.environ.get("OTEL_EVAL_FILES_URL", "").rstrip("/")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
 
@@ -23,7 +26,9 @@ def readme() -> str:
 
 
 setup(
-    ext_modules=[Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PARTS, optional=True)],
+    ext_modules=[
+        Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PARTS, optional=True)
+    ],
     long_description=readme(),
     long_description_content_type="text/markdown",
     project_urls={

@@ -1,9 +1,11 @@
 """Three traced agents whose tools fail now and then: something to see on a dashboard.
 
-    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 python examples/busy_agents.py [RUNS [SECONDS]]
+    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 python examples/busy_agents.py [RUNS
+    [SECONDS]]
 
-RUNS (30) are spread over the last hour; or, with SECONDS, over that time from now on. Every fourth refund skips the look-up that
-the policy demands, every fifth search is repeated, every third payment fails, and the agent `archive` never succeeds.
+RUNS (30) are spread over the last hour; or, with SECONDS, over that time from now on. Every fourth
+refund skips the look-up that the policy demands, every fifth search is repeated, every third
+payment fails, and the agent `archive` never succeeds.
 """
 
 from __future__ import annotations
@@ -44,17 +46,33 @@ def run(tracer: Tracer, agent: str, number: int, end_ns: int) -> None:
     """One run that ends at this time: a model call, then each tool."""
     steps = list(calls(agent, number))
     at = end_ns - (len(steps) + 1) * (150 + number % 7 * 20) * MS
-    question = [{"role": "user", "parts": [{"type": "text", "content": f"What about order {1000 + number}?"}]}]
-    asked = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "gen_ai.input.messages": json.dumps(question)}
+    question = [
+        {
+            "role": "user",
+            "parts": [{"type": "text", "content": f"What about order {1000 + number}?"}],
+        }
+    ]
+    asked = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent,
+        "gen_ai.input.messages": json.dumps(question),
+    }
     own = tracer.start_span(f"invoke_agent {agent}", start_time=at, attributes=asked)
     context = set_span_in_context(own)
     model: dict[str, str | int] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "none"}
     model |= {"gen_ai.usage.input_tokens": 40 + number, "gen_ai.usage.output_tokens": 20}
-    tracer.start_span("chat none", context=context, start_time=at, attributes=model).end(end_time=(at := at + 120 * MS))
+    tracer.start_span("chat none", context=context, start_time=at, attributes=model).end(
+        end_time=(at := at + 120 * MS)
+    )
     for name, arguments, succeeds in steps:
         described = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
-        described |= {"gen_ai.tool.call.id": f"{number}-{at}", "gen_ai.tool.call.arguments": json.dumps(arguments)}
-        tool = tracer.start_span(f"execute_tool {name}", context=context, start_time=at, attributes=described)
+        described |= {
+            "gen_ai.tool.call.id": f"{number}-{at}",
+            "gen_ai.tool.call.arguments": json.dumps(arguments),
+        }
+        tool = tracer.start_span(
+            f"execute_tool {name}", context=context, start_time=at, attributes=described
+        )
         finish(tool, succeeds, at := at + (100 + number % 7 * 20) * MS)
     own.end(end_time=end_ns)
 
@@ -73,7 +91,9 @@ def main(runs: int = 30, seconds: int = 0) -> None:
     """All runs, agent after agent in turn."""
     resource = Resource.create({"service.name": "shop", "openinference.project.name": "shop"})
     provider = TracerProvider(resource=resource)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=60), schedule_delay_millis=1000))
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(timeout=60), schedule_delay_millis=1000)
+    )
     tracer = provider.get_tracer("examples.busy_agents")
     for number in range(runs):
         if seconds:
@@ -81,7 +101,9 @@ def main(runs: int = 30, seconds: int = 0) -> None:
         ago_s = 0 if seconds else (runs - 1 - number) * 3600 // runs
         run(tracer, AGENTS[number % 3], number // 3, time.time_ns() - ago_s * 1000 * MS)
     provider.shutdown()
-    print(f"{runs} runs sent to {os.environ.get('OTEL_EXPORTER_OTLP_ENDPOINT', 'http://localhost:4318')}")
+    print(
+        f"{runs} runs sent to {os.environ.get('OTEL_EXPORTER_OTLP_ENDPOINT', 'http://localhost:4318')}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Read spans that no built-in convention recognises: describe their attributes in a table, in YAML or in Python.
+"""Read spans that no built-in convention recognises: describe their attributes in a table, in YAML
+or in Python.
 
 python examples/custom_convention.py
 """
@@ -34,7 +35,10 @@ IN_PYTHON = convention_from_mapping(
         "name": "in-house",
         "source": "the wiki's page on tracing",
         "scopes": ["acme.*"],
-        "rules": [{"kind": "tool", "key": "step.kind", "value": "action|lookup"}, {"kind": "agent", "name": "session *"}],
+        "rules": [
+            {"kind": "tool", "key": "step.kind", "value": "action|lookup"},
+            {"kind": "agent", "name": "session *"},
+        ],
         "fields": {"tool_name": "step.name", "arguments": "step.args", "result": "step.output"},
         "agent_span_name": ["session *"],
         "errors": [{"key": "step.state", "value": "failed"}],
@@ -57,9 +61,14 @@ def session() -> tuple[ReadableSpan, ...]:
     provider.add_span_processor(SimpleSpanProcessor(recorded))
     tracer = provider.get_tracer("acme.agents")
     with tracer.start_as_current_span("session clerk"):
-        for name, output, state in (("search", '{"hits": 2}', "done"), ("refund", "no such order", "failed")):
+        for name, output, state in (
+            ("search", '{"hits": 2}', "done"),
+            ("refund", "no such order", "failed"),
+        ):
             step = {"step.kind": "action", "step.name": name, "step.args": json.dumps({"order": 7})}
-            with tracer.start_as_current_span("step", attributes={**step, "step.output": output, "step.state": state}):
+            with tracer.start_as_current_span(
+                "step", attributes={**step, "step.output": output, "step.state": state}
+            ):
                 pass
     return recorded.get_finished_spans()
 

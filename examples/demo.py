@@ -1,8 +1,10 @@
-"""`make demo`: runs a traced agent and a receiver, sends spans over OTLP and prints trajectories and scores.
+"""`make demo`: runs a traced agent and a receiver, sends spans over OTLP and prints trajectories
+and scores.
 
-The scripted travel agent is traced with the OpenTelemetry SDK by the GenAI conventions and calls no model and no service. It
-looks up the weather of two cities at the same time, books a flight on a date that does not exist, reads the error and books
-again. Every wait has a limit, and no file is left behind.
+The scripted travel agent is traced with the OpenTelemetry SDK by the GenAI conventions and calls no
+model and no service. It looks up the weather of two cities at the same time, books a flight on a
+date that does not exist, reads the error and books again. Every wait has a limit, and no file is
+left behind.
 """
 
 from __future__ import annotations
@@ -61,8 +63,11 @@ def main() -> int:
 
 @contextmanager
 def serving(results: Path) -> Iterator[Bound]:
-    """Receive and score spans while the block runs, with results in a file; gives the addresses of the receiver."""
-    os.environ["OTEL_EVAL_DEMO_RESULTS"] = str(results)  # the configuration reads the path from there
+    """Receive and score spans while the block runs, with results in a file; gives the addresses of
+    the receiver.
+    """
+    # the configuration reads the path from there
+    os.environ["OTEL_EVAL_DEMO_RESULTS"] = str(results)
     server = Server(load(Path(__file__).with_name("demo.yaml")))
     try:
         yield server.start()
@@ -73,8 +78,12 @@ def serving(results: Path) -> Iterator[Bound]:
 def run_agent(endpoint: str) -> tuple[str, tuple[ReadableSpan, ...]]:
     """Run the agent, traced to the receiver over OTLP/gRPC; its answer and its spans."""
     kept = InMemorySpanExporter()
-    provider = TracerProvider(resource=Resource.create({"service.name": "travel-demo"}), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=10)))
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "travel-demo"}), shutdown_on_exit=False
+    )
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=10))
+    )
     provider.add_span_processor(SimpleSpanProcessor(kept))
     try:
         return travel(provider.get_tracer("travel-demo")), kept.get_finished_spans()
@@ -85,7 +94,10 @@ def run_agent(endpoint: str) -> tuple[str, tuple[ReadableSpan, ...]]:
 def post(endpoint: str, body: bytes) -> None:
     """Send OTLP/JSON over HTTP."""
     request = urllib.request.Request(
-        f"http://{endpoint}/v1/traces", data=body, headers={"Content-Type": "application/json"}, method="POST"
+        f"http://{endpoint}/v1/traces",
+        data=body,
+        headers={"Content-Type": "application/json"},
+        method="POST",
     )
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10):
         pass
@@ -99,7 +111,11 @@ def awaited(results: Path, wanted: set[str]) -> list[dict[str, Any]]:
     """
     deadline = time.monotonic() + RESULTS_S
     while time.monotonic() < deadline:
-        rows = [json.loads(line) for line in results.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        rows = [
+            json.loads(line)
+            for line in results.read_bytes().splitlines(keepends=True)
+            if line.endswith(b"\n")
+        ]
         if wanted <= {row["span_id"] for row in rows}:
             return rows
         time.sleep(0.1)
@@ -111,13 +127,27 @@ def show(runs: Iterable[Trajectory], rows: Iterable[dict[str, Any]]) -> None:
     for run in runs:
         print("\n".join(run_block(run)))
         mine = [row for row in rows if row["span_id"] == run.span_id]
-        print("\n".join(columns(("scorer", "value", "outcome", "reason"), [_cells(row) for row in mine], indent=2)) + "\n")
+        print(
+            "\n".join(
+                columns(
+                    ("scorer", "value", "outcome", "reason"),
+                    [_cells(row) for row in mine],
+                    indent=2,
+                )
+            )
+            + "\n"
+        )
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     if row["outcome"] != "scored":
         return row["scorer"], "-", row["outcome"], row["explanation"] or ""
-    return row["scorer"], f"{row['value']:.3f}", "pass" if row["passed"] else "fail", row["explanation"] or ""
+    return (
+        row["scorer"],
+        f"{row['value']:.3f}",
+        "pass" if row["passed"] else "fail",
+        row["explanation"] or "",
+    )
 
 
 _WEATHER: Final = {"Paris": "rain, 9 degrees", "Oslo": "sun, 3 degrees"}
@@ -160,7 +190,8 @@ def travel(tracer: Tracer) -> str:
 
 def _side_by_side(*tasks: Callable[[], Any]) -> None:
     with ThreadPoolExecutor(len(tasks)) as pool:
-        # Threads do not inherit the current span: without a copy of the context the calls would begin traces of their own.
+        # Threads do not inherit the current span: without a copy of the context the calls would
+        # begin traces of their own.
         for done in [pool.submit(copy_context().run, task) for task in tasks]:
             done.result()
 
@@ -184,7 +215,9 @@ def _use(tracer: Tracer, tool: Callable[..., str], **arguments: str) -> str:
 @contextmanager
 def _span(tracer: Tracer, name: str, operation: str, attributes: dict[str, str]) -> Iterator[Span]:
     described = {"gen_ai.operation.name": operation, **attributes}
-    with tracer.start_as_current_span(name, attributes=described, set_status_on_exception=False) as span:
+    with tracer.start_as_current_span(
+        name, attributes=described, set_status_on_exception=False
+    ) as span:
         try:
             yield span
         except ValueError as error:

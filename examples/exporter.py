@@ -32,7 +32,9 @@ trace.set_tracer_provider(spans)
 def agent() -> None:
     """The spans that an instrumentation would record for a run."""
     tracer = trace.get_tracer("examples.agent")
-    with tracer.start_as_current_span("invoke_agent support", attributes={"gen_ai.operation.name": "invoke_agent"}):
+    with tracer.start_as_current_span(
+        "invoke_agent support", attributes={"gen_ai.operation.name": "invoke_agent"}
+    ):
         for tool in ("search", "refund"):
             described = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
             with tracer.start_as_current_span(f"execute_tool {tool}", attributes=described):

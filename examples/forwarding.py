@@ -43,8 +43,12 @@ class Backend(BaseHTTPRequestHandler):
 
 def agent(endpoint: str) -> None:
     """An agent that is traced and exported like any other."""
-    provider = TracerProvider(resource=Resource.create({"service.name": "shop"}), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"http://{endpoint}/v1/traces")))
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "shop"}), shutdown_on_exit=False
+    )
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(endpoint=f"http://{endpoint}/v1/traces"))
+    )
     tracer = provider.get_tracer("examples.agent")
     run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}
     with tracer.start_as_current_span("invoke_agent clerk", attributes=run):
@@ -69,9 +73,19 @@ backend = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
 threading.Thread(target=backend.serve_forever, args=(0.05,), daemon=True).start()
 config = {
     "traces": {"decision_wait": "200ms"},
-    "evaluations": [{"name": "support-policy", "scorers": [{"type": "tool_call_order", "expected": ["search", "refund"]}]}],
+    "evaluations": [
+        {
+            "name": "support-policy",
+            "scorers": [{"type": "tool_call_order", "expected": ["search", "refund"]}],
+        }
+    ],
     "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
-    "exporters": {"forward": {"endpoint": f"http://127.0.0.1:{backend.server_port}", "protocol": "http/protobuf"}},
+    "exporters": {
+        "forward": {
+            "endpoint": f"http://127.0.0.1:{backend.server_port}",
+            "protocol": "http/protobuf",
+        }
+    },
 }
 server = Server(load(config))
 try:

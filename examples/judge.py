@@ -3,8 +3,8 @@
     python -m pip install '.[judge]'
     python examples/judge.py
 
-The judge here is a local script with the protocol of OpenAI-compatible endpoints, so that no key and no model is needed. Set
-JUDGE_URL, JUDGE_MODEL and JUDGE_API_KEY to use a real one.
+The judge here is a local script with the protocol of OpenAI-compatible endpoints, so that no key
+and no model is needed. Set JUDGE_URL, JUDGE_MODEL and JUDGE_API_KEY to use a real one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,15 @@ class ScriptedJudge(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         looked_up = '"tool"' in request["messages"][0]["content"]
-        answer = json.dumps({"score": int(looked_up), "explanation": "it called a tool" if looked_up else "it called none"})
-        body = json.dumps({"choices": [{"message": {"role": "assistant", "content": answer}}]}).encode()
+        answer = json.dumps(
+            {
+                "score": int(looked_up),
+                "explanation": "it called a tool" if looked_up else "it called none",
+            }
+        )
+        body = json.dumps(
+            {"choices": [{"message": {"role": "assistant", "content": answer}}]}
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -40,9 +47,20 @@ class ScriptedJudge(BaseHTTPRequestHandler):
 def agent(provider: TracerProvider) -> None:
     """An agent that is traced like any other."""
     tracer = provider.get_tracer("examples.agent")
-    run = {"gen_ai.operation.name": "invoke_agent", "input.value": "What is the rate?", "output.value": "4 %"}
-    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.result": "4 %"}
-    with tracer.start_as_current_span("invoke_agent", attributes=run), tracer.start_as_current_span("search", attributes=tool):
+    run = {
+        "gen_ai.operation.name": "invoke_agent",
+        "input.value": "What is the rate?",
+        "output.value": "4 %",
+    }
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "search",
+        "gen_ai.tool.call.result": "4 %",
+    }
+    with (
+        tracer.start_as_current_span("invoke_agent", attributes=run),
+        tracer.start_as_current_span("search", attributes=tool),
+    ):
         pass
 
 

@@ -2,8 +2,8 @@
 
     python examples/meeting_summary.py
 
-The tree is that of meeting_summary_judged.yaml. The judge here answers by rule, so that the example needs no model; any
-coroutine function that takes a prompt and returns JSON works.
+The tree is that of meeting_summary_judged.yaml. The judge here answers by rule, so that the example
+needs no model; any coroutine function that takes a prompt and returns JSON works.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ HEADINGS = ["intro", "body", "conclusion"]
 
 async def judge(prompt: str) -> str:
     """Answer the prompt for a model by rule."""
-    shown = json.loads(re.findall(r"^<data>\n(.*?)\n</data>$", prompt, re.DOTALL | re.MULTILINE)[-1])
+    shown = json.loads(
+        re.findall(r"^<data>\n(.*?)\n</data>$", prompt, re.DOTALL | re.MULTILINE)[-1]
+    )
     if "List the headings" in prompt:
         lines = [line.strip().lower() for line in shown["output"].splitlines()]
         return json.dumps({"output": [line for line in lines if line in HEADINGS]})
     found = shown["headings"]
     if "all there" in prompt:
         missing = [heading for heading in HEADINGS if heading not in found]
-        return json.dumps({"verdict": not missing, "reason": f"missing: {', '.join(missing) or 'nothing'}"})
+        return json.dumps(
+            {"verdict": not missing, "reason": f"missing: {', '.join(missing) or 'nothing'}"}
+        )
     misplaced = sum(one != other for one, other in zip(found, HEADINGS, strict=False))
     verdict = {0: "in order", 2: "two out of order"}.get(misplaced, "all out of order")
     return json.dumps({"verdict": verdict, "reason": f"headings out of place: {misplaced}"})
@@ -75,7 +79,9 @@ async def main() -> None:
     }
     scorer = create_scorer(spec)
     assert isinstance(scorer, Dag)
-    for outcome in await asyncio.gather(*(scorer.evaluate(trajectory(output=summary)) for summary in SUMMARIES)):
+    for outcome in await asyncio.gather(
+        *(scorer.evaluate(trajectory(output=summary)) for summary in SUMMARIES)
+    ):
         assert isinstance(outcome, Scored)
         print(f"{outcome.value:.1f}  {outcome.explanation}")
 

@@ -1,9 +1,11 @@
-"""Check stored traces against a policy in CI: fail if a run violates it or if nothing was evaluated.
+"""Check stored traces against a policy in CI: fail if a run violates it or if nothing was
+evaluated.
 
     python examples/replay_in_ci.py [FILE...]
 
-The files are what a Collector's file exporter or a backend's download holds; without any, a recorded trace of the demonstration
-is used. The command line does the same: `otel-eval replay traces.json --config eval.yaml`.
+The files are what a Collector's file exporter or a backend's download holds; without any, a
+recorded trace of the demonstration is used. The command line does the same: `otel-eval replay
+traces.json --config eval.yaml`.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ broken = evaluated = False
 for report in app.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
     for result in report.results:
         print(report.trajectory.trace_id, result.scorer, describe(result.outcome))
-        broken |= isinstance(result.outcome, Failed) or (isinstance(result.outcome, Scored) and not result.outcome.passed)
+        broken |= isinstance(result.outcome, Failed) or (
+            isinstance(result.outcome, Scored) and not result.outcome.passed
+        )
         evaluated |= isinstance(result.outcome, Scored)
 for line in unusable:
     print(line, file=sys.stderr)

@@ -6,7 +6,8 @@
 >>> at_most_three(trajectory(call("search", arguments={"q": "x"}, result="y"))).value
 1.0
 
-Public names are imported when they are first used, so that importing the package loads nothing that is not needed.
+Public names are imported when they are first used, so that importing the package loads nothing that
+is not needed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
     from otel_eval.merging import merge_results
-    from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, ToolCall, ToolError, Trajectory
+    from otel_eval.model import (
+        UNRECORDED,
+        Failed,
+        Outcome,
+        Scored,
+        Skipped,
+        ToolCall,
+        ToolError,
+        Trajectory,
+    )
     from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
 
 __version__: Final = VERSION
@@ -56,7 +66,16 @@ _MODULES: Final = {
     "config": ("EvalConfig",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),
     "merging": ("merge_results",),
-    "model": ("UNRECORDED", "Failed", "Outcome", "Scored", "Skipped", "ToolCall", "ToolError", "Trajectory"),
+    "model": (
+        "UNRECORDED",
+        "Failed",
+        "Outcome",
+        "Scored",
+        "Skipped",
+        "ToolCall",
+        "ToolError",
+        "Trajectory",
+    ),
     "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

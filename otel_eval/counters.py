@@ -1,4 +1,6 @@
-"""What a process observes of itself: counters, warnings at most once a minute, outages, and whether evaluation makes progress."""
+"""What a process observes of itself: counters, warnings at most once a minute, outages, and whether
+evaluation makes progress.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Counts = Callable[[], Mapping[str, Any]]
 """Returns the counts of all parts by name: a number, or a number for each transport."""
 OTHER: Final = "other"
 _LONGEST_NAME: Final = 200  # characters: senders choose agents' names, which may be megabytes long
-_GREATEST: Final = frozenset({"oldest_trace_s", "evaluating_s", "exports.unsupported", "forward.unsupported"})
+_GREATEST: Final = frozenset(
+    {"oldest_trace_s", "evaluating_s", "exports.unsupported", "forward.unsupported"}
+)
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 
 
@@ -40,7 +44,11 @@ class Counters:
         """The sum of the counts of `name` whose labels include these."""
         with self._lock:
             rows = list(self._counts.items())
-        return sum(count for (counted, own), count in rows if counted == name and labels.items() <= dict(own).items())
+        return sum(
+            count
+            for (counted, own), count in rows
+            if counted == name and labels.items() <= dict(own).items()
+        )
 
     def snapshot(self) -> dict[str, int]:
         """Every count as `name{label=value,…}`."""
@@ -52,17 +60,24 @@ class Counters:
 def in_each_child(holder: _T, act: Callable[[_T], object]) -> None:
     """Call `act` with `holder` in every child process that is forked while `holder` is alive."""
     if hasattr(os, "register_at_fork"):
-        reference = weakref.ref(holder)  # callbacks cannot be unregistered, so they must not keep the object alive
-        os.register_at_fork(after_in_child=lambda: act(target) if (target := reference()) is not None else None)
+        # callbacks cannot be unregistered, so they must not keep the object alive
+        reference = weakref.ref(holder)
+        os.register_at_fork(
+            after_in_child=lambda: act(target) if (target := reference()) is not None else None
+        )
 
 
 def renew_after_fork(holder: Any) -> None:
-    """Give `holder` a fresh `_lock` in a child process: another thread of the parent may hold the old one forever."""
+    """Give `holder` a fresh `_lock` in a child process: another thread of the parent may hold the
+    old one forever.
+    """
     in_each_child(holder, lambda alive: setattr(alive, "_lock", threading.Lock()))
 
 
 def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the counts of several processes: their sums, by transport where there are several; the greatest of ages and flags."""
+    """Merge the counts of several processes: their sums, by transport where there are several; the
+    greatest of ages and flags.
+    """
     total: dict[str, Any] = {}
     for counts in several:
         for key, value in counts.items():
@@ -72,12 +87,15 @@ def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             elif isinstance(value, Mapping):
                 total[key] = total_counts((before, value))
             else:
-                total[key] = max(before, value) if key.partition("{")[0] in _GREATEST else before + value
+                total[key] = (
+                    max(before, value) if key.partition("{")[0] in _GREATEST else before + value
+                )
     return total
 
 
 def named_count(name: str, labels: Mapping[str, str]) -> str:
-    r"""The key of a count: `name{label=value,…}`, labels in order; commas and backslashes in values are escaped.
+    r"""The key of a count: `name{label=value,…}`, labels in order; commas and backslashes in values
+    are escaped.
 
     >>> named_count("a", {"y": "1,2", "x": ""})
     'a{x=,y=1\\,2}'
@@ -87,7 +105,9 @@ def named_count(name: str, labels: Mapping[str, str]) -> str:
 
 
 class BoundedNames:
-    """Limits the number of names: the first `limit` names stay, cut to 200 characters; further ones become "other"."""
+    """Limits the number of names: the first `limit` names stay, cut to 200 characters; further ones
+    become "other".
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -115,7 +135,9 @@ class Warnings:
         self._logged_at: dict[str, float] = {}
 
     def say(self, subject: str, message: str, *args: Any) -> bool:
-        """Log the warning unless one of this subject was logged in the last minute; return whether it was logged."""
+        """Log the warning unless one of this subject was logged in the last minute; return whether
+        it was logged.
+        """
         now = time.monotonic()
         is_due = now - self._logged_at.get(subject, float("-inf")) >= _EVERY_S
         if is_due:
@@ -154,7 +176,12 @@ class Outage:
         since, self._since = self._since, None
         if since is not None:
             self._counters.add("exports.recovered", exporter=self._name)
-            _log.info("export to %s works again after %.1f s; %d queued", self._name, time.monotonic() - since, queued)
+            _log.info(
+                "export to %s works again after %.1f s; %d queued",
+                self._name,
+                time.monotonic() - since,
+                queued,
+            )
 
 
 _STALLED_S: Final = 60.0
@@ -165,9 +192,10 @@ class ProgressState:
     """Whether evaluation makes progress, for `/readyz` and `/status`.
 
     Attributes:
-        state: `stalled` if work is due and nothing was finished for a minute; `paused` if evaluation waits for exporters or
-            storage (backpressure).
-        for_s: seconds since the current evaluation began, or since the last one ended or was not needed.
+        state: `stalled` if work is due and nothing was finished for a minute; `paused` if
+            evaluation waits for exporters or storage (backpressure).
+        for_s: seconds since the current evaluation began, or since the last one ended or was not
+            needed.
         why: what a stalled or paused evaluation waits for.
         trace_id: the trace that is evaluated now, in hexadecimal, or "".
     """
@@ -216,12 +244,15 @@ class Progress:
 
         Args:
             paused: why the end of the last evaluation waits, or "".
-            is_due: whether traces are due; called only if there was no progress for `stalled_after_s`.
+            is_due: whether traces are due; called only if there was no progress for
+                `stalled_after_s`.
         """
         for_s, trace_id, paused = self._for_s(), self._trace_id, paused or self._paused
         shown = "" if trace_id is None else trace_id.hex()
         if paused:
             return ProgressState("paused", for_s, paused, shown)
         if for_s > self.stalled_after_s and (trace_id is not None or is_due()):
-            return ProgressState("stalled", for_s, f"evaluation has made no progress for {for_s:.0f} s", shown)
+            return ProgressState(
+                "stalled", for_s, f"evaluation has made no progress for {for_s:.0f} s", shown
+            )
         return ProgressState("evaluating" if shown else "idle", for_s, "", shown)

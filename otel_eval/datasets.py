@@ -1,8 +1,9 @@
 """A file of records, JSON Lines or CSV, that is read again when it changes.
 
-The file is checked at most once a second, on the calling thread; an invalid version is counted and logged once, and the records
-read before stay in use. There is no lock: two threads that check at the same time read the same, and records are replaced in
-one assignment. A record's key is the text of one of its columns.
+The file is checked at most once a second, on the calling thread; an invalid version is counted and
+logged once, and the records read before stay in use. There is no lock: two threads that check at
+the same time read the same, and records are replaced in one assignment. A record's key is the text
+of one of its columns.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def parse_records(raw: bytes, suffix: str, column: str) -> dict[str, tuple[int, 
         suffix: the suffix of the file's name, one of `FORMATS`.
 
     Raises:
-        InvalidDataset: the content is not in this format, a record has no key, or two records have the same key.
+        InvalidDataset: the content is not in this format, a record has no key, or two records have
+            the same key.
 
     >>> parse_records(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
     {'7': (1, {'id': 7, 'expected': ['search']})}
@@ -51,7 +53,9 @@ def parse_records(raw: bytes, suffix: str, column: str) -> dict[str, tuple[int, 
             raise InvalidDataset(f"line {line} has no key {column!r}; {remedy}")
         name = str(key).lower() if isinstance(key, bool) else str(key)
         if name in found:
-            raise InvalidDataset(f"line {line} has the key of line {found[name][0]}; keep one of them")
+            raise InvalidDataset(
+                f"line {line} has the key of line {found[name][0]}; keep one of them"
+            )
         found[name] = line, record
     return found
 
@@ -75,19 +79,28 @@ def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
     try:
         columns = rows.fieldnames or ()
         if column not in columns:
-            raise InvalidDataset(f"has no column {column!r}; its columns are {', '.join(columns) or 'none'}")
+            raise InvalidDataset(
+                f"has no column {column!r}; its columns are {', '.join(columns) or 'none'}"
+            )
         if len({*columns}) < len(columns):
             raise InvalidDataset("has two columns of one name; rename one of them")
         for row in rows:
             if None in row:
-                raise InvalidDataset(f"line {rows.line_num} has more cells than there are columns; quote cells that hold commas")
+                raise InvalidDataset(
+                    f"line {rows.line_num} has more cells than there are columns; quote cells that"
+                    " hold commas"
+                )
             yield rows.line_num, {name: cell for name, cell in row.items() if cell}
     except csv.Error as error:
         raise InvalidDataset(f"line {rows.reader.line_num} is not CSV ({error}); mend it") from None
 
 
 _Parser = Callable[[str, str], Iterator[tuple[int, Record]]]
-FORMATS: Final[Mapping[str, _Parser]] = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv}
+FORMATS: Final[Mapping[str, _Parser]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".csv": _csv,
+}
 """The parsers of files, by the suffix of their names."""
 
 
@@ -113,7 +126,9 @@ class Dataset:
         InvalidDataset: the file cannot be read or is not a valid dataset.
     """
 
-    def __init__(self, path: Path, column: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, column: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.path: Final = path
         self._column, self._clock = column, clock
         self._records: dict[str, tuple[int, Record]] = {}
@@ -163,11 +178,14 @@ class Dataset:
         stamp = file_stamp(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):
             return
-        # Set before the file is read: if it changes meanwhile, the next check sees another stamp and reads it again.
+        # Set before the file is read: if it changes meanwhile, the next check sees another stamp
+        # and reads it again.
         self._stamp = stamp
         try:
             raw = read_small_file(
-                self.path, LIMIT, lambda why: InvalidDataset(f"{why}; name a file of at most 64 MiB of records")
+                self.path,
+                LIMIT,
+                lambda why: InvalidDataset(f"{why}; name a file of at most 64 MiB of records"),
             )
             self._records = parse_records(raw, self.path.suffix.lower(), self._column)
             self._error = None

@@ -1,4 +1,6 @@
-"""File descriptors of a server process: their limit, how many connections it allows, and how to accept when none is left."""
+"""File descriptors of a server process: their limit, how many connections it allows, and how to
+accept when none is left.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,22 @@ T = TypeVar("T")
 _log = logging.getLogger("otel_eval")
 
 _MOST: Final = 65_536
-"""The highest soft limit that is set, far above what our connections take. The hard limit may be a billion, and child processes
-that close all descriptors they might have inherited count up to the limit."""
+"""The highest soft limit that is set, far above what our connections take. The hard limit may be a
+billion, and child processes that close all descriptors they might have inherited count up to the
+limit.
+"""
 _RESERVE: Final = 128
-"""Descriptors that are not used for connections of clients: admin server (16), journal, files, exporters, judges."""
+"""Descriptors that are not used for connections of clients: admin server (16), journal, files,
+exporters, judges.
+"""
 _RESERVED_SHARE: Final = 4  # at most a quarter of the limit is reserved
 _LEAST: Final = 4  # connections of each kind that are accepted, however low the limit is
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _BACKOFF_S: Final = 0.1
 _SPARE: Final = 4
 _TOO_FEW_FILES: Final = (
-    "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)"
+    "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise"
+    " it to %d (ulimit -n)"
 )
 
 
@@ -49,7 +56,8 @@ def soft_limit() -> int | None:
 
 
 def raise_limit() -> int | None:
-    """Raise the soft limit of open files to the hard one, at most 65536; return the limit, or None if there is none.
+    """Raise the soft limit of open files to the hard one, at most 65536; return the limit, or None
+    if there is none.
 
     Many systems start processes with 1024 because of programs that use `select`; this one does not.
     """
@@ -69,7 +77,8 @@ def raise_limit() -> int | None:
 
 
 def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) -> Connections:
-    """Return the wanted connections, or those that the limit of open files allows beside the reserve, which is logged.
+    """Return the wanted connections, or those that the limit of open files allows beside the
+    reserve, which is logged.
 
     Args:
         limit: the limit of open files; None: there is none.
@@ -88,7 +97,8 @@ def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) ->
 def accept(accepting: Callable[[], T]) -> T:
     """Accept a connection. If no descriptor is left, wait a moment before the error is raised.
 
-    The connection stays in the queue of the socket, which is thus readable: without a wait a loop would spin.
+    The connection stays in the queue of the socket, which is thus readable: without a wait a loop
+    would spin.
     """
     try:
         return accepting()
@@ -99,7 +109,9 @@ def accept(accepting: Callable[[], T]) -> T:
 
 
 class Spare:
-    """Descriptors held open so that connections can be accepted when the process has no other left."""
+    """Descriptors held open so that connections can be accepted when the process has no other
+    left.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _descriptors
@@ -107,7 +119,9 @@ class Spare:
         self.refill()
 
     def refill(self) -> None:
-        """Open spare descriptors up to their number, if the limit allows it. To be called when a connection was closed."""
+        """Open spare descriptors up to their number, if the limit allows it. To be called when a
+        connection was closed.
+        """
         with self._lock, suppress(OSError):
             while len(self._descriptors) < _SPARE:
                 self._descriptors.append(os.open(os.devnull, os.O_RDONLY))

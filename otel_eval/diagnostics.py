@@ -1,4 +1,5 @@
-"""Explains why scores are missing: counts what was not evaluated, and logs one warning per process if nothing was evaluated.
+"""Explains why scores are missing: counts what was not evaluated, and logs one warning per process
+if nothing was evaluated.
 
 Results are counted by scorer, outcome and error type; a scorer that fails is logged once a minute.
 """
@@ -33,7 +34,10 @@ _LONGEST_SCOPE: Final = 200
 _MOST_NAMED: Final = 5  # scopes, services and the like in one log line
 _MOST_SCOPES: Final = 100
 _MOST_ERRORS: Final = 100  # error types: user-defined scorers may raise anything
-_FULL: Final = "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has arrived; raise it"
+_FULL: Final = (
+    "traces.max_traces or traces.max_bytes is reached: the oldest traces are evaluated on what has"
+    " arrived; raise it"
+)
 # What to look at when a judge gave no score, by error type; docs/how-to/judges.md explains each.
 _JUDGE_REMEDIES: Final = {
     "judge_unavailable": "check base_url, and that the endpoint runs",
@@ -51,11 +55,14 @@ class Coverage:
 
     Args:
         evaluations: the evaluations in use.
-        live: whether traces arrive without an end, so that suspicious names in policies are reported at once.
+        live: whether traces arrive without an end, so that suspicious names in policies are
+            reported at once.
 
     Attributes:
-        runs, matched: agent runs that were found, and those of them that at least one evaluation matched.
-        traces_without_run, unended: traces without a run, and those of them with a span that never ended.
+        runs, matched: agent runs that were found, and those of them that at least one evaluation
+            matched.
+        traces_without_run, unended: traces without a run, and those of them with a span that never
+            ended.
         evaluations: the evaluations in use.
     """
 
@@ -67,8 +74,10 @@ class Coverage:
         self.runs = self.matched = self.traces_without_run = self.unended = 0
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
         self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
-        self._unmatched: Final[Counter[str]] = Counter()  # runs that no evaluation matched, by service, agent and span name
-        self._results: Final[Counter[tuple[str, str, str]]] = Counter()  # by scorer, outcome and error type
+        # runs that no evaluation matched, by service, agent and span name
+        self._unmatched: Final[Counter[str]] = Counter()
+        # by scorer, outcome and error type
+        self._results: Final[Counter[tuple[str, str, str]]] = Counter()
         self._skipped: Final[Counter[str]] = Counter()  # by reason
         self._errors: Final = BoundedNames(_MOST_ERRORS)
         self._pending = 0
@@ -76,31 +85,51 @@ class Coverage:
     def use(self, evaluations: Sequence[ScorerSet]) -> None:
         """Replace the evaluations in use."""
         self.evaluations = evaluations
-        self._tool_names = ToolNameCheck({each.name: each.scorers for each in evaluations}, live=self._live)
+        self._tool_names = ToolNameCheck(
+            {each.name: each.scorers for each in evaluations}, live=self._live
+        )
 
     def observe(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
         """Count the runs of an evaluated trace, and return the new ones."""
-        if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
+        if (
+            trace.frames
+            and not found
+            and trace.last_evaluations.keys() <= {NO_RUN}
+            and trace.changed is None
+        ):
             self.without_run(trace)
         last = trace.last_evaluations
-        new = [each for each in found if (before := last.get(bytes.fromhex(each[0].span_id))) is None or not before.revision]
+        new = [
+            each
+            for each in found
+            if (before := last.get(bytes.fromhex(each[0].span_id))) is None or not before.revision
+        ]
         with self._lock:
             for run, matching in new:
                 self._count(run, bool(matching))
-            due = [warning for run, each in found for warning in self._tool_names.observe(run, [one.name for one in each])]
+            due = [
+                warning
+                for run, each in found
+                for warning in self._tool_names.observe(run, [one.name for one in each])
+            ]
         for warning in due:
             _log.warning("%s", warning)
         return [run for run, _ in new]
 
     def tool_name_warnings(self) -> list[str]:
-        """Warnings, at the end, of tools in policies that no run called, if they are required or their names may be misspelt."""
+        """Warnings, at the end, of tools in policies that no run called, if they are required or
+        their names may be misspelt.
+        """
         return self._tool_names.finish()
 
     def _count(self, run: Trajectory, matched: bool) -> None:
         self.runs += 1
         self.matched += matched
         if not matched:
-            called = f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span {redacted_repr(run.name)}"
+            called = (
+                f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span"
+                f" {redacted_repr(run.name)}"
+            )
             if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
                 self._unmatched[called] += 1
 
@@ -114,7 +143,9 @@ class Coverage:
                 self._spans_of[self._scopes.name(scope)] += spans
 
     def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
-        """Count the results of a report, and return the failed ones: scorer, outcome, error type, and how often both occurred."""
+        """Count the results of a report, and return the failed ones: scorer, outcome, error type,
+        and how often both occurred.
+        """
         failed = []
         with self._lock:
             self._pending += len(report.pending)
@@ -131,7 +162,9 @@ class Coverage:
 
     @property
     def has_results(self) -> bool:
-        """Whether a result is pending, scored, failed or too large, or none was skipped for missing evidence."""
+        """Whether a result is pending, scored, failed or too large, or none was skipped for missing
+        evidence.
+        """
         unknown = self._unknown()
         with self._lock:
             skipped = self._skipped.total() - self._skipped["too_large"]
@@ -142,37 +175,69 @@ class Coverage:
         return self._skipped[reason]
 
     def _unknown(self) -> list[tuple[str, int]]:
-        """Results that were skipped for a reason that leaves a run unevaluated, the most frequent reason first."""
+        """Results that were skipped for a reason that leaves a run unevaluated, the most frequent
+        reason first.
+        """
         with self._lock:
-            unknown = {reason: count for reason, count in self._skipped.items() if reason in UNKNOWN_REASONS}
+            unknown = {
+                reason: count
+                for reason, count in self._skipped.items()
+                if reason in UNKNOWN_REASONS
+            }
         return Counter(unknown).most_common()
 
     def counts(self) -> dict[str, int]:
-        """The counters of runs, of what was not evaluated, and of results by scorer and outcome, as `name{label=value,…}`."""
+        """The counters of runs, of what was not evaluated, and of results by scorer and outcome, as
+        `name{label=value,…}`.
+        """
         with self._lock:
             unmatched = self.runs - self.matched
-            found = {"runs": self.runs, "runs_unmatched": unmatched, "traces_without_run": self.traces_without_run}
-            spans, skipped, results = sorted(self._spans_of.items()), sorted(self._skipped.items()), sorted(self._results.items())
-        found |= {named_count("spans_without_run", {"scope": scope}): count for scope, count in spans}
+            found = {
+                "runs": self.runs,
+                "runs_unmatched": unmatched,
+                "traces_without_run": self.traces_without_run,
+            }
+            spans, skipped, results = (
+                sorted(self._spans_of.items()),
+                sorted(self._skipped.items()),
+                sorted(self._results.items()),
+            )
+        found |= {
+            named_count("spans_without_run", {"scope": scope}): count for scope, count in spans
+        }
         for (scorer, outcome, error), count in results:
-            labels = {"scorer": scorer, "outcome": outcome} | ({"error_type": error} if error else {})
+            labels = {"scorer": scorer, "outcome": outcome} | (
+                {"error_type": error} if error else {}
+            )
             found[named_count("scorers.results", labels)] = count
-        return found | {named_count("results.skipped", {"reason": reason}): count for reason, count in skipped}
+        return found | {
+            named_count("results.skipped", {"reason": reason}): count for reason, count in skipped
+        }
 
     def why_nothing(self) -> str:
-        """Why no run was evaluated, as far as known; "" if one matched and no result was skipped for missing evidence."""
+        """Why no run was evaluated, as far as known; "" if one matched and no result was skipped
+        for missing evidence.
+        """
         if not self.runs:
             return self.no_run()
         if not self.matched:
             return self._no_match()
         unknown = self._unknown()
-        return f"every scorer was skipped ({', '.join(f'{reason} {count}' for reason, count in unknown)})" if unknown else ""
+        return (
+            "every scorer was skipped"
+            f" ({', '.join(f'{reason} {count}' for reason, count in unknown)})"
+            if unknown
+            else ""
+        )
 
     def no_run(self) -> str:
         """A text with the number of spans in traces without a run, by scope."""
         with self._lock:
             scopes = self._spans_of.most_common()
-        named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in scopes[:_MOST_NAMED])
+        named = ", ".join(
+            f"{redacted_repr(name) if name else '(unnamed)'} ({count})"
+            for name, count in scopes[:_MOST_NAMED]
+        )
         more = f" and {len(scopes) - _MOST_NAMED} more" if len(scopes) > _MOST_NAMED else ""
         spans = plural(sum(count for _, count in scopes), "span")
         return f"no agent run found in {spans}" + (f" of scopes {named}{more}" if scopes else "")
@@ -180,25 +245,41 @@ class Coverage:
     def _no_match(self) -> str:
         with self._lock:
             called, evaluations = self._unmatched.most_common(_MOST_NAMED), self.evaluations
-        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_MOST_NAMED])
+        wanted = "; ".join(
+            f"{redacted_repr(each.name)} matches {_conditions(each)}"
+            for each in evaluations[:_MOST_NAMED]
+        )
         seen = ", ".join(f"{name} ({count})" for name, count in called)
-        ran, keys = plural(self.runs, "run"), "match or sample" if any(each.sample < 1 for each in evaluations) else "match"
-        return f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; correct {keys} in the configuration"
+        ran, keys = (
+            plural(self.runs, "run"),
+            "match or sample" if any(each.sample < 1 for each in evaluations) else "match",
+        )
+        return (
+            f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; correct {keys} in"
+            " the configuration"
+        )
 
 
 class Diagnostics(Coverage):
-    """Counts runs and results of live traces, and warns of missing spans and scores. May be called from any thread.
+    """Counts runs and results of live traces, and warns of missing spans and scores. May be called
+    from any thread.
 
     Args:
         counts: returns the counters of all parts, for the warning.
         why_no_span: returns a possible reason why no span has arrived, for the warning.
-        evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the only warning is of missing
-            spans.
-        one_process: whether every span is of this process, so that a tool span outside an open run belongs to that run.
+        evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the
+            only warning is of missing spans.
+        one_process: whether every span is of this process, so that a tool span outside an open run
+            belongs to that run.
     """
 
     def __init__(
-        self, counts: Counts, why_no_span: Callable[[], str], evaluations: Sequence[ScorerSet] = (), *, one_process: bool = False
+        self,
+        counts: Counts,
+        why_no_span: Callable[[], str],
+        evaluations: Sequence[ScorerSet] = (),
+        *,
+        one_process: bool = False,
     ) -> None:
         super().__init__(evaluations, live=True)
         self._counts, self._why_no_span = counts, why_no_span
@@ -216,15 +297,22 @@ class Diagnostics(Coverage):
             if self._lost_context is not None:
                 self._lost_context.add(run)
         if trace.cut:
-            self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
-        elif trace.reason is Completeness.OVERFLOW and self._lost_context is None:  # within a process the source warns of that
+            self._warnings.once(
+                "cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY
+            )
+        elif trace.reason is Completeness.OVERFLOW and self._lost_context is None:
+            # within a process the source warns of that
             self._warnings.once("full", _FULL)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
-                _log.debug("%s", _run_line(run, [each for each in reports if each.trajectory is run]))
+                _log.debug(
+                    "%s", _run_line(run, [each for each in reports if each.trajectory is run])
+                )
 
     def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
-        """Return a function that calls `emit` after it has counted the results and logged failed scorers."""
+        """Return a function that calls `emit` after it has counted the results and logged failed
+        scorers.
+        """
 
         def count_and_emit(report: Report) -> None:
             for failure in self.add(report):
@@ -236,15 +324,23 @@ class Diagnostics(Coverage):
     def _warn(self, scorer: str, failed: Failed, error: str, times: int) -> None:
         place = f" ({failed.place})" if self._shows_place and failed.place else ""
         why = failure_text(error, failed.details)
-        self._warnings.say(f"{scorer} {error}", "scorer %s failed: %s%s; %d so far", scorer, why, place, times)
+        self._warnings.say(
+            f"{scorer} {error}", "scorer %s failed: %s%s; %d so far", scorer, why, place, times
+        )
 
     def counts(self) -> dict[str, int]:
-        """The counters of `Coverage`, and in one process the number of tool spans without the context of their run."""
-        lost = {} if self._lost_context is None else {"context_lost_spans": self._lost_context.spans}
+        """The counters of `Coverage`, and in one process the number of tool spans without the
+        context of their run.
+        """
+        lost = (
+            {} if self._lost_context is None else {"context_lost_spans": self._lost_context.spans}
+        )
         return super().counts() | lost
 
     def check(self, when: str) -> None:
-        """Log one warning in this process if nothing has been evaluated; `when` names the time of the check in the message."""
+        """Log one warning in this process if nothing has been evaluated; `when` names the time of
+        the check in the message.
+        """
         if self.has_results:
             return
         try:
@@ -274,16 +370,27 @@ class Diagnostics(Coverage):
         if not self.evaluations:
             return ""
         oldest_s = counts.get("oldest_trace_s", 0)
-        still = f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}" if opened else ""
+        still = (
+            f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}"
+            if opened
+            else ""
+        )
         if not traces:
             return still or "no trace was closed"
         cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
-        parts = (self.no_run(), cut, still, "`otel-eval explain FILE` with the stored traces shows why")
+        parts = (
+            self.no_run(),
+            cut,
+            still,
+            "`otel-eval explain FILE` with the stored traces shows why",
+        )
         return "; ".join(each for each in parts if each)
 
 
 def failure_text(error: str, details: Mapping[str, Any]) -> str:
-    """The type of a scorer's failure; of a judge's also the HTTP status of its endpoint, and what to do."""
+    """The type of a scorer's failure; of a judge's also the HTTP status of its endpoint, and what
+    to do.
+    """
     status = details.get("http_status")
     known = f"{error} (HTTP status {status})" if status is not None else error
     return f"{known}; {_JUDGE_REMEDIES[error]}" if error in _JUDGE_REMEDIES else known
@@ -291,15 +398,23 @@ def failure_text(error: str, details: Mapping[str, Any]) -> str:
 
 def _printable(text: str) -> str:
     """The name of a scope without control characters, for metrics and pages: senders choose it."""
-    return text if text.isprintable() else "".join([each if each.isprintable() else "?" for each in text[:_LONGEST_SCOPE]])
+    return (
+        text
+        if text.isprintable()
+        else "".join([each if each.isprintable() else "?" for each in text[:_LONGEST_SCOPE]])
+    )
 
 
 def _conditions(evaluation: ScorerSet) -> str:
     match = evaluation.match
-    given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(match.attributes)
+    given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(
+        match.attributes
+    )
     found = [f"{key} {redacted_repr(value)}" for key, value in given.items() if value != "*"]
     found += ["outermost runs"] if match.runs == "outermost" and not found else []
-    return ", ".join(found) + (f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else "")
+    return ", ".join(found) + (
+        f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else ""
+    )
 
 
 def _run_line(run: Trajectory, reports: Sequence[Report]) -> str:
@@ -308,14 +423,20 @@ def _run_line(run: Trajectory, reports: Sequence[Report]) -> str:
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
     matched = ",".join(report.evaluation for report in reports) or "none"
-    called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)} {run.completeness}"
-    return f"run trace_id={run.trace_id} span_id={run.span_id} {called} evaluations={matched} {counts}".rstrip()
+    called = (
+        f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)}"
+        f" calls={len(run.calls)} {run.completeness}"
+    )
+    ids = f"trace_id={run.trace_id} span_id={run.span_id}"
+    return f"run {ids} {called} evaluations={matched} {counts}".rstrip()
 
 
-# ---------------------------------------------------------------------- once per process, after a minute
+# ---------------------------------------------------------------------- once per process, after a
+# minute
 
 _warned_in = 0  # the id of the process that has logged the warning
-_has_forked = False  # whether others get the spans: a server that forks workers serves no requests itself
+# whether others get the spans: a server that forks workers serves no requests itself
+_has_forked = False
 
 
 def _first_in_process() -> bool:
@@ -330,7 +451,9 @@ def _check(watched: weakref.ref[Diagnostics]) -> None:
 
 
 def expect_no_spans() -> None:
-    """Do not warn of missing spans in this process: it forked workers or is one of several, and others may get all spans."""
+    """Do not warn of missing spans in this process: it forked workers or is one of several, and
+    others may get all spans.
+    """
     global _has_forked
     _has_forked = True
 
@@ -341,16 +464,18 @@ if hasattr(os, "register_at_fork"):
 
 _REMEMBERED: Final = 256  # runs and tool spans whose times are compared
 _CONTEXT_LOST: Final = (
-    "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
-    "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far"
+    "context was lost: %d tool spans started in threads without the run's context and are missing"
+    " from it; propagate it with opentelemetry-instrumentation-threading or"
+    " contextvars.copy_context().run; %d so far"
 )
 
 
 class LostContext:
-    """Finds tool spans that are roots of their own traces although they started while a run was open.
+    """Finds tool spans that are roots of their own traces although they started while a run was
+    open.
 
-    A thread that is started without the run's context begins a new trace. Within one process such a trace has a tool span as its
-    root, and lies within the time of the run that made the call.
+    A thread that is started without the run's context begins a new trace. Within one process such a
+    trace has a tool span as its root, and lies within the time of the run that made the call.
 
     Attributes:
         spans: the number of such tool spans.
@@ -359,7 +484,8 @@ class LostContext:
     def __init__(self) -> None:
         self.spans = 0
         self._warnings: Final = Warnings()
-        self._root_tool_spans: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start in ns, number of calls
+        # start in ns, number of calls
+        self._root_tool_spans: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start and end in ns
 
     def add(self, run: Trajectory) -> None:
@@ -375,7 +501,9 @@ class LostContext:
         self._runs.append((run.start_ns, run.end_ns))
         within = [each for each in self._root_tool_spans if run.start_ns <= each[0] <= run.end_ns]
         if within:
-            self._root_tool_spans = deque([each for each in self._root_tool_spans if each not in within], maxlen=_REMEMBERED)
+            self._root_tool_spans = deque(
+                [each for each in self._root_tool_spans if each not in within], maxlen=_REMEMBERED
+            )
             self._report(sum(calls for _, calls in within))
 
     def _report(self, spans: int) -> None:

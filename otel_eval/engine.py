@@ -1,4 +1,5 @@
-"""Evaluates closed traces: which evaluations apply to which run, the results of their scorers, and their revision.
+"""Evaluates closed traces: which evaluations apply to which run, the results of their scorers, and
+their revision.
 
 The same closed trace gives the same reports.
 """
@@ -50,13 +51,16 @@ _PENDING: Final = Skipped("pending")
 _MAY_BE_JOINED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SCORER_STEPS: Final = 20
-_ITEM_STEPS: Final = 2  # for each call or span; scorers that compare calls with one another count further steps themselves
+# for each call or span; scorers that compare calls with one another count further steps themselves
+_ITEM_STEPS: Final = 2
 _new_result: Final = constructor(Result)
 _new_report: Final = constructor(Report)
 _with_completeness: Final = copier(Trajectory, "completeness")
 
 _Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
-"""The exported attributes of a run, the evidence of its trace, and the stamp: evaluator and time."""
+"""The exported attributes of a run, the evidence of its trace, and the stamp: evaluator and
+time.
+"""
 
 
 RunObserver = Callable[[Trajectory, Sequence[ScorerSet]], None]
@@ -91,18 +95,31 @@ class Engine:
         self._prepared: Final = [_PreparedEvaluation(evaluation) for evaluation in self.evaluations]
         self._reads_inner: Final = any(each.match.runs == "all" for each in self.evaluations)
         self.waits: Final = any(each.later for each in self.evaluations)
-        self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
+        self._samples: Final = any(
+            share < 1
+            for each in self.evaluations
+            for share in (each.sample, *map(_share, each.later))
+        )
         self.plan: Final = Plan(
             tables=tuple(tables),
-            needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
+            needs=frozenset().union(
+                *(scorer.needs for each in evaluations for scorer in each.scorers)
+            ),
             attributes=_attribute_keys(evaluations).union(exported),
             records_tool_spans=tuple(records_tool_spans),
         )
 
-    def failed_conditions(self, trajectory: Trajectory) -> list[tuple[ScorerSet, tuple[FailedCondition, ...]]]:
-        """Each evaluation with the conditions that the run does not meet; it matches if there are none."""
+    def failed_conditions(
+        self, trajectory: Trajectory
+    ) -> list[tuple[ScorerSet, tuple[FailedCondition, ...]]]:
+        """Each evaluation with the conditions that the run does not meet; it matches if there are
+        none.
+        """
         draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
-        return [(each.evaluation, tuple(each.applies.failed(trajectory, draw))) for each in self._prepared]
+        return [
+            (each.evaluation, tuple(each.applies.failed(trajectory, draw)))
+            for each in self._prepared
+        ]
 
     def is_agent(self, frame: Frame) -> bool:
         """Whether a span is an agent span; False also if it cannot be decoded."""
@@ -114,14 +131,20 @@ class Engine:
         return self.agent_of(span, scope_name, named=False) is not None
 
     def agent_of(self, span: SpanReader, scope_name: str, *, named: bool = True) -> str | None:
-        """The agent's name in an agent span, "" if it is not recorded or `named` is False; None if it is not an agent span."""
+        """The agent's name in an agent span, "" if it is not recorded or `named` is False; None if
+        it is not an agent span.
+        """
         scope = self.plan.reader.of_scope(scope_name)
         try:
             found = DROPPED if scope.dropped else scope.read(span)
             if found is DROPPED or found.kind is not Kind.AGENT:
                 return None
             table = found.table
-            return table.agent_name(span.attributes(table.keys_wanted(Field.AGENT_NAME)), span.name) if named else ""
+            return (
+                table.agent_name(span.attributes(table.keys_wanted(Field.AGENT_NAME)), span.name)
+                if named
+                else ""
+            )
         except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
             return None
 
@@ -132,13 +155,16 @@ class Engine:
         on_run: RunObserver | None = None,
         instead: Outcome | None = None,
     ) -> list[Report]:
-        """The reports on every run of the trace that is new or has changed since its last evaluation.
+        """The reports on every run of the trace that is new or has changed since its last
+        evaluation.
 
         Args:
             trace: the closed trace.
             stamp: evaluator and time, for the reports.
-            on_run: called with each of these runs and the evaluations that match it, before it is scored.
-            instead: the outcome of every scorer; if it is given no scorer is called, and no result is pending.
+            on_run: called with each of these runs and the evaluations that match it, before it is
+                scored.
+            instead: the outcome of every scorer; if it is given no scorer is called, and no result
+                is pending.
         """
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         reports: list[Report] = []
@@ -151,22 +177,41 @@ class Engine:
             revision = _revision(trace, run, last)
             if revision is None:
                 continue
-            outermost = last.outermost if last is not None and revision < -1 else run.trajectory.outermost
-            trace.last_evaluations[run.span_id] = LastEvaluation(revision, run.trajectory.incomplete, outermost)
+            outermost = (
+                last.outermost if last is not None and revision < -1 else run.trajectory.outermost
+            )
+            trace.last_evaluations[run.span_id] = LastEvaluation(
+                revision, run.trajectory.incomplete, outermost
+            )
             if revision < 0:
                 continue
             _mark_joined(run, stamp.since_ns)
             inner = self._no_longer_outermost(run, last, draw)
-            matching = self._matching(run.trajectory, draw) if not run.former and _is_changed(trace, run, last) else []
+            matching = (
+                self._matching(run.trajectory, draw)
+                if not run.former and _is_changed(trace, run, last)
+                else []
+            )
             if on_run is not None:
                 on_run(run.trajectory, [each.evaluation for each in matching])
             if matching or inner:
                 evidence = evidence or trace.evidence or evidence_of(trace.frames)
                 attributes = run.trajectory.attributes
-                occasion = ({key: attributes[key] for key in self._exported if key in attributes}, evidence, stamp)
-                reports += [each.report(run.trajectory, revision, draw, occasion, steps, instead) for each in matching]
-                reports += [each.report(run.trajectory, revision, draw, occasion, steps, _part_of(run)) for each in inner]
-        # An evaluation whose scorers are all asynchronous, and none of which samples this trace, has nothing to report.
+                occasion = (
+                    {key: attributes[key] for key in self._exported if key in attributes},
+                    evidence,
+                    stamp,
+                )
+                reports += [
+                    each.report(run.trajectory, revision, draw, occasion, steps, instead)
+                    for each in matching
+                ]
+                reports += [
+                    each.report(run.trajectory, revision, draw, occasion, steps, _part_of(run))
+                    for each in inner
+                ]
+        # An evaluation whose scorers are all asynchronous, and none of which samples this trace,
+        # has nothing to report.
         if self.waits:
             reports = [report for report in reports if report.results or report.pending]
         if not reports:
@@ -180,37 +225,61 @@ class Engine:
         return Engine(later, self.plan.tables, self._exported, self.plan.records_tool_spans)
 
     def unbuilt(self, trace: ClosedTrace, stamp: Stamp, outcome: Outcome) -> list[Report]:
-        """Reports with the same outcome for every evaluation that samples the trace, made without decoding its spans.
+        """Reports with the same outcome for every evaluation that samples the trace, made without
+        decoding its spans.
 
-        The root of the trace, or else its first span, stands for the run; conditions of evaluations are not checked.
+        The root of the trace, or else its first span, stands for the run; conditions of evaluations
+        are not checked.
         """
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
         revision = _following(trace.last_evaluations.get(span_id))
         trace.last_evaluations[span_id] = LastEvaluation(revision, "")
         trace.last_evaluations.pop(NO_RUN, None)
-        run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
+        run = Trajectory(
+            trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
+        )
         occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self._prepared if draw < each.evaluation.sample]
         return [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
-        """A report on why the trace has no result; [] if it had one before, is not sampled, or such reports are disabled."""
+        """A report on why the trace has no result; [] if it had one before, is not sampled, or such
+        reports are disabled.
+        """
         before = trace.last_evaluations.get(NO_RUN)
         was_evaluated = trace.changed is not None if before is None else trace.part is not None
-        if not self._reports_no_run or was_evaluated or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled):
+        if (
+            not self._reports_no_run
+            or was_evaluated
+            or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled)
+        ):
             return []
         revision = 0 if before is None else before.revision + 1
         trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
         run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
-        return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
+        return [
+            Report(
+                run,
+                "",
+                revision,
+                (),
+                evidence=trace.evidence or evidence_of(trace.frames),
+                stamp=stamp,
+                no_run=reason,
+            )
+        ]
 
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_PreparedEvaluation]:
-        """The evaluations that reported the run before it turned out to lie inside another one, and do not evaluate it now."""
+    def _no_longer_outermost(
+        self, run: Run, last: LastEvaluation | None, draw: float
+    ) -> list[_PreparedEvaluation]:
+        """The evaluations that reported the run before it turned out to lie inside another one, and
+        do not evaluate it now.
+        """
         if not _is_inner(run, last):
             return []
         before = self._matching(replace(run.trajectory, outermost=True), draw)
@@ -218,14 +287,18 @@ class Engine:
 
 
 def _mark_joined(run: Run, since_ns: int) -> None:
-    """Mark a complete run, or one with a remote parent, as joined if it began before `since_ns` or its start is unknown."""
+    """Mark a complete run, or one with a remote parent, as joined if it began before `since_ns` or
+    its start is unknown.
+    """
     trajectory = run.trajectory
     if (trajectory.start_ns or 0) < since_ns and trajectory.completeness in _MAY_BE_JOINED:
         run.trajectory = _with_completeness(trajectory, Completeness.JOINED)
 
 
 def _first_root(trace: ClosedTrace) -> bytes:
-    """The id of a span without a parent in the trace, of the part that is evaluated if it is one."""
+    """The id of a span without a parent in the trace, of the part that is evaluated if it is
+    one.
+    """
     if trace.part is not None and trace.part.roots:
         return trace.part.roots[0]
     roots = [span_id for span_id, frame in trace.frames.items() if frame[0] not in trace.frames]
@@ -241,14 +314,18 @@ def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
 def _attribute_keys(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
     """The attributes that conditions and scorers read."""
     scorers = (scorer for each in evaluations for scorer in each.scorers)
-    named: list[frozenset[str]] = [getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers]
+    named: list[frozenset[str]] = [
+        getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers
+    ]
     return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 
 def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int | None:
-    """The revision of the next report on a run; None if the run has not changed or is not to be evaluated.
+    """The revision of the next report on a run; None if the run has not changed or is not to be
+    evaluated.
 
-    Negative if the evaluation is deferred: -1 if the run was not reported yet, -2 if its revision 0 was, and so on.
+    Negative if the evaluation is deferred: -1 if the run was not reported yet, -2 if its revision 0
+    was, and so on.
     """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
@@ -257,7 +334,9 @@ def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int 
         return following if is_inner else None
     if not is_inner and not _is_changed(trace, run, last):
         return None
-    is_deferred = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
+    is_deferred = (
+        trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
+    )
     return -following - 1 if is_deferred else following
 
 
@@ -270,7 +349,12 @@ def _following(last: LastEvaluation | None) -> int:
 
 def _is_inner(run: Run, last: LastEvaluation | None) -> bool:
     """Whether the run was reported as an outermost one and turned out to lie inside another."""
-    return last is not None and last.outermost and _following(last) > 0 and not run.trajectory.outermost
+    return (
+        last is not None
+        and last.outermost
+        and _following(last) > 0
+        and not run.trajectory.outermost
+    )
 
 
 def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bool:
@@ -278,7 +362,9 @@ def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bo
     if last is None or last.revision < 0:
         return True
     changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
-    return not _is_released(trace, run) and (changed or last.incomplete != run.trajectory.incomplete)
+    return not _is_released(trace, run) and (
+        changed or last.incomplete != run.trajectory.incomplete
+    )
 
 
 def _is_released(trace: ClosedTrace, run: Run) -> bool:
@@ -297,26 +383,45 @@ class _PreparedEvaluation:
         self.evaluation: Final = evaluation
         self.applies: Final = Matcher(evaluation)
         self._name: Final = evaluation.name
-        self._at_once: Final = [_PreparedScorer(self._name, scorer) for scorer in evaluation.at_once]
-        self._later: Final = [(_share(scorer), _PreparedScorer(self._name, scorer)) for scorer in evaluation.later]
+        self._at_once: Final = [
+            _PreparedScorer(self._name, scorer) for scorer in evaluation.at_once
+        ]
+        self._later: Final = [
+            (_share(scorer), _PreparedScorer(self._name, scorer)) for scorer in evaluation.later
+        ]
 
     def report(
-        self, trajectory: Trajectory, revision: int, draw: float, occasion: _Occasion, steps: Steps, instead: Outcome | None
+        self,
+        trajectory: Trajectory,
+        revision: int,
+        draw: float,
+        occasion: _Occasion,
+        steps: Steps,
+        instead: Outcome | None,
     ) -> Report:
-        """Score a run; if `instead` is given it is the outcome of each scorer, and no scorer is called."""
+        """Score a run; if `instead` is given it is the outcome of each scorer, and no scorer is
+        called.
+        """
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
         later = [scorer for share, scorer in self._later if draw < share]
         if instead is not None:
             results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
         else:
             # A run with missing parts is skipped, which takes no steps.
-            cost = 0 if trajectory.incomplete else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
-            if steps.allow(cost * len(self._at_once)):  # usually there are enough steps for all scorers
+            cost = (
+                0
+                if trajectory.incomplete
+                else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
+            )
+            # usually there are enough steps for all scorers
+            if steps.allow(cost * len(self._at_once)):
                 steps.take(cost * len(self._at_once))
                 cost = 0
             results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
-        return _new_report(trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None)
+        return _new_report(
+            trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None
+        )
 
 
 def _share(scorer: Scorer) -> float:
@@ -333,29 +438,50 @@ class _PreparedScorer:
         self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
         self._threshold: float | None = getattr(scorer, "applied_threshold", None)
         self._id_part = _bytes(f"{self._name}\0")
-        self._score: Callable[[Trajectory], Outcome] = scorer.__call__ if self._is_own else self._checked
+        self._score: Callable[[Trajectory], Outcome] = (
+            scorer.__call__ if self._is_own else self._checked
+        )
 
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result of the scorer with this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
         id_ = ids.of(self._id_part)
-        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, id_, threshold)
+        return _new_result(
+            self._evaluation,
+            self._name,
+            self._type,
+            self._version,
+            outcome,
+            ids.revision,
+            id_,
+            threshold,
+        )
 
     def _deciding(self, outcome: Outcome) -> float | None:
-        """The threshold that decided whether the outcome passed; None if a user-defined scorer decided otherwise."""
+        """The threshold that decided whether the outcome passed; None if a user-defined scorer
+        decided otherwise.
+        """
         threshold = self._threshold
         if threshold is None or not isinstance(outcome, Scored):
             return threshold
         return threshold if outcome.passed == (outcome.value >= threshold) else None
 
     def pending(self, ids: _ResultIds) -> Pending:
-        """The pending result of an asynchronous scorer; a user-defined scorer gets a copy of the run."""
+        """The pending result of an asynchronous scorer; a user-defined scorer gets a copy of the
+        run.
+        """
         scorer: Any = self._scorer
-        evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
+        evaluate = (
+            scorer.evaluate
+            if self._is_own
+            else lambda trajectory: scorer.evaluate(private_copy(trajectory))
+        )
         return Pending(self.result(ids, _PENDING), evaluate)
 
     def scored(self, ids: _ResultIds, trajectory: Trajectory, steps: Steps, cost: int) -> Result:
-        """The result of a run. If a scorer raises or returns an invalid outcome, only its own result fails."""
+        """The result of a run. If a scorer raises or returns an invalid outcome, only its own
+        result fails.
+        """
         try:
             if cost:  # `take(0)` would raise, too, if no steps are left
                 steps.take(cost)
@@ -376,7 +502,9 @@ class _ResultIds:
 
     def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
         self.revision: Final = revision
-        self._shared: Final = blake2b(_bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16)
+        self._shared: Final = blake2b(
+            _bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16
+        )
         self._end: Final = b"%d" % revision
 
     def of(self, scorer: bytes) -> str:
@@ -396,5 +524,7 @@ def _bytes(text: str) -> bytes:
 
 
 def sampling_hash(trace_id: bytes) -> float:
-    """A number in [0, 1) from a hash of the trace id; upstream samplers decide by bits of the id, so these are not used."""
+    """A number in [0, 1) from a hash of the trace id; upstream samplers decide by bits of the id,
+    so these are not used.
+    """
     return int.from_bytes(blake2b(trace_id, digest_size=7).digest(), "big") / 2**56

@@ -1,4 +1,5 @@
-"""The exceptions of this package, and the parts of their messages: redacted values, suggestions for misspelt words.
+"""The exceptions of this package, and the parts of their messages: redacted values, suggestions for
+misspelt words.
 
 OtelEvalError
 ├── ConfigError      the configuration is invalid: raised at start, never later
@@ -26,9 +27,10 @@ class OtelEvalError(Exception):
 class ConfigError(OtelEvalError, ValueError):
     """A configuration or the specification of a scorer is invalid.
 
-    The message is one line that names the key, the value received, what would be right and the remedy:
-    ``evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write e.g. 30000``.
-    Several problems are joined by `; `. Line ends and other control characters are escaped.
+    The message is one line that names the key, the value received, what would be right and the
+    remedy: ``evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write
+    e.g. 30000``. Several problems are joined by `; `. Line ends and other control characters are
+    escaped.
 
     Args:
         problems: one or more messages.
@@ -44,7 +46,9 @@ class ConfigError(OtelEvalError, ValueError):
 
 
 def printable(text: str) -> str:
-    """The text on one line, with escapes for control characters: names come from traces and must not control a terminal."""
+    """The text on one line, with escapes for control characters: names come from traces and must
+    not control a terminal.
+    """
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
@@ -83,9 +87,14 @@ def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:
 _MOST_SHOWN: Final = 80
 MOST_BITS: Final = 13_000
 """Bits of an integer, near Python's limit for conversion to decimal digits."""
-_SECRET_KEY: Final = re.compile(r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE)
-# Secrets that are recognised without a name: `Bearer x`, and the prefixes that providers give their keys.
-_SECRET_TEXT: Final = re.compile(r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}")
+_SECRET_KEY: Final = re.compile(
+    r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE
+)
+# Secrets that are recognised without a name: `Bearer x`, and the prefixes that providers give their
+# keys.
+_SECRET_TEXT: Final = re.compile(
+    r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}"
+)
 _URL: Final = re.compile(r"(?<=://)[^\s'\"]+")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
@@ -107,7 +116,10 @@ class _Redacting(reprlib.Repr):
         if level <= 0:
             return "{…}"
         pairs = islice(x.items(), _MOST_SHOWN)
-        shown = ", ".join(f"{self.repr1(key, level - 1)}: {self._inner(key, value, level - 1)}" for key, value in pairs)
+        shown = ", ".join(
+            f"{self.repr1(key, level - 1)}: {self._inner(key, value, level - 1)}"
+            for key, value in pairs
+        )
         return f"{{{shown}}}"
 
     def _inner(self, key: Any, value: Any, level: int) -> str:
@@ -122,31 +134,47 @@ _redacting: Final = _Redacting()
 
 
 def redacted_repr(value: Any) -> str:
-    """The representation of a value for messages: on one line, at most 80 characters, without keys and passwords.
+    """The representation of a value for messages: on one line, at most 80 characters, without keys
+    and passwords.
 
     >>> redacted_repr({"headers": {"x-tenant": "a"}, "endpoint": "http://me:pw@h"})
     "{'headers': ***, 'endpoint': 'http://***@h'}"
     """
     text = _redacting.repr(value)
-    text = _SECRET_TEXT.sub(_HIDDEN, _URL.sub(lambda found: redacted(found[0]), " ".join(text.splitlines())))
+    text = _SECRET_TEXT.sub(
+        _HIDDEN, _URL.sub(lambda found: redacted(found[0]), " ".join(text.splitlines()))
+    )
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 def redacted(url: str) -> str:
     """A URL for log lines and errors: user, password and query are replaced by `***`.
 
-    >>> redacted("https://me:p@w@h:4318/v1?key=x"), redacted("http://h:4317"), redacted("me:pw@h:4317")
+    >>> (
+    ...     redacted("https://me:p@w@h:4318/v1?key=x"),
+    ...     redacted("http://h:4317"),
+    ...     redacted("me:pw@h:4317"),
+    ... )
     ('https://***@h:4318/v1?***', 'http://h:4317', '***@h:4317')
     """
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     _, user, place = rest.rpartition("@")  # a password may contain an @
-    return scheme + mark + (f"{_HIDDEN}@" if user else "") + _QUERY.sub(lambda found: found[0][0] + _HIDDEN, place)
+    return (
+        scheme
+        + mark
+        + (f"{_HIDDEN}@" if user else "")
+        + _QUERY.sub(lambda found: found[0][0] + _HIDDEN, place)
+    )
 
 
 def holds_credentials(url: str) -> bool:
     """Whether a URL has a user, a password or a query, which may be secrets.
 
-    >>> holds_credentials("http://me:pw@h"), holds_credentials("http://h?key=x"), holds_credentials("http://h/v1")
+    >>> (
+    ...     holds_credentials("http://me:pw@h"),
+    ...     holds_credentials("http://h?key=x"),
+    ...     holds_credentials("http://h/v1"),
+    ... )
     (True, True, False)
     """
     return "?" in url or "@" in (url.partition("://")[2] or url).partition("/")[0]
@@ -156,27 +184,37 @@ _LONGEST_WORD: Final = 80  # characters that are compared
 
 
 def nearest(word: Any, known: Iterable[Any], *, alike: float = 0.6) -> str | None:
-    """The known word that is most similar to `word`, ignoring case; None if none is similar, or `word` is not a text.
+    """The known word that is most similar to `word`, ignoring case; None if none is similar, or
+    `word` is not a text.
 
     Args:
         alike: how similar the words must be, from 0 to 1 (the ratio of `difflib`).
     """
     if not isinstance(word, str):
         return None
-    small = {each.casefold(): each for each in known if isinstance(each, str)}  # IN_ORDER is far from in_order
+    # IN_ORDER is far from in_order
+    small = {each.casefold(): each for each in known if isinstance(each, str)}
     near = get_close_matches(word[:_LONGEST_WORD].casefold(), small, n=1, cutoff=alike)
     return small[near[0]] if near else None
 
 
 def did_you_mean(word: Any, known: Collection[Any]) -> str:
-    """The end of an error message for an unknown word: `did you mean 'x'?`, or the list of all known words."""
+    """The end of an error message for an unknown word: `did you mean 'x'?`, or the list of all
+    known words.
+    """
     near = nearest(word, known)
-    return f"did you mean {near!r}?" if near else f"choose one of {', '.join(sorted(map(str, known)))}"
+    return (
+        f"did you mean {near!r}?" if near else f"choose one of {', '.join(sorted(map(str, known)))}"
+    )
 
 
 def unknown_keys(given: Iterable[Any], known: Collection[Any], within: str = "") -> list[str]:
     """A problem for each unknown key; `within` is the key of the mapping, with a dot."""
-    return [f"{within}{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
+    return [
+        f"{within}{key}: unknown key; {did_you_mean(key, known)}"
+        for key in given
+        if key not in known
+    ]
 
 
 def wrong_keys(given: Collection[Any], known: Mapping[str, bool]) -> list[str]:
@@ -189,5 +227,7 @@ def wrong_keys(given: Collection[Any], known: Mapping[str, bool]) -> list[str]:
         known: whether each key is required.
     """
     misspelt = {nearest(key, known) for key in given if key not in known}
-    missing = [key for key, required in known.items() if required and key not in {*given, *misspelt}]
+    missing = [
+        key for key, required in known.items() if required and key not in {*given, *misspelt}
+    ]
     return unknown_keys(given, known) + [f"{key}: is missing; add it" for key in missing]

@@ -17,9 +17,11 @@ class RunFilter:
     """Which runs an evaluation applies to; all conditions must hold.
 
     Attributes:
-        service, agent, span: case-sensitive globs over the names of the service, of the agent and of the run's span.
+        service, agent, span: case-sensitive globs over the names of the service, of the agent and
+            of the run's span.
         runs: "outermost", or "all" for runs inside other runs as well.
-        attributes: attribute of the run's span, its resource or its scope → value, text values as globs.
+        attributes: attribute of the run's span, its resource or its scope → value, text values as
+            globs.
     """
 
     service: str = "*"
@@ -34,7 +36,8 @@ class ScorerSet:
     """Scorers, the runs they apply to, and the share of traces that is scored (chosen by trace id).
 
     Attributes:
-        at_once, later: the scorers that return an outcome when they are called, and the asynchronous ones, which are awaited.
+        at_once, later: the scorers that return an outcome when they are called, and the
+            asynchronous ones, which are awaited.
     """
 
     name: str
@@ -46,8 +49,12 @@ class ScorerSet:
 
     def __post_init__(self) -> None:
         # Divided here once and not for each run.
-        object.__setattr__(self, "at_once", tuple(scorer for scorer in self.scorers if not is_awaited(scorer)))
-        object.__setattr__(self, "later", tuple(scorer for scorer in self.scorers if is_awaited(scorer)))
+        object.__setattr__(
+            self, "at_once", tuple(scorer for scorer in self.scorers if not is_awaited(scorer))
+        )
+        object.__setattr__(
+            self, "later", tuple(scorer for scorer in self.scorers if is_awaited(scorer))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +79,19 @@ class Matcher:
         match = evaluation.match
         self._names: Final = [
             (name, glob_matcher(pattern))
-            for name, pattern in (("service", match.service), ("agent", match.agent), ("name", match.span))
+            for name, pattern in (
+                ("service", match.service),
+                ("agent", match.agent),
+                ("name", match.span),
+            )
             if pattern != "*"
         ]
         self._outermost: Final = match.runs == "outermost"
-        self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
-        self._has_conditions: Final = bool(self._names or self._attributes)  # conditions beside `outermost` and the sample
+        self._attributes: Final = [
+            (key, condition(value)) for key, value in match.attributes.items()
+        ]
+        # conditions beside `outermost` and the sample
+        self._has_conditions: Final = bool(self._names or self._attributes)
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
@@ -87,10 +101,18 @@ class Matcher:
             return False
         return not self._has_conditions or next(self.failed(trajectory, draw), None) is None
 
-    def may_apply(self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]) -> bool:
-        """Whether a run with these names and attributes can meet every condition; names that are not in `known` may match."""
-        fitting = draw < self._sample and all(fits(known[name]) for name, fits in self._names if name in known)
-        return fitting and all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
+    def may_apply(
+        self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]
+    ) -> bool:
+        """Whether a run with these names and attributes can meet every condition; names that are
+        not in `known` may match.
+        """
+        fitting = draw < self._sample and all(
+            fits(known[name]) for name, fits in self._names if name in known
+        )
+        return fitting and all(
+            key in attributes and fits(attributes[key]) for key, fits in self._attributes
+        )
 
     def failed(self, trajectory: Trajectory, draw: float) -> Iterator[FailedCondition]:
         """The conditions that do not hold, cheap ones first."""
@@ -102,7 +124,9 @@ class Matcher:
         for name, fits in self._names:
             if not fits(getattr(trajectory, name)):
                 key = _KEYS.get(name, name)
-                yield FailedCondition(f"match.{key}", getattr(match, key), getattr(trajectory, name))
+                yield FailedCondition(
+                    f"match.{key}", getattr(match, key), getattr(trajectory, name)
+                )
         for key, fits in self._attributes:
             actual = trajectory.attributes.get(key, UNRECORDED)
             if actual is UNRECORDED or not fits(actual):
@@ -118,9 +142,12 @@ def is_awaited(scorer: Scorer) -> bool:
 
 
 def condition(wanted: Any) -> Callable[[Any], bool]:
-    """A test of one attribute's value: text as a glob over the value's text, anything else by equality."""
+    """A test of one attribute's value: text as a glob over the value's text, anything else by
+    equality.
+    """
     if not isinstance(wanted, str):
-        # The types are compared because `True == 1` in Python, and a user who writes true does not mean the number 1.
+        # The types are compared because `True == 1` in Python, and a user who writes true does not
+        # mean the number 1.
         return lambda value: type(value) is type(wanted) and value == wanted
     fits = glob_matcher(wanted)
     return lambda value: bool(fits(text_of(value)))

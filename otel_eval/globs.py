@@ -1,4 +1,6 @@
-"""Two kinds of glob patterns: those of configurations (`*`, `?`, `[…]`), and those of conventions, whose `*` captures text."""
+"""Two kinds of glob patterns: those of configurations (`*`, `?`, `[…]`), and those of conventions,
+whose `*` captures text.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +10,35 @@ from fnmatch import translate
 
 
 def glob_matcher(*patterns: str) -> Callable[[str], object]:
-    """A function that is truthy for texts that one of the patterns (`*`, `?`, `[…]`) matches completely; case-sensitive."""
+    """A function that is truthy for texts that one of the patterns (`*`, `?`, `[…]`) matches
+    completely; case-sensitive.
+    """
     return re.compile("|".join(map(translate, patterns))).match if patterns else lambda text: None
 
 
 def glob(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of `*` (any text, captured) and `|` (or); all other characters match themselves.
+    """Compile a pattern of `*` (any text, captured) and `|` (or); all other characters match
+    themselves.
 
-    Each `*` but the last matches as little as possible and never backtracks (an atomic group), so that matching takes time in
-    proportion to the length of the text, whatever the pattern.
+    Each `*` but the last matches as little as possible and never backtracks (an atomic group), so
+    that matching takes time in proportion to the length of the text, whatever the pattern.
     """
     return re.compile("|".join(map(_expression, pattern.split("|"))), re.DOTALL)
 
 
 def _expression(pattern: str) -> str:
     """The regular expression of one alternative."""
-    # Only the end of the text follows the last `*`, so it may backtrack: that takes linear time. The others are atomic groups,
-    # since two that backtrack into one another take quadratic time.
+    # Only the end of the text follows the last `*`, so it may backtrack: that takes linear time.
+    # The others are atomic groups, since two that backtrack into one another take quadratic time.
     first, *others = map(re.escape, pattern.split("*"))
     middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
     return first + middle + "".join(f"(.*){part}" for part in others[-1:])
 
 
 def captured(patterns: Iterable[re.Pattern[str]], text: str) -> str:
-    """The first non-empty text that a `*` captures in the first pattern that matches the whole text; else ""."""
+    """The first non-empty text that a `*` captures in the first pattern that matches the whole
+    text; else "".
+    """
     for pattern in patterns:
         match = pattern.fullmatch(text)
         if match is not None:
@@ -48,7 +55,9 @@ def alternatives_of(pattern: str) -> Alternatives:
 
 
 def fits(alternatives: Alternatives, text: str) -> bool:
-    """Whether a glob matches the whole text, without captures: on long texts this takes a tenth of the time of a regex."""
+    """Whether a glob matches the whole text, without captures: on long texts this takes a tenth of
+    the time of a regex.
+    """
     for parts in alternatives:  # noqa: SIM110 - a generator costs more than the search
         if _has_in_order(parts, text):
             return True
@@ -56,7 +65,9 @@ def fits(alternatives: Alternatives, text: str) -> bool:
 
 
 def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
-    """Whether the text begins and ends with the outer parts and has the others in order between them, without overlap."""
+    """Whether the text begins and ends with the outer parts and has the others in order between
+    them, without overlap.
+    """
     if len(parts) == 1:
         return text == parts[0]
     first, *middle, last = parts

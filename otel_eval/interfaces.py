@@ -1,8 +1,10 @@
-"""The protocols and records between the layers: how a span is read, what a scorer is, how much work one trace may take.
+"""The protocols and records between the layers: how a span is read, what a scorer is, how much work
+one trace may take.
 
-A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source can decode (raw
-protobuf bytes, an SDK span): a tuple of bytes takes a third of the memory of an object, and nothing is decoded for a
-span that no table needs. When the trace closes, the frame's `ResourceScope` turns the payload into a `SpanReader`.
+A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source
+can decode (raw protobuf bytes, an SDK span): a tuple of bytes takes a third of the memory of an
+object, and nothing is decoded for a span that no table needs. When the trace closes, the frame's
+`ResourceScope` turns the payload into a `SpanReader`.
 """
 
 from __future__ import annotations
@@ -14,18 +16,23 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
 
 LONG_TEXT: Final = 64
-"""A length in bytes that exceeds all names by which instrumentations distinguish spans; the C extension has the same number."""
+"""A length in bytes that exceeds all names by which instrumentations distinguish spans; the C
+extension has the same number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which attributes to decode: exact keys, and prefixes of flattened families such as `llm.output_messages.`.
+    """Which attributes to decode: exact keys, and prefixes of flattened families such as
+    `llm.output_messages.`.
 
     Attributes:
         keys: exact keys.
         prefixes: prefixes of keys.
-        presence: keys of which only matters whether they have a value: a fingerprint omits their texts.
-        short: whether a fingerprint omits texts of more than `LONG_TEXT` bytes, so that it does not depend on them.
+        presence: keys of which only matters whether they have a value: a fingerprint omits their
+            texts.
+        short: whether a fingerprint omits texts of more than `LONG_TEXT` bytes, so that it does not
+            depend on them.
         named: whether a fingerprint includes the span's name.
     """
 
@@ -37,10 +44,13 @@ class Wanted:
     # The keys and prefixes as UTF-8, for sources that compare raw bytes.
     raw_keys: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
     raw_prefixes: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())
-    raw_presence: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
+    raw_presence: frozenset[bytes] = field(
+        init=False, repr=False, compare=False, default=frozenset()
+    )
 
     def __post_init__(self) -> None:
-        # Encoded once, when the tables are made: sources compare them with the raw keys of every attribute.
+        # Encoded once, when the tables are made: sources compare them with the raw keys of every
+        # attribute.
         object.__setattr__(self, "raw_keys", frozenset(key.encode() for key in self.keys))
         object.__setattr__(self, "raw_prefixes", tuple(prefix.encode() for prefix in self.prefixes))
         object.__setattr__(self, "raw_presence", frozenset(key.encode() for key in self.presence))
@@ -56,18 +66,24 @@ class SpanEvent:
 
 
 class SpanReader(Protocol):
-    """Reads one span. Values are plain JSON-like Python values (bytes become base64 text, tuples lists)."""
+    """Reads one span. Values are plain JSON-like Python values (bytes become base64 text, tuples
+    lists).
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def span_kind(self) -> int:
-        """The number in OTLP: 0 unspecified, 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
+        """The number in OTLP: 0 unspecified, 1 internal, 2 server, 3 client, 4 producer, 5
+        consumer.
+        """
         ...
 
     @property
     def parent_is_remote(self) -> bool | None:
-        """Whether the parent is in another process, by the span's flags; None if the flags do not record it."""
+        """Whether the parent is in another process, by the span's flags; None if the flags do not
+        record it.
+        """
         ...
 
     @property
@@ -92,10 +108,11 @@ class SpanReader(Protocol):
 
 
 class Deployment(NamedTuple):
-    """The version of a service and the environment it runs in; each "" if its resource does not have it.
+    """The version of a service and the environment it runs in; each "" if its resource does not
+    have it.
 
-    Source: `service.version` and `deployment.environment.name` (until 1.27 `deployment.environment`) of the OpenTelemetry
-    semantic conventions for resources.
+    Source: `service.version` and `deployment.environment.name` (until 1.27
+    `deployment.environment`) of the OpenTelemetry semantic conventions for resources.
     """
 
     version: str = ""
@@ -133,7 +150,9 @@ class ResourceScope(Protocol):
 
     @property
     def resource(self) -> Mapping[str, Any]:
-        """The attributes of the resource that are exported with results (`conventions.resources`)."""
+        """The attributes of the resource that are exported with results
+        (`conventions.resources`).
+        """
         ...
 
     @property
@@ -146,12 +165,16 @@ class ResourceScope(Protocol):
     def reader(self, payload: Any) -> SpanReader: ...
 
     def rank(self, payload: Any) -> tuple[Any, ...]:
-        """(end, number of attributes, bytes): of two spans with the same id the one with the greater rank counts."""
+        """(end, number of attributes, bytes): of two spans with the same id the one with the
+        greater rank counts.
+        """
         ...
 
 
 Frame = tuple[bytes, Any, ResourceScope]
-"""A span in assembly: its parent's id (b"" if it has none), its payload, and its resource and scope. The span's id is the key."""
+"""A span in assembly: its parent's id (b"" if it has none), its payload, and its resource and
+scope. The span's id is the key.
+"""
 
 
 SpanFrame = tuple[bytes, bytes, Frame, int]
@@ -168,14 +191,17 @@ LogFrame = tuple[Any, LogReader]
 
 
 JoinedLog = tuple[bytes, bytes, LogFrame, int]
-"""A log record for assembly: trace id and id of its span, frame, and its approximate size in bytes."""
+"""A log record for assembly: trace id and id of its span, frame, and its approximate size in
+bytes.
+"""
 
 
 class LastEvaluation(NamedTuple):
     """The last evaluation of a run.
 
     Attributes:
-        revision: the revision that was reported; negative if the run has been deferred since, because missing spans may still
+        revision: the revision that was reported; negative if the run has been deferred since,
+            because missing spans may still
             arrive: -1 if nothing was reported before, -2 if revision 0 was, and so on.
         incomplete: why it could not be scored, "" if it could.
         outermost: whether the run was not inside another run.
@@ -187,11 +213,15 @@ class LastEvaluation(NamedTuple):
 
 
 NO_RUN: Final = b""
-"""The key, instead of a run's span id, of the last evaluation of a trace without a reported result."""
+"""The key, instead of a run's span id, of the last evaluation of a trace without a reported
+result.
+"""
 
 
 MOST_CRASHES: Final = 2
-"""After this many crashes of the process during the evaluation of a trace, the evaluation fails without another attempt."""
+"""After this many crashes of the process during the evaluation of a trace, the evaluation fails
+without another attempt.
+"""
 
 
 class Crashes(NamedTuple):
@@ -199,7 +229,8 @@ class Crashes(NamedTuple):
 
     Attributes:
         times: the number of crashes.
-        scoring: whether the trajectories had been built at the last crash, so that a scorer was running.
+        scoring: whether the trajectories had been built at the last crash, so that a scorer was
+            running.
     """
 
     times: int = 0
@@ -207,19 +238,23 @@ class Crashes(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of a trace that is evaluated while the rest of it is open: ids of the roots of its trees, and of its spans."""
+    """The part of a trace that is evaluated while the rest of it is open: ids of the roots of its
+    trees, and of its spans.
+    """
 
     roots: tuple[bytes, ...]
     spans: frozenset[bytes]
 
 
 class Released(NamedTuple):
-    """What is known of spans that were evaluated before and are not among the frames of their trace.
+    """What is known of spans that were evaluated before and are not among the frames of their
+    trace.
 
     Attributes:
         parents: ids of the missing parents of trees that were evaluated.
         lost: the ids in `parents` that had descendants which are no longer known.
-        runs: span id of each run of which only its own span is known → id of the missing parent of that span.
+        runs: span id of each run of which only its own span is known → id of the missing parent of
+            that span.
     """
 
     parents: frozenset[bytes]
@@ -237,11 +272,15 @@ class ClosedTrace:
         logs: span id → log records joined to it, in order of arrival.
         reason: why it was closed.
         cut: "" or the limit that dropped spans of this trace.
-        changed: None the first time; later the ids of spans that are new or replaced since the last closing.
-        last_evaluations: run's span id → its last evaluation; the engine writes it, the buffer keeps it while the trace is kept.
-        part: the runs to evaluate, or None for all; other frames only show whether spans of these runs are missing.
+        changed: None the first time; later the ids of spans that are new or replaced since the last
+            closing.
+        last_evaluations: run's span id → its last evaluation; the engine writes it, the buffer
+            keeps it while the trace is kept.
+        part: the runs to evaluate, or None for all; other frames only show whether spans of these
+            runs are missing.
         released: what was evaluated before and is not in `frames`, or None.
-        evidence: evidence of all spans of the trace that were ever known, if some of them are not in `frames`.
+        evidence: evidence of all spans of the trace that were ever known, if some of them are not
+            in `frames`.
     """
 
     trace_id: bytes
@@ -261,10 +300,12 @@ class Scorer(Protocol):
     """Scores one trajectory. Equal trajectories give equal outcomes.
 
     `needs` names what the scorer reads beyond names, times and errors of the calls:
-    any of "arguments", "results", "content" (the run's input and output), "spans", "tokens" (their sums).
+    any of "arguments", "results", "content" (the run's input and output), "spans", "tokens" (their
+    sums).
 
-    A scorer that awaits an external response also has a true `asynchronous` and `async evaluate(trajectory)`: it runs beside the
-    others, and its result follows later. Such a scorer may have a `sample`, the share of traces that it scores.
+    A scorer that awaits an external response also has a true `asynchronous` and `async
+    evaluate(trajectory)`: it runs beside the others, and its result follows later. Such a scorer
+    may have a `sample`, the share of traces that it scores.
     """
 
     @property
@@ -280,7 +321,9 @@ class Scorer(Protocol):
 
 
 STEP_LIMIT: Final = 20_000_000
-"""Steps that the evaluation of one trace may take, about 0.1 µs each; see docs/reference/scorers.md."""
+"""Steps that the evaluation of one trace may take, about 0.1 µs each; see
+docs/reference/scorers.md.
+"""
 TOO_LARGE: Final = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
 _CHARACTERS: Final = 32  # read in one step; values in the text cost more than its characters
 _VALUE_STEPS: Final = 4
@@ -291,9 +334,11 @@ class TooLarge(Exception):
 
 
 class Steps:
-    """The remaining steps of the evaluation of one trace; the same trace always takes the same number.
+    """The remaining steps of the evaluation of one trace; the same trace always takes the same
+    number.
 
-    Time is not measured: it depends on the load, and a trace would be scored on one machine and skipped on another.
+    Time is not measured: it depends on the load, and a trace would be scored on one machine and
+    skipped on another.
     """
 
     __slots__ = ("left",)
@@ -317,7 +362,9 @@ class Steps:
 
 
 def all_but(marks: bytes) -> bytes:
-    """The bytes to delete from a text so that only `marks` remain: faster than counting each of them."""
+    """The bytes to delete from a text so that only `marks` remain: faster than counting each of
+    them.
+    """
     return bytes(set(range(256)).difference(marks))
 
 
@@ -326,7 +373,9 @@ _NOT_VALUES: Final = all_but(b",{[")
 
 def steps_of_text(text: str) -> int:
     """The steps of reading JSON: its characters, and the values in lists and objects."""
-    return len(text) // _CHARACTERS + _VALUE_STEPS * (1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES)))
+    return len(text) // _CHARACTERS + _VALUE_STEPS * (
+        1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES))
+    )
 
 
 def steps_of(value: Any) -> int:
@@ -338,28 +387,38 @@ _T = TypeVar("_T")
 
 
 def constructor(cls: type[_T]) -> Callable[..., _T]:
-    """A function that makes instances of a frozen dataclass with slots from the values of all its fields in their order.
+    """A function that makes instances of a frozen dataclass with slots from the values of all its
+    fields in their order.
 
-    The `__init__` of a frozen dataclass sets each field through `object.__setattr__`, which takes nine times as long. Here an
-    object of a twin class with the same slots is filled and then becomes one of the class. It is for the few
-    classes of which each trace creates many instances; `__post_init__` is not called.
+    The `__init__` of a frozen dataclass sets each field through `object.__setattr__`, which takes
+    nine times as long. Here an object of a twin class with the same slots is filled and then
+    becomes one of the class. It is for the few classes of which each trace creates many instances;
+    `__post_init__` is not called.
     """
     names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # only for dataclasses
     return _compiled(cls, names, {name: name for name in names})
 
 
 def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
-    """A function that copies an instance, its first argument, with these fields changed, as `dataclasses.replace` does."""
+    """A function that copies an instance, its first argument, with these fields changed, as
+    `dataclasses.replace` does.
+    """
     values = {each.name: f"original.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
     return _compiled(cls, ["original", *changed], values | {name: name for name in changed})
 
 
 def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
-    # CPython lets an object change its class if both have the same slots in the same order and the same base.
+    # CPython lets an object change its class if both have the same slots in the same order and the
+    # same base.
     twin = type(cls.__name__, (), {"__slots__": tuple(values)})
-    lines = [f"def make({', '.join(parameters)}):", " made = new(twin)", *(f" made.{each} = {values[each]}" for each in values)]
+    lines = [
+        f"def make({', '.join(parameters)}):",
+        " made = new(twin)",
+        *(f" made.{each} = {values[each]}" for each in values),
+    ]
     scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
-    # Generated source, as `dataclasses` does it: a loop over the fields would cost as much as what it replaces.
+    # Generated source, as `dataclasses` does it: a loop over the fields would cost as much as what
+    # it replaces.
     exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
     function: Callable[..., _T] = scope["make"]
     return function

@@ -1,8 +1,9 @@
 """Merge the results that several evaluators gave for the same traces.
 
-A trace has one set of results if one evaluator had all its spans. If the spans were split between several evaluators, each of
-them scored a part, and a part may look complete. The `spans_digest` of every result identifies the spans that its evaluator had,
-so the split is detected when the results are merged.
+A trace has one set of results if one evaluator had all its spans. If the spans were split between
+several evaluators, each of them scored a part, and a part may look complete. The `spans_digest` of
+every result identifies the spans that its evaluator had, so the split is detected when the results
+are merged.
 """
 
 from __future__ import annotations
@@ -38,24 +39,29 @@ _NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "evaluator")
 
 
 def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
-    """Put the results of several evaluators together: at most one for each run, evaluation and scorer.
+    """Put the results of several evaluators together: at most one for each run, evaluation and
+    scorer.
 
-    Among the results of one evaluator the highest revision counts, whatever its outcome. If evaluators had different spans of a
-    trace, every result of that trace gets ``"split": true``: it may be wrong even if it looks complete. Among the results of
-    several evaluators scored is preferred to failed and failed to skipped, then more spans, then the smaller JSON. The others
-    are kept in the list ``others`` of the preferred result, so that the output can be merged with further results.
+    Among the results of one evaluator the highest revision counts, whatever its outcome. If
+    evaluators had different spans of a trace, every result of that trace gets ``"split": true``: it
+    may be wrong even if it looks complete. Among the results of several evaluators scored is
+    preferred to failed and failed to skipped, then more spans, then the smaller JSON. The others
+    are kept in the list ``others`` of the preferred result, so that the output can be merged with
+    further results.
 
-    The order of sources and of merging makes no difference, and merging the output again changes nothing, as long as no row
-    was removed: merge first, filter afterwards. The cost is linear in the number of rows, apart from sorting the output.
+    The order of sources and of merging makes no difference, and merging the output again changes
+    nothing, as long as no row was removed: merge first, filter afterwards. The cost is linear in
+    the number of rows, apart from sorting the output.
 
     Args:
-        sources: rows of JSON Lines, each the content of one file. All rows of a source without an `evaluator` (those of
-            `replay`) count as results of one evaluator; a later row replaces an earlier one with the same `result_id`. In the
-            output the name of this evaluator is `file:` and a hash of its rows.
+        sources: rows of JSON Lines, each the content of one file. All rows of a source without an
+            `evaluator` (those of `replay`) count as results of one evaluator; a later row replaces
+            an earlier one with the same `result_id`. In the output the name of this evaluator is
+            `file:` and a hash of its rows.
 
     Returns:
-        The rows in order of trace, run, evaluation and scorer. A row with the outcome `no_run` stands for a trace of which an
-        evaluator had spans but no result.
+        The rows in order of trace, run, evaluation and scorer. A row with the outcome `no_run`
+        stands for a trace of which an evaluator had spans but no result.
 
     Raises:
         InputError: a row is not a result.
@@ -82,7 +88,9 @@ def check_row(row: Any) -> None:
 
 
 def _named(source: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows of a source as they were before an earlier merge, each with the name of an evaluator."""
+    """Yield the rows of a source as they were before an earlier merge, each with the name of an
+    evaluator.
+    """
     unnamed: dict[Any, Row] = {}
     for row in source:
         for each in _expanded(row):
@@ -106,14 +114,22 @@ def _expanded(row: Row) -> Iterator[Row]:
 
 
 def _hash_of(rows: Iterable[Row]) -> str:
-    """Return a hash of the rows that depends neither on their order nor on the time of evaluation."""
-    # A sum of hashes does not depend on the order of the rows, and equal rows do not cancel out as they would with XOR.
-    hashes = (blake2b(_canonical(row, timeless=True).encode("utf-8", "surrogatepass"), digest_size=8) for row in rows)
+    """Return a hash of the rows that depends neither on their order nor on the time of
+    evaluation.
+    """
+    # A sum of hashes does not depend on the order of the rows, and equal rows do not cancel out as
+    # they would with XOR.
+    hashes = (
+        blake2b(_canonical(row, timeless=True).encode("utf-8", "surrogatepass"), digest_size=8)
+        for row in rows
+    )
     return f"{sum(int.from_bytes(each.digest(), 'big') for each in hashes) % 2**64:016x}"
 
 
 def _canonical(row: Row, *, timeless: bool = False) -> str:
-    fields = {key: value for key, value in row.items() if key != "evaluated_at"} if timeless else row
+    fields = (
+        {key: value for key, value in row.items() if key != "evaluated_at"} if timeless else row
+    )
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str)
 
 
@@ -126,9 +142,11 @@ def _key_of(row: Row) -> _Key:
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:
-    """Return a sort key; the preferred row has the least: scored before failed before skipped, more spans, the smaller JSON.
+    """Return a sort key; the preferred row has the least: scored before failed before skipped, more
+    spans, the smaller JSON.
 
-    The JSON is compared without the time of evaluation first, so that evaluating the same files again changes nothing.
+    The JSON is compared without the time of evaluation first, so that evaluating the same files
+    again changes nothing.
     """
     outcome, spans = _OUTCOMES.get(str(row.get("outcome")), 0), _number(row.get("spans"))
     return -outcome, -spans, _canonical(row, timeless=True), _canonical(row)
@@ -144,24 +162,37 @@ def _number(value: Any) -> int:
 
 def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
     """Leave out the `no_run` rows of evaluators that have a result for the same trace."""
-    # `no_run` is written when a trace closes; late spans can bring a run, and results of it, afterwards.
+    # `no_run` is written when a trace closes; late spans can bring a run, and results of it,
+    # afterwards.
     reported = {(key.trace_id, key.evaluator) for key in best if not key.no_run}
-    return {key: row for key, row in best.items() if not key.no_run or (key.trace_id, key.evaluator) not in reported}
+    return {
+        key: row
+        for key, row in best.items()
+        if not key.no_run or (key.trace_id, key.evaluator) not in reported
+    }
 
 
 def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
-    """Return the ids of traces of which evaluators had different spans, or of which one of several evaluators gives no digest."""
+    """Return the ids of traces of which evaluators had different spans, or of which one of several
+    evaluators gives no digest.
+    """
     known: dict[str, dict[str, tuple[int, str]]] = {}
     for key, row in kept.items():
-        # Earlier revisions are computed from fewer spans, so the revision with the most spans of each evaluator is compared.
+        # Earlier revisions are computed from fewer spans, so the revision with the most spans of
+        # each evaluator is compared.
         seen = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
         evaluators = known.setdefault(key.trace_id, {})
         evaluators[key.evaluator] = max(seen, evaluators.get(key.evaluator, seen))
-    return {trace_id for trace_id, each in known.items() if len(each) > 1 and _differ(list(each.values()))}
+    return {
+        trace_id
+        for trace_id, each in known.items()
+        if len(each) > 1 and _differ(list(each.values()))
+    }
 
 
 def _differ(known: list[tuple[int, str]]) -> bool:
-    # Without a digest it is not known whether the evaluators had the same spans, and unknown is not equal.
+    # Without a digest it is not known whether the evaluators had the same spans, and unknown is not
+    # equal.
     digests = {digest for _, digest in known}
     return len(digests) > 1 or "" in digests
 

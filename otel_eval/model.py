@@ -28,7 +28,8 @@ UNRECORDED: Final = Unrecorded.UNRECORDED
 
 
 class Unnamed(dict[str, Any]):
-    """Arguments that were recorded as a bare value, without a name for it: ``{"__value__": value}``.
+    """Arguments that were recorded as a bare value, without a name for it: ``{"__value__":
+    value}``.
 
     They equal the same mapping, and are never compared with arguments that have names.
     """
@@ -46,8 +47,9 @@ class Kind(StrEnum):
 class Completeness(StrEnum):
     """Why a trace was closed; exported with each of its scores.
 
-    `joined` is not a reason to close a trace: it replaces `complete` or `remote_parent` where the run may have begun before the
-    evaluator received its input, so that some of its spans may have gone to another evaluator.
+    `joined` is not a reason to close a trace: it replaces `complete` or `remote_parent` where the
+    run may have begun before the evaluator received its input, so that some of its spans may have
+    gone to another evaluator.
     """
 
     COMPLETE = "complete"
@@ -88,7 +90,8 @@ class ToolCall:
         start_ns, end_ns: Unix nanoseconds, or None where no time was recorded.
         enclosing: span ids of the calls inside which this one was made, outermost first.
         agent_path: names of the agents from that of the run to the one that made the call.
-        failure_unknown: whether no error was recorded, but the result, which was not recorded either, might show one.
+        failure_unknown: whether no error was recorded, but the result, which was not recorded
+            either, might show one.
     """
 
     name: str
@@ -122,26 +125,33 @@ class SpanRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """The tool calls of one agent run in order of `(start_ns, end_ns, span_id)`, with the attributes of the run.
+    """The tool calls of one agent run in order of `(start_ns, end_ns, span_id)`, with the
+    attributes of the run.
 
     Attributes:
         calls: the calls, ordered; calls without times keep the order given.
         trace_id, span_id: hex ids of the trace and of the run's own span.
-        agent, name, service: the agent's name, the name of the run's span, the service that ran it ("" unknown).
-        service_version, environment: `service.version` and `deployment.environment.name` of that service, or "".
+        agent, name, service: the agent's name, the name of the run's span, the service that ran it
+            ("" unknown).
+        service_version, environment: `service.version` and `deployment.environment.name` of that
+            service, or "".
         start_ns, end_ns: times of the run's own span, or None.
         model_calls: number of model spans of the run.
-        input_tokens, output_tokens: sums over the model calls, or None; read only if a scorer needs them.
+        input_tokens, output_tokens: sums over the model calls, or None; read only if a scorer needs
+            them.
         input, output: the input and the answer of the run, or `UNRECORDED`.
         spans: every span of the run in order of time; empty unless a scorer needs them.
         attributes: the span, resource or scope attributes that the configuration names.
         conversation_id: the session the run belongs to, or "".
         completeness: why the trace was closed.
         incomplete: "" or the evidence that is missing: then every scorer skips the run.
-        calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`; names scopes, no content.
+        calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`;
+            names scopes, no content.
         outermost: False for a run inside another run.
-        too_large: "" or why not all of the run was read: then its calls are unknown, and every scorer skips it.
-        resource: the resource of the run's own span, all of it unless it is very long; shared by runs, not to be changed.
+        too_large: "" or why not all of the run was read: then its calls are unknown, and every
+            scorer skips it.
+        resource: the resource of the run's own span, all of it unless it is very long; shared by
+            runs, not to be changed.
         response_id: the id of the response that the run's own span records, or "".
         last_end_ns: the latest end of the run's spans if its own span never arrived, else None.
     """
@@ -180,7 +190,9 @@ class Trajectory:
 
 
 def elapsed_ns(timed: ToolCall | Trajectory) -> int | None:
-    """The duration in nanoseconds; None if a time was not recorded (a span then has 0) or the end is before the start."""
+    """The duration in nanoseconds; None if a time was not recorded (a span then has 0) or the end
+    is before the start.
+    """
     start, end = timed.start_ns, timed.end_ns
     return None if start is None or not end or end < start else end - start
 
@@ -202,7 +214,15 @@ class Scored:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-SkipReason = Literal["incomplete", "calls_unknown", "not_recorded", "no_reference", "not_applicable", "too_large", "recorded"]
+SkipReason = Literal[
+    "incomplete",
+    "calls_unknown",
+    "not_recorded",
+    "no_reference",
+    "not_applicable",
+    "too_large",
+    "recorded",
+]
 """Why a result was skipped, in one word: the label of metrics beside `Skipped.text`.
 
 * ``incomplete``: spans of the run are missing.
@@ -216,7 +236,9 @@ SkipReason = Literal["incomplete", "calls_unknown", "not_recorded", "no_referenc
 
 
 UNKNOWN_REASONS: Final = ("calls_unknown", "incomplete", "not_recorded", "no_reference")
-"""Reasons of skips that leave a run unevaluated; the other reasons mean that there was nothing to score."""
+"""Reasons of skips that leave a run unevaluated; the other reasons mean that there was nothing to
+score.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +269,8 @@ class Failed:
         error_type: the class name of an exception, or a word such as `timeout`.
         message: may quote content and stays in the process.
         details: JSON.
-        place: file and line of a user's scorer that raised, or what is wrong with the value it returned, else ""; without
-            content, stays in the process.
+        place: file and line of a user's scorer that raised, or what is wrong with the value it
+            returned, else ""; without content, stays in the process.
     """
 
     error_type: str
@@ -268,8 +290,9 @@ class Result:
         evaluation, scorer: their names in the configuration; `type`, `version`: the scorer's own.
         revision: 0 for the first scoring of a run, n+1 each time late spans changed it.
         result_id: 32 hex digits, the same for the same run, evaluation, scorer and revision.
-        threshold: the least value that passes, in [0, 1]; None if the value does not decide (`time_cost` without a
-            threshold passes within its budget; a user's scorer may decide by itself).
+        threshold: the least value that passes, in [0, 1]; None if the value does not decide
+            (`time_cost` without a threshold passes within its budget; a user's scorer may decide by
+            itself).
     """
 
     evaluation: str
@@ -306,7 +329,8 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Which spans of its trace a result was computed from, so that evaluators of one trace can be compared.
+    """Which spans of its trace a result was computed from, so that evaluators of one trace can be
+    compared.
 
     Attributes:
         spans: number of spans that were known.
@@ -319,7 +343,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class NoRun:
-    """Why a trace has no result, so that merged results show which evaluators saw other spans of it.
+    """Why a trace has no result, so that merged results show which evaluators saw other spans of
+    it.
 
     Attributes:
         why: the explanation for people.
@@ -337,7 +362,8 @@ class Stamp:
     Attributes:
         evaluator: the id of the evaluating process, or of its storage; "" for stored traces.
         at_ns: Unix nanoseconds, or None.
-        since_ns: Unix nanoseconds since when all spans of its input reach this evaluator; 0: always.
+        since_ns: Unix nanoseconds since when all spans of its input reach this evaluator; 0:
+            always.
     """
 
     evaluator: str = ""

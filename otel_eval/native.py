@@ -12,7 +12,8 @@ VERSION: Final = "0.1.0"
 
 
 def extension(name: str) -> ModuleType | None:
-    """The extension of that name; None if the package was installed without a compiler, or `OTEL_EVAL_PURE=1` is set.
+    """The extension of that name; None if the package was installed without a compiler, or
+    `OTEL_EVAL_PURE=1` is set.
 
     Functions of an extension return the same as their counterparts in Python.
     """
@@ -26,6 +27,8 @@ def extension(name: str) -> ModuleType | None:
 
 
 def build_info() -> dict[str, str]:
-    """The version of the package, whether its extension is used (`compiled` or `pure`), and the version of Python."""
+    """The version of the package, whether its extension is used (`compiled` or `pure`), and the
+    version of Python.
+    """
     kind = "pure" if extension("_native") is None else "compiled"
     return {"version": VERSION, "extension": kind, "python": platform.python_version()}

@@ -1,7 +1,8 @@
 """Runs the core in a process: one buffer, one lock, one worker thread.
 
-The lock guards only the buffer and is never held while a trace is decoded or scored, or a report emitted. Traces are evaluated
-one at a time, by the worker or by the thread that flushes, so that revisions of a report are in order.
+The lock guards only the buffer and is never held while a trace is decoded or scored, or a report
+emitted. Traces are evaluated one at a time, by the worker or by the thread that flushes, so that
+revisions of a report are in order.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ FOREVER: Final = -1.0  # as a lock's timeout
 _log = logging.getLogger("otel_eval")
 _new_stamp: Final = constructor(Stamp)
 
-_Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
+# runs, each with the evaluations that match it
+_Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]
 
 _TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
 _REST_S: Final = 1.0  # between two checks while the buffer is empty
-_MOMENT_S: Final = 0.05  # for which a thread of the host program may wait for the evaluation of another trace
+# for which a thread of the host program may wait for the evaluation of another trace
+_MOMENT_S: Final = 0.05
 _BATCH: Final = 256  # traces removed from the buffer while the lock is held once
-_SLOW_S: Final = 5.0  # an evaluation that takes longer is logged: a busy machine, or a slow user-defined scorer
+# an evaluation that takes longer is logged: a busy machine, or a slow user-defined scorer
+_SLOW_S: Final = 5.0
 _PARTS: Final = 32  # traces that are being evaluated may have this fraction (1/32) of `max_bytes`
 
 
@@ -50,19 +54,24 @@ class Pipeline:
         emit: called with each report; never raises.
         limits: the limits of the buffer.
         clock: returns monotonic seconds.
-        evaluated: called with the id of each trace when all its reports except pending results were emitted, or there are none.
-        later: gets the reports with pending results, after they were emitted. Required if the engine `waits`.
+        evaluated: called with the id of each trace when all its reports except pending results were
+            emitted, or there are none.
+        later: gets the reports with pending results, after they were emitted. Required if the
+            engine `waits`.
         journal: records requests, closed traces and reports on disk.
         note: called with accepted spans, by the threads that call `spans`; never raises.
-        between: called by the worker between two checks for due traces, at least ten times a second, once a second while the
-            buffer is empty; never raises.
-        backpressure: returns why evaluation must pause because exporters do not accept more reports; "" if they do.
+        between: called by the worker between two checks for due traces, at least ten times a
+            second, once a second while the buffer is empty; never raises.
+        backpressure: returns why evaluation must pause because exporters do not accept more
+            reports; "" if they do.
         evaluator: the evaluator id in reports; a random one if None.
         now_ns: returns the time for the stamp of reports, in Unix nanoseconds.
-        since_ns: the Unix time since which all spans arrive here; runs that began before are `joined`. 0: no run is.
+        since_ns: the Unix time since which all spans arrive here; runs that began before are
+            `joined`. 0: no run is.
         may_be_joined: whether runs of a trace can be `joined`.
         watch: called with each evaluated trace, its runs and their reports, for diagnostics.
-        final: called with the ids of traces and `detached` runs, once they can no longer turn out to lie inside another run.
+        final: called with the ids of traces and `detached` runs, once they can no longer turn out
+            to lie inside another run.
     """
 
     def __init__(
@@ -88,7 +97,13 @@ class Pipeline:
             raise ValueError("some scorers are asynchronous; pass later")
         self._later = later
         self._journal: Final = journal
-        self._backpressure, self._note, self._between, self._watch, self._final = backpressure, note, between, watch, final
+        self._backpressure, self._note, self._between, self._watch, self._final = (
+            backpressure,
+            note,
+            between,
+            watch,
+            final,
+        )
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
         self._runs: _Runs = []  # runs of the trace that is being evaluated
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
@@ -96,16 +111,22 @@ class Pipeline:
         self._now_ns: Final = now_ns
         self._since_ns, self._may_be_joined = since_ns, may_be_joined
         self._lock = threading.Lock()  # guards _buffer
-        self._evaluating = threading.RLock()  # one evaluation at a time; taken before _lock, never after it
-        # Counters. `traces_failed`: the evaluation of a trace raised, which is a defect of this package, and the trace is lost;
-        # `traces_crashed`: not evaluated again, because the process crashed twice during their evaluation;
-        # `spans_refused`: because of backpressure, or because the process is ending.
-        self._counters = dict.fromkeys(("reports", "traces_failed", "traces_crashed", "spans_refused"), 0)
+        # one evaluation at a time; taken before _lock, never after it
+        self._evaluating = threading.RLock()
+        # Counters. `traces_failed`: the evaluation of a trace raised, which is a defect of this
+        # package, and the trace is lost; `traces_crashed`: not evaluated again, because the process
+        # crashed twice during their evaluation; `spans_refused`: because of backpressure, or
+        # because the process is ending.
+        self._counters = dict.fromkeys(
+            ("reports", "traces_failed", "traces_crashed", "spans_refused"), 0
+        )
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
         self._resting = False  # whether the worker waits for `_REST_S`, or until it is woken
-        self._recovered: Sequence[ClosedTrace] = ()  # traces that were closed before a restart and not evaluated
-        self.caught_up: Final = threading.Event()  # set when the traces in _recovered were evaluated
+        # traces that were closed before a restart and not evaluated
+        self._recovered: Sequence[ClosedTrace] = ()
+        # set when the traces in _recovered were evaluated
+        self.caught_up: Final = threading.Event()
         self._stopping = False
         self._worker: threading.Thread | None = None
 
@@ -115,8 +136,9 @@ class Pipeline:
         """Accept spans; `origin` is the request that they arrived in, for the journal.
 
         Raises:
-            Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
-                the queue of an exporter is full, the journal cannot be written, or the process is ending.
+            Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces
+                fill it and close soon, the queue of an exporter is full, the journal cannot be
+                written, or the process is ending.
         """
         self._push(spans, origin, self._buffer.push_many)
         self._note(spans)
@@ -125,7 +147,9 @@ class Pipeline:
         """Accept log records; raises as `spans` does."""
         self._push(logs, origin, self._buffer.push_logs)
 
-    def _push(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
+    def _push(
+        self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]
+    ) -> None:
         journal = self._journal
         try:
             if why := "the process is ending" if self._stopping else self._backpressure():
@@ -134,8 +158,11 @@ class Pipeline:
                 if why := self._buffer.refusal(items, self._clock()):
                     self._wake.set()
                     raise Overloaded(f"{why}; retry later")
-                # Journaled in the order in which items are added to the buffer, so that recovery results in the same buffer.
-                mark = journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
+                # Journaled in the order in which items are added to the buffer, so that recovery
+                # results in the same buffer.
+                mark = (
+                    journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
+                )
                 push(items, self._clock())
                 self._wake_if_resting()
             if journal is not None:
@@ -144,8 +171,12 @@ class Pipeline:
             self._counters["spans_refused"] += len(items)
             raise
 
-    def close_and_evaluate(self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None) -> None:
-        """Evaluate a trace now with the spans that its source has collected; `why`: the closing reason if some are still open."""
+    def close_and_evaluate(
+        self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None
+    ) -> None:
+        """Evaluate a trace now with the spans that its source has collected; `why`: the closing
+        reason if some are still open.
+        """
         now = self._clock()
         with self._evaluating:
             with self._lock:
@@ -171,7 +202,9 @@ class Pipeline:
                 self._wake.clear()
 
     def _pause_s(self) -> float:
-        """How long to wait before the next check, in seconds: longer while nothing is held, because waking up costs most."""
+        """How long to wait before the next check, in seconds: longer while nothing is held, because
+        waking up costs most.
+        """
         with self._lock:
             self._resting = self._journal is None and not self._recovered and self._buffer.is_empty
         return _REST_S if self._resting else _TICK_S
@@ -182,7 +215,9 @@ class Pipeline:
             self._wake.set()
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
-        """Use another engine from the next trace on. `later` is used if there is no evaluator of asynchronous scorers yet."""
+        """Use another engine from the next trace on. `later` is used if there is no evaluator of
+        asynchronous scorers yet.
+        """
         if engine.waits and later is None:
             raise ValueError("some scorers are asynchronous; pass later")
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
@@ -210,16 +245,23 @@ class Pipeline:
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
-        # Traces that are being evaluated do not count as held, so they are limited to a small part of `max_bytes`.
+        # Traces that are being evaluated do not count as held, so they are limited to a small part
+        # of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
         if self._journal is None:
             return self._buffer.due(now, _BATCH, most_bytes)
         self._journal.tidy(self._buffer)
         due = self._buffer.close_due(now, _BATCH, most_bytes)
-        return self._buffer.pop_closed(now, _BATCH, most_bytes) if due and self._journal.closing(due) else []
+        return (
+            self._buffer.pop_closed(now, _BATCH, most_bytes)
+            if due and self._journal.closing(due)
+            else []
+        )
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
-        """Evaluate those of the traces that wait only for late spans; False if another evaluation did not end in `timeout_s`."""
+        """Evaluate those of the traces that wait only for late spans; False if another evaluation
+        did not end in `timeout_s`.
+        """
         if not self._evaluating.acquire(timeout=timeout_s):
             return False
         try:
@@ -233,28 +275,44 @@ class Pipeline:
         return True
 
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
-        """Close and evaluate all held traces; False if that was not finished before `deadline` (monotonic seconds)."""
-        if not self._evaluating.acquire(timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())):
-            _log.warning("what was left was not scored before the process had to end: a scorer did not return")
+        """Close and evaluate all held traces; False if that was not finished before `deadline`
+        (monotonic seconds).
+        """
+        if not self._evaluating.acquire(
+            timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())
+        ):
+            _log.warning(
+                "what was left was not scored before the process had to end: a scorer did not"
+                " return"
+            )
             return False
         try:
             self._evaluate_recovered()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
-                if self._journal is not None and not self._journal.closing(list(map(Closing.of, closed))):
+                if self._journal is not None and not self._journal.closing(
+                    list(map(Closing.of, closed))
+                ):
                     return False
             for index in range(0, len(closed), _BATCH):
                 if deadline is not None and self._clock() > deadline:
                     self._counters["traces_failed"] += len(closed) - index
-                    _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
+                    _log.warning(
+                        "%d traces were not scored before the process had to end",
+                        len(closed) - index,
+                    )
                     return False
                 self._evaluate(closed[index : index + _BATCH])
         finally:
             self._evaluating.release()
         return True
 
-    def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
-        """Refuse input, evaluate held traces and wait for pending results; False if that was not finished in time."""
+    def stop(
+        self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0
+    ) -> bool:
+        """Refuse input, evaluate held traces and wait for pending results; False if that was not
+        finished in time.
+        """
         deadline = self._clock() + timeout_s
         self.halt(timeout_s)
         drained = self.drain(reason, deadline)
@@ -268,16 +326,22 @@ class Pipeline:
             self._worker.join(timeout_s)
 
     def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
-        """Fill the buffer with what was held before a restart; traces that were closed before are evaluated first."""
+        """Fill the buffer with what was held before a restart; traces that were closed before are
+        evaluated first.
+        """
         with self._evaluating, self._lock:
             self._recovered = replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until all pending results were emitted; False if they were not within `timeout_s` seconds."""
+        """Wait until all pending results were emitted; False if they were not within `timeout_s`
+        seconds.
+        """
         return self._later is None or self._later.wait(timeout_s)
 
     def stop_waiting(self, timeout_s: float) -> bool:
-        """Wait like `wait` before the end of the process: results that are still pending afterwards fail with `timeout`."""
+        """Wait like `wait` before the end of the process: results that are still pending afterwards
+        fail with `timeout`.
+        """
         return self._later is None or self._later.stop(timeout_s)
 
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
@@ -323,16 +387,26 @@ class Pipeline:
             return reports
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
             self._counters["traces_failed"] += 1
-            _log.warning("trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__)
-            return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
+            _log.warning(
+                "trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__
+            )
+            return engine.no_run(
+                trace, stamp, f"the trace could not be evaluated: {type(error).__name__}"
+            )
         finally:
             if self.progress.evaluating_s >= _SLOW_S:
-                _log.warning("evaluating trace %s took %.1f s", trace.trace_id.hex(), self.progress.evaluating_s)
+                _log.warning(
+                    "evaluating trace %s took %.1f s",
+                    trace.trace_id.hex(),
+                    self.progress.evaluating_s,
+                )
             self.progress.moved()
 
     def evaluation(self) -> ProgressState:
         """Whether the evaluation of due traces makes progress."""
-        return self.progress.state(self._journal.waits if self._journal is not None else "", self._is_due)
+        return self.progress.state(
+            self._journal.waits if self._journal is not None else "", self._is_due
+        )
 
     def _is_due(self) -> bool:
         with self._lock:
@@ -354,18 +428,23 @@ class Pipeline:
             self._evaluated(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are open, due or being evaluated; every report on the others was emitted."""
+        """Those of the traces that are open, due or being evaluated; every report on the others was
+        emitted.
+        """
         with self._lock:
             found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
         if len(found) < len(set(trace_ids)):
-            # One of the others may just have been removed from the buffer, and its evaluation may not have ended.
+            # One of the others may just have been removed from the buffer, and its evaluation may
+            # not have ended.
             if not self._evaluating.acquire(timeout=_MOMENT_S):
                 return set(trace_ids)
             self._evaluating.release()
         return found
 
     def reserve(self, size: int) -> None:
-        """Drop traces kept for late spans until `size` bytes, which the source holds, fit into `max_bytes`, too."""
+        """Drop traces kept for late spans until `size` bytes, which the source holds, fit into
+        `max_bytes`, too.
+        """
         with self._lock:
             self._buffer.reserve(size)
 
@@ -384,10 +463,16 @@ class Pipeline:
         return self._buffer.held_bytes
 
     def counts(self, *, late: bool = True) -> dict[str, Any]:
-        """The counters and gauges of pipeline and buffer, and with `late` those of asynchronous results."""
+        """The counters and gauges of pipeline and buffer, and with `late` those of asynchronous
+        results.
+        """
         with self._lock:
             oldest = round(self._buffer.age(self._clock()), 3)
-        held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
+        held = {
+            "open_traces": len(self._buffer),
+            "held_bytes": self._buffer.held_bytes,
+            "oldest_trace_s": oldest,
+        }
         held["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if late and self._later is not None else {}
         return self._counters | asdict(self._buffer.counts) | held | later

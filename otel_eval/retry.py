@@ -1,6 +1,8 @@
-"""Retries of the requests that otel-eval sends: what responses mean and how long to wait; and no spans for these requests.
+"""Retries of the requests that otel-eval sends: what responses mean and how long to wait; and no
+spans for these requests.
 
-The meaning of responses follows OTLP where OTLP does not lose results; `docs/reference/delivery.md` lists every response.
+The meaning of responses follows OTLP where OTLP does not lose results; `docs/reference/delivery.md`
+lists every response.
 Source: opentelemetry-proto docs/specification.md, "Failures".
 """
 
@@ -27,7 +29,8 @@ class RetryPolicy:
     """How long to wait between attempts, in seconds.
 
     Attributes:
-        first_s, factor, longest_s: the wait before the second attempt, by which factor each further wait is longer, the longest.
+        first_s, factor, longest_s: the wait before the second attempt, by which factor each further
+            wait is longer, the longest.
         most_s: the longest wait that an endpoint may ask for.
         last_s: the wait between attempts while the process shuts down.
         recheck_s: the time between attempts to export a signal that the endpoint does not support.
@@ -43,11 +46,14 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
 
 
-_RANDOM: Final = random.SystemRandom()  # a generator of our own: the state of the host program's must not change
+# a generator of our own: the state of the host program's must not change
+_RANDOM: Final = random.SystemRandom()
 
 
 def delays(policy: RetryPolicy) -> Iterator[float]:
-    """Yield the waits between attempts in seconds, without end: exponential backoff up to `longest_s`, with jitter."""
+    """Yield the waits between attempts in seconds, without end: exponential backoff up to
+    `longest_s`, with jitter.
+    """
     delay_s = policy.first_s
     while True:
         # Jitter: clients that lost the same endpoint must not return at the same instant.
@@ -68,36 +74,54 @@ class Backoff:
         self._delays: Final = delays(policy)
 
     def wait(self, at_least_s: float = 0.0, at_most_s: float = inf) -> None:
-        """Wait before the next attempt; while the process shuts down, for `RetryPolicy.last_s` only.
+        """Wait before the next attempt; while the process shuts down, for `RetryPolicy.last_s`
+        only.
 
         Args:
-            at_least_s: the wait that the endpoint asks for; no more than `RetryPolicy.most_s` of it counts.
+            at_least_s: the wait that the endpoint asks for; no more than `RetryPolicy.most_s` of it
+                counts.
             at_most_s: the longest wait.
         """
         policy = self._policy
         if self._stopping.is_set():
             time.sleep(policy.last_s)
             return
-        # What the endpoint asks for is about this response only and does not make the following waits longer.
+        # What the endpoint asks for is about this response only and does not make the following
+        # waits longer.
         delay_s = max(min(at_least_s, policy.most_s), next(self._delays))
         self._stopping.wait(min(delay_s, at_most_s))
 
 
-Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "missing", "unsupported", "permanent"]
-"""The meaning of a response by itself. `Attempts` reduces it to ok, retryable, permanent or unsupported.
+Status = Literal[
+    "ok",
+    "accepted",
+    "retryable",
+    "server_error",
+    "denied",
+    "not_found",
+    "missing",
+    "unsupported",
+    "permanent",
+]
+"""The meaning of a response by itself. `Attempts` reduces it to ok, retryable, permanent or
+unsupported.
 
-`server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the credentials were refused.
-`not_found`, `unsupported`: the endpoint may lack the signal, or a proxy in front of it may lack the endpoint for a while.
-`missing`: the endpoint does not have the trace or run that a score belongs to yet; the exporter defers the score.
+`server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the
+credentials were refused. `not_found`, `unsupported`: the endpoint may lack the signal, or a proxy
+in front of it may lack the endpoint for a while. `missing`: the endpoint does not have the trace or
+run that a score belongs to yet; the exporter defers the score.
 """
 
 _LACKS_THE_SIGNAL: Final = frozenset({"not_found", "unsupported"})
-# Retried without end if the data is kept (`Attempts`, `keeps`): an operator can repair credentials and routes.
+# Retried without end if the data is kept (`Attempts`, `keeps`): an operator can repair credentials
+# and routes.
 _REPAIRABLE: Final = frozenset({"denied", "not_found"})
 
 
 Place = int | tuple[int, int]
-"""The index of a report in its batch, or (index of the report, index of the result) for one result of it."""
+"""The index of a report in its batch, or (index of the report, index of the result) for one result
+of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +129,20 @@ class ExportResult:
     """The outcome of one attempt to export.
 
     Attributes:
-        status: what it means for the data that was sent. `ok` may be a partial success. `accepted`: the exporter has accepted
-            the data and counts the outcomes itself.
-        reason: a short text for log lines; for a partial success the endpoint's message, one line of at most 200 characters.
+        status: what it means for the data that was sent. `ok` may be a partial success. `accepted`:
+            the exporter has accepted the data and counts the outcomes itself.
+        reason: a short text for log lines; for a partial success the endpoint's message, one line
+            of at most 200 characters.
         after_s: seconds that the endpoint asks to wait before the next attempt.
-        rejected: in a partial success, the number of results that were rejected, if it is not known which.
-        failed: in a partial success, the places of the reports and results that were refused permanently.
+        rejected: in a partial success, the number of results that were rejected, if it is not known
+            which.
+        failed: in a partial success, the places of the reports and results that were refused
+            permanently.
         deferred: in a partial success, the places of those to retry later, while the queue goes on.
         reasons: the reason by place, where it differs from `reason`.
         not_sent: how many results were left out on purpose, by reason.
-        concerns_all: whether the response is about the sender (credentials), so that a smaller batch would be refused, too.
+        concerns_all: whether the response is about the sender (credentials), so that a smaller
+            batch would be refused, too.
     """
 
     status: Status
@@ -139,35 +167,50 @@ class ExportResult:
 
     @classmethod
     def permanent(cls, reason: str) -> ExportResult:
-        """The batch was refused permanently. It is halved and sent again until the reports that are refused are found."""
+        """The batch was refused permanently. It is halved and sent again until the reports that are
+        refused are found.
+        """
         return cls("permanent", reason)
 
     @classmethod
     def partial(cls, failed: Iterable[int], reason: str = "") -> ExportResult:
-        """Everything was exported except the reports at these places in the batch, which were refused permanently."""
+        """Everything was exported except the reports at these places in the batch, which were
+        refused permanently.
+        """
         return cls("ok", reason, failed=tuple(sorted(set(failed))))
 
     @classmethod
     def unsupported(cls, reason: str) -> ExportResult:
-        """The destination does not support results; one report is tried again every `RetryPolicy.recheck_s` seconds."""
+        """The destination does not support results; one report is tried again every
+        `RetryPolicy.recheck_s` seconds.
+        """
         return cls("unsupported", reason)
 
 
 def retry_after_s(header: str) -> float | None:
-    """The wait in seconds that the header `Retry-After` asks for, as a number or as a date; None if the header is invalid.
+    """The wait in seconds that the header `Retry-After` asks for, as a number or as a date; None if
+    the header is invalid.
 
     >>> retry_after_s("1.5"), retry_after_s("soon")
     (1.5, None)
     """
     try:
-        # RFC 9110, 10.2.3: seconds or an HTTP date. It does not allow fractions of a second, but some endpoints send them.
-        return max(0.0, float(header) if header[:1].isdigit() else parsedate_to_datetime(header).timestamp() - time.time())
+        # RFC 9110, 10.2.3: seconds or an HTTP date. It does not allow fractions of a second, but
+        # some endpoints send them.
+        return max(
+            0.0,
+            float(header)
+            if header[:1].isdigit()
+            else parsedate_to_datetime(header).timestamp() - time.time(),
+        )
     except (ValueError, OverflowError):
         return None
 
 
 def reason_of(error: BaseException) -> str:
-    """Why an attempt failed, for log lines: the text of a system error, else the error's type. Its message may quote content."""
+    """Why an attempt failed, for log lines: the text of a system error, else the error's type. Its
+    message may quote content.
+    """
     if isinstance(error, TimeoutError):
         return "timed out"
     text = error.strerror if isinstance(error, OSError) else None
@@ -175,7 +218,9 @@ def reason_of(error: BaseException) -> str:
 
 
 class AcceptedBefore(Protocol):
-    """Records which signals endpoints accepted, beyond restarts, by a key of endpoint and signal."""
+    """Records which signals endpoints accepted, beyond restarts, by a key of endpoint and
+    signal.
+    """
 
     def has(self, key: str) -> bool:
         """Whether the signal was accepted."""
@@ -190,22 +235,26 @@ _log = logging.getLogger("otel_eval")
 
 
 class Attempts:
-    """Makes attempts to send; only one every `RetryPolicy.recheck_s` seconds while the endpoint does not support the signal.
+    """Makes attempts to send; only one every `RetryPolicy.recheck_s` seconds while the endpoint
+    does not support the signal.
 
-    If the endpoint accepted the signal before, a 404 is an outage. If it never did, the first 404 (or 405, 501, UNIMPLEMENTED)
-    marks the signal as unsupported until the endpoint accepts it.
+    If the endpoint accepted the signal before, a 404 is an outage. If it never did, the first 404
+    (or 405, 501, UNIMPLEMENTED) marks the signal as unsupported until the endpoint accepts it.
 
     Args:
         name: the exporter's name; what follows the last dot is the signal.
         retry: how long to wait between attempts.
         refusals: what happens to data of a signal that the endpoint does not support, for the log.
-        forwards: whether requests of agents are forwarded, to which OTLP's own list of retryable responses applies.
-        keeps: whether data is kept while the endpoint refuses credentials or path (401, 403, 404), instead of being refused.
+        forwards: whether requests of agents are forwarded, to which OTLP's own list of retryable
+            responses applies.
+        keeps: whether data is kept while the endpoint refuses credentials or path (401, 403, 404),
+            instead of being refused.
         key: the key of this endpoint and signal in `before`; "": it is not recorded there.
         before: the signals accepted in earlier processes; None: only this process counts.
 
     Attributes:
-        unsupported: the reason of the response that marked the signal as unsupported; "" if it is supported.
+        unsupported: the reason of the response that marked the signal as unsupported; "" if it is
+            supported.
     """
 
     def __init__(
@@ -229,11 +278,17 @@ class Attempts:
 
     @property
     def allowed(self) -> bool:
-        """Whether an attempt is due: always, except that an unsupported signal is tried every `recheck_s` seconds only."""
-        return not self.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
+        """Whether an attempt is due: always, except that an unsupported signal is tried every
+        `recheck_s` seconds only.
+        """
+        return (
+            not self.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
+        )
 
     def make(self, send: Callable[[], ExportResult]) -> ExportResult:
-        """Make an attempt, if one is due. The result is ok, accepted, retryable, permanent or unsupported."""
+        """Make an attempt, if one is due. The result is ok, accepted, retryable, permanent or
+        unsupported.
+        """
         before = self.unsupported
         if not self.allowed:
             return ExportResult("unsupported", before)
@@ -244,12 +299,20 @@ class Attempts:
         elif self.unsupported and not before:
             _log.warning(
                 "the endpoint of %s does not support %s (%s): %s; one is tried again every %g s",
-                *(self._exporter, self._signal, result.reason, self._refusals, self._retry.recheck_s),
+                *(
+                    self._exporter,
+                    self._signal,
+                    result.reason,
+                    self._refusals,
+                    self._retry.recheck_s,
+                ),
             )
         return result
 
     def _resolve(self, result: ExportResult) -> ExportResult:
-        """Return the result with its final status, and record whether the endpoint supports the signal."""
+        """Return the result with its final status, and record whether the endpoint supports the
+        signal.
+        """
         if result.status == "ok":
             if not self._accepted and self._before is not None:
                 self._before.add(self._key)
@@ -263,7 +326,8 @@ class Attempts:
     def _meaning(self, status: Status) -> Status:
         if status in _REPAIRABLE and self._keeps:
             return "retryable"
-        # A proxy responds 404 while its endpoint restarts; an endpoint that never accepted the signal more likely lacks it.
+        # A proxy responds 404 while its endpoint restarts; an endpoint that never accepted the
+        # signal more likely lacks it.
         if status in _LACKS_THE_SIGNAL:
             return "retryable" if self._accepted else "unsupported"
         if status == "server_error":
@@ -275,20 +339,26 @@ class Attempts:
         return Backoff(self._retry, stopping)
 
 
-# Instrumentations look for one of these keys in the context. The API's keys are private and made unique at import, so they are
-# read from the API; the plain names are for versions that do not have them.
+# Instrumentations look for one of these keys in the context. The API's keys are private and made
+# unique at import, so they are read from the API; the plain names are for versions that do not have
+# them.
 _SUPPRESS = (
     "suppress_instrumentation",
     getattr(api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation"),
     getattr(api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation"),
 )
-# The default sampler follows the decision of the parent, so that children of this span are not recorded.
-_UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.DEFAULT)))
+# The default sampler follows the decision of the parent, so that children of this span are not
+# recorded.
+_UNSAMPLED = NonRecordingSpan(
+    SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.DEFAULT))
+)
 
 
 @contextmanager
 def suppress_instrumentation() -> Iterator[None]:
-    """Keep instrumentations from creating spans within this context, as OpenTelemetry's own exporters do."""
+    """Keep instrumentations from creating spans within this context, as OpenTelemetry's own
+    exporters do.
+    """
     context = api.get_current()
     for key in _SUPPRESS:
         context = set_value(key, True, context)
@@ -301,7 +371,9 @@ def suppress_instrumentation() -> Iterator[None]:
 
 @contextmanager
 def suppress_tracing() -> Iterator[None]:
-    """Suppress instrumentation, and give spans that code creates itself an unsampled parent, so that they are not recorded."""
+    """Suppress instrumentation, and give spans that code creates itself an unsampled parent, so
+    that they are not recorded.
+    """
     token = attach(set_span_in_context(_UNSAMPLED))
     try:
         with suppress_instrumentation():

@@ -32,7 +32,8 @@ def call(
     Args:
         name: the tool's name.
         arguments, result: JSON values.
-        error: None or False, True, a message, an exception, a mapping with `type` and `message`, or a `ToolError`.
+        error: None or False, True, a message, an exception, a mapping with `type` and `message`, or
+            a `ToolError`.
         start_ns, end_ns: Unix nanoseconds.
         call_id, span_id: ids, where a test needs them.
         enclosing: span ids of the calls inside which this one was made, outermost first.
@@ -63,8 +64,19 @@ def _error(error: Any) -> ToolError | None:
 
 
 def trajectory(*calls: ToolCall, **fields: Any) -> Trajectory:
-    """Build a trajectory of the calls, ordered by time if each has a start; `fields` are the other fields of `Trajectory`."""
+    """Build a trajectory of the calls, ordered by time if each has a start; `fields` are the other
+    fields of `Trajectory`.
+    """
     if calls and all(each.start_ns is not None for each in calls):
         # The order that trajectories of real spans have: by start, end and span id.
-        calls = tuple(sorted(calls, key=lambda c: (c.start_ns, c.end_ns if c.end_ns is not None else c.start_ns, c.span_id)))
+        calls = tuple(
+            sorted(
+                calls,
+                key=lambda c: (
+                    c.start_ns,
+                    c.end_ns if c.end_ns is not None else c.start_ns,
+                    c.span_id,
+                ),
+            )
+        )
     return Trajectory(calls=tuple(calls), **fields)

@@ -1,4 +1,6 @@
-"""Reads small files that the configuration names, such as keys, tokens, certificates and datasets, again when they change."""
+"""Reads small files that the configuration names, such as keys, tokens, certificates and datasets,
+again when they change.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,21 @@ _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 def file_stamp(file: str | PathLike[str]) -> Stamp | None:
-    """A value that differs after the file or its permissions were changed; None if the file does not exist."""
+    """A value that differs after the file or its permissions were changed; None if the file does
+    not exist.
+    """
     try:
         found = os.stat(file)
     except (OSError, ValueError):  # ValueError: not a valid path
         return None
-    # The time of the last change of the inode, too: a copy may keep size and modification time, and `chmod` changes neither.
+    # The time of the last change of the inode, too: a copy may keep size and modification time, and
+    # `chmod` changes neither.
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[str], Exception]) -> bytes:
+def read_small_file(
+    file: str | PathLike[str], most: int, unusable: Callable[[str], Exception]
+) -> bytes:
     """Read a regular file of at most `most` bytes.
 
     Other files are refused: a read from a pipe could block forever, and a device may have no end.
@@ -42,7 +49,9 @@ def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[st
         unusable: makes the exception to raise from the reason why the file cannot be read.
     """
     try:
-        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _NONBLOCK)) as opened:
+        with open(
+            file, "rb", opener=lambda path, flags: os.open(path, flags | _NONBLOCK)
+        ) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "no regular file")
             content = opened.read(most + 1)
@@ -51,7 +60,11 @@ def read_small_file(file: str | PathLike[str], most: int, unusable: Callable[[st
     except ValueError:
         raise unusable("cannot be read (not a path)") from None
     if len(content) > most:
-        raise unusable(f"is larger than {most // 2**20} MiB" if most >= 2**20 else f"is larger than {most // 2**10} KiB")
+        raise unusable(
+            f"is larger than {most // 2**20} MiB"
+            if most >= 2**20
+            else f"is larger than {most // 2**10} KiB"
+        )
     return content
 
 
@@ -59,16 +72,21 @@ Value = TypeVar("Value")
 
 
 class WatchedFiles(Generic[Value]):
-    """A value read from files, which is read again when they change; if that fails, the previous value is kept.
+    """A value read from files, which is read again when they change; if that fails, the previous
+    value is kept.
 
     Args:
         files: paths of the files.
-        read: reads the value; raises `ConfigError` if the files are invalid, which is logged once for each change.
-        look_s: the least time between two checks for changes, in seconds; calls of `current` make the checks.
+        read: reads the value; raises `ConfigError` if the files are invalid, which is logged once
+            for each change.
+        look_s: the least time between two checks for changes, in seconds; calls of `current` make
+            the checks.
         kept: for the log: what is kept if `read` fails.
     """
 
-    def __init__(self, files: Sequence[str], read: Callable[[], Value], look_s: float, kept: str) -> None:
+    def __init__(
+        self, files: Sequence[str], read: Callable[[], Value], look_s: float, kept: str
+    ) -> None:
         self._files, self._read, self._look_s, self._kept = files, read, look_s, kept
         self._lock = threading.Lock()  # guards the following fields
         self._stamps = self._logged = self._stamp_all()

@@ -8,19 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
-# Tag and length of a length-delimited field, by its number and size. Nearly all fields that are written are in this table.
-_HEADS: Final = tuple(tuple(bytes((number << 3 | 2, size)) for size in range(0x80)) for number in range(0x10))
+# nearly all tags, and most lengths
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))
+# Tag and length of a length-delimited field, by its number and size. Nearly all fields that are
+# written are in this table.
+_HEADS: Final = tuple(
+    tuple(bytes((number << 3 | 2, size)) for size in range(0x80)) for number in range(0x10)
+)
 MASK64: Final = (1 << 64) - 1
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
-_FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # content in bytes by wire type; the start and end tags of a group have none
+# content in bytes by wire type; the start and end tags of a group have none
+_FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
-    """Decode the varint at `at`; return it and the position after it. It may have more than 64 bits: the tenth byte is not cut.
+    """Decode the varint at `at`; return it and the position after it. It may have more than 64
+    bits: the tenth byte is not cut.
 
     Raises:
-        ValueError: it has more than ten bytes. Without that limit the time is quadratic in the length of the number.
+        ValueError: it has more than ten bytes. Without that limit the time is quadratic in the
+            length of the number.
         IndexError: the bytes end before the number does.
     """
     number, shift = 0, 0
@@ -55,7 +62,9 @@ def sized(number: int, content: bytes) -> bytes:
 
 
 class WireField(NamedTuple):
-    """A field: its number (-1 unless it is length-delimited), and the positions of its tag, its content and its end."""
+    """A field: its number (-1 unless it is length-delimited), and the positions of its tag, its
+    content and its end.
+    """
 
     number: int
     start: int
@@ -64,10 +73,12 @@ class WireField(NamedTuple):
 
 
 def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
-    """Iterate over the fields from `at` to `end`. Fields in a group, which OTLP does not have, count as if outside of it.
+    """Iterate over the fields from `at` to `end`. Fields in a group, which OTLP does not have,
+    count as if outside of it.
 
     Raises:
-        ValueError: a field is truncated, its wire type is unknown, or a number has more than 64 bits.
+        ValueError: a field is truncated, its wire type is unknown, or a number has more than 64
+            bits.
     """
     return map(WireField._make, places(body, at, end))
 
@@ -77,7 +88,8 @@ def places(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
     try:
         while at < end:
             start, tag = at, body[at]
-            # Nearly every tag is one byte, and a length one or two; a function call for each costs more than all the rest.
+            # Nearly every tag is one byte, and a length one or two; a function call for each costs
+            # more than all the rest.
             tag, at = (tag, at + 1) if tag < 0x80 else _number(body, at)
             kind = tag & 7
             if kind == 2:

@@ -1,6 +1,7 @@
 """A thread that serves a queue, in order, one item at a time.
 
-If no thread can be started any more (the interpreter is shutting down), or the caller cannot wait, the caller serves the queue.
+If no thread can be started any more (the interpreter is shutting down), or the caller cannot wait,
+the caller serves the queue.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class WorkerThread:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with an empty queue and no thread, also in a child process after a fork, where only the forking thread lives."""
+        """Begin with an empty queue and no thread, also in a child process after a fork, where only
+        the forking thread lives.
+        """
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self.put = self._queue.put  # implemented in C: neither blocks nor is interrupted
         self._serving = threading.RLock()  # held while an item is served
-        self._serving_thread = 0  # the thread that serves now: serving may end spans, which must not serve in turn
+        # the thread that serves now: serving may end spans, which must not serve in turn
+        self._serving_thread = 0
         self._starting = threading.Lock()  # guards _thread
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -63,7 +67,9 @@ class WorkerThread:
             return not self._stopped
         try:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, args=(self._queue,), name=self._name, daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._queue,), name=self._name, daemon=True
+                )
                 self._thread.start()
         except RuntimeError:  # the interpreter is ending
             self._thread = None
@@ -103,11 +109,19 @@ class WorkerThread:
             call(*args)
         except Exception as error:  # noqa: BLE001 - an error with one item must not end the thread
             self.failures += 1
-            self._warnings.say("failed", "%s: %s (%d so far)", self._failed, type(error).__name__, self.failures)
+            self._warnings.say(
+                "failed", "%s: %s (%d so far)", self._failed, type(error).__name__, self.failures
+            )
 
     def serve_here(self, wait_s: float = 0.2) -> None:
-        """Serve the queued items on the calling thread, if the worker finishes its current item within `wait_s` seconds."""
-        if self._queue.empty() or self._serving_thread == threading.get_ident() or not self._serving.acquire(timeout=wait_s):
+        """Serve the queued items on the calling thread, if the worker finishes its current item
+        within `wait_s` seconds.
+        """
+        if (
+            self._queue.empty()
+            or self._serving_thread == threading.get_ident()
+            or not self._serving.acquire(timeout=wait_s)
+        ):
             return
         try:
             while True:
@@ -120,7 +134,9 @@ class WorkerThread:
             self._serving.release()
 
     def drain(self, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until all items put before are served; False after `timeout_s` seconds or once `cancelled` returns true."""
+        """Wait until all items put before are served; False after `timeout_s` seconds or once
+        `cancelled` returns true.
+        """
         if threading.current_thread() is self._thread:
             return True
         done = threading.Event()
@@ -134,7 +150,9 @@ class WorkerThread:
         return True
 
     def stop(self, timeout_s: float, cancelled: Callable[[], bool] = lambda: False) -> bool:
-        """Drain the queue and end the thread; False if the queue was not drained in time. `cancelled` as for `drain`."""
+        """Drain the queue and end the thread; False if the queue was not drained in time.
+        `cancelled` as for `drain`.
+        """
         if self._stopped:
             return True
         drained = self.drain(timeout_s, cancelled)

@@ -1,6 +1,8 @@
-"""Scores an agent without changes to its code, as the entry point `opentelemetry_instrumentor` of `opentelemetry-instrument`.
+"""Scores an agent without changes to its code, as the entry point `opentelemetry_instrumentor` of
+`opentelemetry-instrument`.
 
-Does nothing unless the environment names a configuration, and never stops the program that loads it.
+Does nothing unless the environment names a configuration, and never stops the program that loads
+it.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ _log = logging.getLogger("otel_eval")
 class EvalInstrumentor:
     """Adds an `EvalSpanProcessor` to the process's tracer provider, once.
 
-    It has the two methods of `BaseInstrumentor` that the loader of OpenTelemetry calls, but does not derive from it, so that this
-    package does not need `opentelemetry-instrumentation`.
+    It has the two methods of `BaseInstrumentor` that the loader of OpenTelemetry calls, but does
+    not derive from it, so that this package does not need `opentelemetry-instrumentation`.
     """
 
     _added: Any = None
@@ -32,21 +34,25 @@ class EvalInstrumentor:
         """Add the processor; if that fails, log one warning.
 
         Args:
-            config: the configuration for `EvalSpanProcessor`; if left out, the file that `OTEL_EVAL_CONFIG` names. Without either
-                nothing is done.
+            config: the configuration for `EvalSpanProcessor`; if left out, the file that
+                `OTEL_EVAL_CONFIG` names. Without either nothing is done.
         """
         config = config or os.environ.get(VARIABLE, "").strip()
         if not config or EvalInstrumentor._added is not None:
             return
         provider: Any = trace.get_tracer_provider()
-        # Before an SDK is set up, the global provider is that of the API, which cannot have processors.
+        # Before an SDK is set up, the global provider is that of the API, which cannot have
+        # processors.
         if not hasattr(provider, "add_span_processor"):
             _log.warning(
-                "%s is set, but there is no SDK tracer provider: nothing is scored; install opentelemetry-distro", VARIABLE
+                "%s is set, but there is no SDK tracer provider: nothing is scored; install"
+                " opentelemetry-distro",
+                VARIABLE,
             )
             return
         try:
-            from otel_eval.app.inprocess import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
+            # deferred: a program without a configuration loads nothing
+            from otel_eval.app.inprocess import EvalSpanProcessor
 
             EvalInstrumentor._added = EvalSpanProcessor(config)
             provider.add_span_processor(EvalInstrumentor._added)

@@ -6,9 +6,12 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-# A slow machine is no counterexample. In CI the examples are the same each time, so that a run can be repeated; elsewhere
-# they are new ones, so that other machines try what CI does not.
+# A slow machine is no counterexample. In CI the examples are the same each time, so that a run can
+# be repeated; elsewhere they are new ones, so that other machines try what CI does not.
 settings.register_profile(
-    "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=os.environ.get("CI") == "true"
+    "here",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
 )
 settings.load_profile("here")

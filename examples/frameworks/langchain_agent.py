@@ -1,4 +1,5 @@
-"""A LangChain agent on LangGraph, traced by OpenInference, and its scores; the model is scripted: no key, no network.
+"""A LangChain agent on LangGraph, traced by OpenInference, and its scores; the model is scripted:
+no key, no network.
 
 python -m pip install . langchain openinference-instrumentation-langchain
 python examples/frameworks/langchain_agent.py
@@ -26,7 +27,10 @@ evaluation = {
             "name": "travel",
             "scorers": [
                 {"type": "tool_call_order", "expected": ["get_weather", "book_flight"]},
-                {"type": "tool_call_args", "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}]},
+                {
+                    "type": "tool_call_args",
+                    "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}],
+                },
                 {"type": "tool_errors"},
                 {"type": "error_recovery"},
             ],
@@ -38,7 +42,10 @@ evaluation = {
 
 def asks(*calls: tuple[str, dict[str, str]]) -> AIMessage:
     """A model's message that asks for tools."""
-    return AIMessage("", tool_calls=[{"name": name, "args": args, "id": f"{name} {args}"} for name, args in calls])
+    return AIMessage(
+        "",
+        tool_calls=[{"name": name, "args": args, "id": f"{name} {args}"} for name, args in calls],
+    )
 
 
 script = iter(
@@ -86,7 +93,12 @@ spans.add_span_processor(EvalSpanProcessor(evaluation))
 spans.add_span_processor(SimpleSpanProcessor(recorded))
 LangChainInstrumentor().instrument(tracer_provider=spans)
 
-agent = create_agent(Scripted(messages=script), [get_weather, book_flight], name="travel", middleware=[tell_the_model])
+agent = create_agent(
+    Scripted(messages=script),
+    [get_weather, book_flight],
+    name="travel",
+    middleware=[tell_the_model],
+)
 agent.invoke({"messages": [("user", "Where does the sun shine? Book a flight there.")]})
 spans.shutdown()
 for call in trajectories(recorded.get_finished_spans())[0].calls:

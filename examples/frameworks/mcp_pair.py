@@ -1,11 +1,13 @@
-"""An agent that uses the tools of an MCP server: two processes, one trace, and the scores of the run.
+"""An agent that uses the tools of an MCP server: two processes, one trace, and the scores of the
+run.
 
     python -m pip install . mcp
     python examples/frameworks/mcp_pair.py
 
-The `mcp` package traces both ends through the tracer provider of each process, and passes the trace on with each request. It
-records neither arguments nor results: the agent's own span around a call does. Both processes export to a receiver, which takes
-the three spans of a call for the one call that they are.
+The `mcp` package traces both ends through the tracer provider of each process, and passes the trace
+on with each request. It records neither arguments nor results: the agent's own span around a call
+does. Both processes export to a receiver, which takes the three spans of a call for the one call
+that they are.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ config = {
             "scorers": [
                 {"type": "show"},
                 {"type": "tool_call_order", "expected": ["get_weather", "book_flight"]},
-                {"type": "tool_call_args", "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}]},
+                {
+                    "type": "tool_call_args",
+                    "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}],
+                },
                 {"type": "tool_errors"},
                 {"type": "error_recovery"},
             ],
@@ -73,7 +78,9 @@ def show(run: Trajectory) -> bool:
 def traced(service: str, endpoint: str) -> TracerProvider:
     """What each of the processes sets up."""
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True)))
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True))
+    )
     trace.set_tracer_provider(provider)
     return provider
 
@@ -81,15 +88,21 @@ def traced(service: str, endpoint: str) -> TracerProvider:
 async def use(client: Client, tool: str, **arguments: str) -> None:
     """Call a tool as an instrumented agent does."""
     described = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
-    with trace.get_tracer("agent").start_as_current_span(f"execute_tool {tool}", attributes=described) as span:
+    with trace.get_tracer("agent").start_as_current_span(
+        f"execute_tool {tool}", attributes=described
+    ) as span:
         span.set_attribute("gen_ai.tool.call.arguments", json.dumps(arguments))
         answer: Any = await client.call_tool(tool, arguments)
-        span.set_attribute("gen_ai.tool.call.result", "".join(content.text for content in answer.content))
+        span.set_attribute(
+            "gen_ai.tool.call.result", "".join(content.text for content in answer.content)
+        )
 
 
 async def agent(endpoint: str) -> None:
     """A run that follows a script."""
-    server = StdioServerParameters(command=sys.executable, args=[__file__, endpoint], env=dict(os.environ))
+    server = StdioServerParameters(
+        command=sys.executable, args=[__file__, endpoint], env=dict(os.environ)
+    )
     run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "travel"}
     async with Client(server) as client:
         with trace.get_tracer("agent").start_as_current_span("invoke_agent travel", attributes=run):

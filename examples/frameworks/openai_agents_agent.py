@@ -1,4 +1,5 @@
-"""An agent of the OpenAI Agents SDK, traced by OpenInference, and its scores; the model is scripted: no key, no network.
+"""An agent of the OpenAI Agents SDK, traced by OpenInference, and its scores; the model is
+scripted: no key, no network.
 
 python -m pip install . openai-agents openinference-instrumentation-openai-agents
 python examples/frameworks/openai_agents_agent.py
@@ -10,7 +11,11 @@ import json
 from typing import Any
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -24,7 +29,10 @@ evaluation = {
             "name": "travel",
             "scorers": [
                 {"type": "tool_call_order", "expected": ["get_weather", "book_flight"]},
-                {"type": "tool_call_args", "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}]},
+                {
+                    "type": "tool_call_args",
+                    "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}],
+                },
                 {"type": "tool_errors"},
                 {"type": "error_recovery"},
             ],
@@ -37,13 +45,17 @@ evaluation = {
 def asks(name: str, **arguments: str) -> ResponseFunctionToolCall:
     """A model's wish to call a tool."""
     text = json.dumps(arguments)
-    return ResponseFunctionToolCall(type="function_call", name=name, arguments=text, call_id=f"{name} {text}")
+    return ResponseFunctionToolCall(
+        type="function_call", name=name, arguments=text, call_id=f"{name} {text}"
+    )
 
 
 def says(text: str) -> ResponseOutputMessage:
     """A model's answer."""
     content = ResponseOutputText(type="output_text", text=text, annotations=[])
-    return ResponseOutputMessage(type="message", id="answer", role="assistant", status="completed", content=[content])
+    return ResponseOutputMessage(
+        type="message", id="answer", role="assistant", status="completed", content=[content]
+    )
 
 
 script = iter(
@@ -85,7 +97,10 @@ spans.add_span_processor(EvalSpanProcessor(evaluation))
 spans.add_span_processor(SimpleSpanProcessor(recorded))
 OpenAIAgentsInstrumentor().instrument(tracer_provider=spans)  # in place of the SDK's own export
 
-Runner.run_sync(Agent("travel", model=Scripted(), tools=[get_weather, book_flight]), "Where does the sun shine? Fly me there.")
+Runner.run_sync(
+    Agent("travel", model=Scripted(), tools=[get_weather, book_flight]),
+    "Where does the sun shine? Fly me there.",
+)
 spans.shutdown()
 for call in trajectories(recorded.get_finished_spans())[0].calls:
     print("call", call.name, call.arguments, "->", call.result, call.error or "")

@@ -1,4 +1,5 @@
-"""A pydantic-ai agent and its scores; the model is scripted, so that neither a key nor a network is needed.
+"""A pydantic-ai agent and its scores; the model is scripted, so that neither a key nor a network is
+needed.
 
     python -m pip install . pydantic-ai-slim
     python examples/frameworks/pydantic_ai_agent.py
@@ -25,7 +26,10 @@ evaluation = {
             "name": "travel",
             "scorers": [
                 {"type": "tool_call_order", "expected": ["get_weather", "book_flight"]},
-                {"type": "tool_call_args", "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}]},
+                {
+                    "type": "tool_call_args",
+                    "expected": [{"name": "book_flight", "arguments": {"date": "2026-12-01"}}],
+                },
                 {"type": "tool_errors"},
                 {"type": "error_recovery"},
             ],
@@ -35,7 +39,10 @@ evaluation = {
 }
 script = iter(
     [
-        [ToolCallPart("get_weather", {"city": "Paris"}), ToolCallPart("get_weather", {"city": "Oslo"})],
+        [
+            ToolCallPart("get_weather", {"city": "Paris"}),
+            ToolCallPart("get_weather", {"city": "Oslo"}),
+        ],
         [ToolCallPart("book_flight", {"city": "Oslo", "date": "2026-13-40"})],
         [ToolCallPart("book_flight", {"city": "Oslo", "date": "2026-12-01"})],
         [TextPart("Oslo it is.")],
@@ -53,7 +60,9 @@ spans.add_span_processor(EvalSpanProcessor(evaluation))
 spans.add_span_processor(SimpleSpanProcessor(recorded))
 
 settings = InstrumentationSettings(tracer_provider=spans)
-agent = Agent(FunctionModel(model), name="travel", retries=2, capabilities=[Instrumentation(settings)])
+agent = Agent(
+    FunctionModel(model), name="travel", retries=2, capabilities=[Instrumentation(settings)]
+)
 
 
 @agent.tool_plain

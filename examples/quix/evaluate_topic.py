@@ -1,10 +1,12 @@
-"""Score the agent runs in a Kafka topic with Quix Streams: open traces in RocksDB and a changelog topic, results exactly once.
+"""Score the agent runs in a Kafka topic with Quix Streams: open traces in RocksDB and a changelog
+topic, results exactly once.
 
     python -m pip install '.[kafka]' 'quixstreams>=3.28,<4'
     python examples/quix/evaluate_topic.py eval.yaml 127.0.0.1:9092
 
-Reads what the Collector writes with `partition_traces_by_id`: one trace in each record, its id as the key. A trace is evaluated
-after `GAP_MS` twice without a span. Start as many processes as the topic has partitions, or fewer.
+Reads what the Collector writes with `partition_traces_by_id`: one trace in each record, its id as
+the key. A trace is evaluated after `GAP_MS` twice without a span. Start as many processes as the
+topic has partitions, or fewer.
 """
 
 import base64
@@ -25,7 +27,8 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.otlp.protobuf import read_traces
 
 SPANS, RESULTS = "otlp_spans", "otel_eval_results"
-GAP_MS = 5_000  # more than the spans of a trace are apart, and than records of different producers are out of order
+# more than the spans of a trace are apart, and than records of different producers are out of order
+GAP_MS = 5_000
 HEARTBEAT_S = 1.0
 
 
@@ -38,7 +41,8 @@ class Evaluator:
 
     def rows(self, window: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The results of a trace whose session has ended; a heartbeat has none."""
-        body = b"".join(base64.b64decode(each) for each in window["value"])  # OTLP requests one after another are one request
+        # OTLP requests one after another are one request
+        body = b"".join(base64.b64decode(each) for each in window["value"])
         buffer = TraceBuffer(self._limits)
         buffer.push_many(read_traces(body).spans, 0.0)
         for trace in buffer.drain(0.0):
@@ -49,8 +53,9 @@ class Evaluator:
 def heartbeats(brokers: str, stopped: threading.Event) -> None:
     """Write an empty record to every partition again and again.
 
-    Windows close by the time of records only: without heartbeats, a partition that gets no spans any more would never decide
-    its last traces. Each has a key of its own, so that its session ends too and leaves no state.
+    Windows close by the time of records only: without heartbeats, a partition that gets no spans
+    any more would never decide its last traces. Each has a key of its own, so that its session ends
+    too and leaves no state.
     """
     producer = Producer({"bootstrap.servers": brokers})
     while not stopped.wait(HEARTBEAT_S):

@@ -1,8 +1,9 @@
-"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver as JSON.
+"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver as
+JSON.
 
-It has an address and threads of its own, so that it responds when the receiver is at its limits. Values are read at each request.
-The server accepts no data and shows no content of spans except names, such as those of services, agents and tools, so it needs no
-token.
+It has an address and threads of its own, so that it responds when the receiver is at its limits.
+Values are read at each request. The server accepts no data and shows no content of spans except
+names, such as those of services, agents and tools, so it needs no token.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Readiness(NamedTuple):
     """Whether the receiver is ready, and the state of its evaluation.
 
     Attributes:
-        ready: whether requests are accepted, and evaluation makes progress or is paused (backpressure).
+        ready: whether requests are accepted, and evaluation makes progress or is paused
+            (backpressure).
         why: why the receiver is not ready, or what evaluation waits for; "" if neither applies.
         evaluation: fields of `evaluation` in `/status`.
     """
@@ -79,14 +81,32 @@ class Monitored(Protocol):
 
 
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
-_UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
-_QUEUES: Final = ("late_pending", "results.queued", "forward.waiting", "forward.held", "storage.bytes", "storage.reports")
+_UNEVALUATED: Final = (
+    "traces_without_run",
+    "spans_without_run",
+    "runs_unmatched",
+    "results.skipped",
+    "context_lost_spans",
+)
+_QUEUES: Final = (
+    "late_pending",
+    "results.queued",
+    "forward.waiting",
+    "forward.held",
+    "storage.bytes",
+    "storage.reports",
+)
 _UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 
-def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> dict[str, Any]:
+def status_fields(
+    counts: Mapping[str, Any], readiness: Readiness, uptime_s: float
+) -> dict[str, Any]:
     """The fields of `/status`: a summary, then every counter."""
-    flat = {key: sum(value.values()) if isinstance(value, Mapping) else value for key, value in counts.items()}
+    flat = {
+        key: sum(value.values()) if isinstance(value, Mapping) else value
+        for key, value in counts.items()
+    }
     return {
         "ready": readiness.ready,
         "why": readiness.why,
@@ -95,9 +115,17 @@ def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: flo
         "traces": {fields: flat.get(key, 0) for fields, key in _TRACES.items()},
         "evaluation": dict(readiness.evaluation),
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
-        "unevaluated": {key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)},
-        "unsupported": [key for key, value in flat.items() if value and key.startswith(_UNSUPPORTED)],
-        "failures": {key: value for key, value in flat.items() if key.startswith("scorers.results") and "outcome=failed" in key},
+        "unevaluated": {
+            key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)
+        },
+        "unsupported": [
+            key for key, value in flat.items() if value and key.startswith(_UNSUPPORTED)
+        ],
+        "failures": {
+            key: value
+            for key, value in flat.items()
+            if key.startswith("scorers.results") and "outcome=failed" in key
+        },
         "drops": {
             key: {"count": value, "why": DROPS[key.partition("{")[0]]}
             for key, value in flat.items()
@@ -114,7 +142,9 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 def _is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a `Host`, with any port, is one of the names or an IP address, which is safe from DNS rebinding."""
+    """Whether a `Host`, with any port, is one of the names or an IP address, which is safe from DNS
+    rebinding.
+    """
     name = _PORT.sub("", host.strip()).casefold().removesuffix(".")
     try:
         ip_address(name.removeprefix("[").removesuffix("]"))
@@ -129,7 +159,9 @@ class _AdminHandler(ConnectionHandler):
     def do_GET(self) -> None:
         self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         if not self._is_for_us():
-            why = "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
+            why = (
+                "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
+            )
             return self._answer(HTTPStatus.MISDIRECTED_REQUEST, _PLAIN, why)
         pages: dict[str, Callable[[], tuple[int, str, str]]] = {
             "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
@@ -138,12 +170,16 @@ class _AdminHandler(ConnectionHandler):
             "/status": self._status,
         }
         page = pages.get(self.path)
-        return self._answer(*(page() if page else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n")))
+        return self._answer(
+            *(page() if page else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n"))
+        )
 
     do_HEAD = do_GET
 
     def _is_for_us(self) -> bool:
-        """Whether `Host` names this server, or is absent: browsers, which DNS rebinding could lead here, always send it."""
+        """Whether `Host` names this server, or is absent: browsers, which DNS rebinding could lead
+        here, always send it.
+        """
         return all(_is_known(each, self.server.names) for each in self.headers.get_all("Host", []))
 
     def _readiness(self) -> tuple[int, str, str]:
@@ -152,7 +188,9 @@ class _AdminHandler(ConnectionHandler):
         return code, _PLAIN, f"{found}\n"
 
     def _metrics(self) -> tuple[int, str, str]:
-        families = chain(self_families(self.server.monitored.counts()), self.server.monitored.scores())
+        families = chain(
+            self_families(self.server.monitored.counts()), self.server.monitored.scores()
+        )
         return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(families)
 
     def _status(self) -> tuple[int, str, str]:
@@ -175,7 +213,8 @@ class AdminServer(ConnectionServer):
     Args:
         endpoint: host:port; port 0 chooses a free one.
         monitored: the server whose state is shown.
-        names: names that `Host` may have besides IP addresses, localhost and the host of the endpoint.
+        names: names that `Host` may have besides IP addresses, localhost and the host of the
+            endpoint.
 
     Attributes:
         address: the address that was bound.
@@ -184,20 +223,25 @@ class AdminServer(ConnectionServer):
         ConfigError: the address cannot be bound.
     """
 
-    late_s = 0.0  # requests are answered at once, so any older connection waits for its client and may be replaced
+    # requests are answered at once, so any older connection waits for its client and may be
+    # replaced
+    late_s = 0.0
     thread_name = "otel-eval-admin"
 
     def __init__(self, endpoint: str, monitored: Monitored, names: Collection[str]) -> None:
         host, _, port = endpoint.rpartition(":")
         address = host.strip("[]"), int(port)
         self.monitored, self.begun = monitored, time.monotonic()
-        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
+        self.names: Final = frozenset(
+            name.casefold().removesuffix(".") for name in ("localhost", address[0], *names)
+        )
         self._spare = Spare()
         try:
             super().__init__(address, _AdminHandler, _CONNECTIONS, _IDLE_S)
         except OSError as error:
             raise ConfigError(
-                f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"
+                f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose"
+                " another address or port 0"
             ) from None
         self.address: Final = f"{host}:{self.server_address[1]}"
 

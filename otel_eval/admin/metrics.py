@@ -1,10 +1,12 @@
-"""The self-metrics of the receiver, for OTLP and in the text format of Prometheus; instruments of the SDK in that format.
+"""The self-metrics of the receiver, for OTLP and in the text format of Prometheus; instruments of
+the SDK in that format.
 
-Self-metrics have the names of the Collector with another prefix, because `otelcol_` is reserved for the Collector. Names have
-neither `_total` nor a unit: Prometheus appends both to metrics received by OTLP, and the text format here does the same, so that
-an instrument has one name in both ways.
+Self-metrics have the names of the Collector with another prefix, because `otelcol_` is reserved for
+the Collector. Names have neither `_total` nor a unit: Prometheus appends both to metrics received
+by OTLP, and the text format here does the same, so that an instrument has one name in both ways.
 Sources: exposition format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats),
-opentelemetry.io/docs/collector/internal-telemetry, opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics.
+opentelemetry.io/docs/collector/internal-telemetry,
+opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Row = tuple[str, Mapping[str, Any], float]
 """The suffix of a sample's name, its labels and its value."""
 
-# Exporters disagree about the suffixes of other units and of "1": a test makes sure that no instrument has one.
+# Exporters disagree about the suffixes of other units and of "1": a test makes sure that no
+# instrument has one.
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 _OTHERS: Final = re.compile(r"[^a-zA-Z0-9]+")
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -76,7 +79,9 @@ def prometheus_name(name: str, unit: str, kind: str) -> str:
 def prometheus_text(families: Iterable[Family]) -> str:
     r"""Metrics in the text format of Prometheus.
 
-    >>> print(prometheus_text([Family("a.b", "counter", "", "Hits.", [("", {"x": 'y"'}, 3)])]), end="")
+    >>> print(
+    ...     prometheus_text([Family("a.b", "counter", "", "Hits.", [("", {"x": 'y"'}, 3)])]), end=""
+    ... )
     # HELP a_b_total Hits.
     # TYPE a_b_total counter
     a_b_total{x="y\""} 3
@@ -108,7 +113,9 @@ def _value(text: str) -> str:
 
 
 def families_of(collected: Any) -> Iterator[Family]:
-    """The metrics that a reader of the SDK collected: cumulative `MetricsData`, or None if nothing was measured."""
+    """The metrics that a reader of the SDK collected: cumulative `MetricsData`, or None if nothing
+    was measured.
+    """
     for resource in collected.resource_metrics if collected is not None else ():
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
@@ -138,7 +145,8 @@ PREFIX: Final = "otel_eval_"
 _RECEIVER: Final = {"receiver": "otlp"}
 _BEGUN: Final = time.monotonic()
 
-# Name of a counter → name of the metric, as in the Collector, and unit. The label `data_type` tells what `items` are.
+# Name of a counter → name of the metric, as in the Collector, and unit. The label `data_type` tells
+# what `items` are.
 _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "spans_kept": ("processor_accepted_spans", "{spans}"),
     "spans_refused": ("processor_refused_spans", "{spans}"),
@@ -174,12 +182,26 @@ GAUGES: Final[Mapping[str, tuple[str, str] | None]] = {
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
-    **dict.fromkeys(("forward.held_spans", "storage.reports_waiting", "kafka.partitions", "late_pending", "workers.up")),
+    **dict.fromkeys(
+        (
+            "forward.held_spans",
+            "storage.reports_waiting",
+            "kafka.partitions",
+            "late_pending",
+            "workers.up",
+        )
+    ),
 }
 """Gauges; all other counts are counters. None: the metric has the default name and no unit."""
-_OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}  # the unit, by the last part of a receiver counter's name
+# the unit, by the last part of a receiver counter's name
+_OF_REQUESTS: Final = {"spans": "{spans}", "logs": "{records}"}
 _LABELS: Final = {"signal": "data_type"}
-_FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
+_FAILURES: Final = (
+    "bad_requests",
+    "oversized_requests",
+    "unauthenticated_requests",
+    "internal_errors",
+)
 _LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
 _PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -189,10 +211,18 @@ def self_families(counts: Mapping[str, Any]) -> list[Family]:
     """The self-metrics: every count, and metrics of the process, ordered by name.
 
     Args:
-        counts: name → number, or name → transport → number; names may have labels, as `name{label=value,…}`.
+        counts: name → number, or name → transport → number; names may have labels, as
+            `name{label=value,…}`.
     """
-    found = [each for key, value in counts.items() if key != "requests" for each in _families_of(key, value)]
-    return sorted(joined_families([*found, *_outcomes(counts), *_of_process()]), key=lambda each: each.name)
+    found = [
+        each
+        for key, value in counts.items()
+        if key != "requests"
+        for each in _families_of(key, value)
+    ]
+    return sorted(
+        joined_families([*found, *_outcomes(counts), *_of_process()]), key=lambda each: each.name
+    )
 
 
 def joined_families(several: Iterable[Family]) -> list[Family]:
@@ -205,20 +235,27 @@ def joined_families(several: Iterable[Family]) -> list[Family]:
     return [replace(each, rows=rows[name]) for name, each in first.items()]
 
 
-def _number(name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter") -> Family:
-    description = name.replace("_", " ") + (f" in {unit}" if unit else "")  # promtool rejects a metric without a description
+def _number(
+    name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter"
+) -> Family:
+    # promtool rejects a metric without a description
+    description = name.replace("_", " ") + (f" in {unit}" if unit else "")
     return Family(PREFIX + name, kind, unit, description, [("", labels, value)])
 
 
 def _families_of(key: str, value: Any) -> Iterator[Family]:
     """The metrics of one count."""
     if isinstance(value, Mapping):  # a counter of the receiver, by transport
-        name, unit = f"receiver_{key.replace('_logs', '_log_records')}", _OF_REQUESTS.get(key.rpartition("_")[2], "")
+        name, unit = (
+            f"receiver_{key.replace('_logs', '_log_records')}",
+            _OF_REQUESTS.get(key.rpartition("_")[2], ""),
+        )
         for transport in ("grpc", "http"):
             yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
         counted, labels = _split(key)
-        # The name begins with the part that counts; without a part it is a count of the processing of spans.
+        # The name begins with the part that counts; without a part it is a count of the processing
+        # of spans.
         plain = counted.replace(".", "_") if "." in counted else f"processor_{counted}"
         name, unit = GAUGES.get(counted) or _COUNTERS.get(counted, (plain, ""))
         yield _number(name, labels, value, unit, "gauge" if counted in GAUGES else "counter")
@@ -228,7 +265,10 @@ def _split(key: str) -> tuple[str, dict[str, str]]:
     found = _LABELLED.fullmatch(key)
     if found is None:
         return key, {}
-    labels = {_LABELS.get(label, label): _ESCAPE.sub(r"\1", value) for label, value in _PAIR.findall(found[2])}
+    labels = {
+        _LABELS.get(label, label): _ESCAPE.sub(r"\1", value)
+        for label, value in _PAIR.findall(found[2])
+    }
     if found[1].startswith("forward."):
         labels["exporter"] = "forward"
     return found[1], dict(sorted(labels.items()))
@@ -237,10 +277,17 @@ def _split(key: str) -> tuple[str, dict[str, str]]:
 def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
     """`receiver_requests` by outcome, as in the Collector."""
     for transport in ("grpc", "http"):
-        counted = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
+        counted = {
+            name: counts.get(name, {}).get(transport, 0)
+            for name in ("requests", "refused_requests", *_FAILURES)
+        }
         failures = sum(counted[name] for name in _FAILURES)
         good = counted["requests"] - counted["refused_requests"] - failures
-        for outcome, value in (("success", good), ("refused", counted["refused_requests"]), ("failure", failures)):
+        for outcome, value in (
+            ("success", good),
+            ("refused", counted["refused_requests"]),
+            ("failure", failures),
+        ):
             labels = _RECEIVER | {"transport": transport, "outcome": outcome}
             yield _number("receiver_requests", labels, value, "{requests}")
 
@@ -262,26 +309,38 @@ def _of_process() -> Iterator[Family]:
         yield _number("process_max_fds", {}, limit, "{files}", "gauge")
 
 
-def _metrics_data(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
-    """The metrics in the form that exporters of the SDK accept; counters are cumulative since `begun_ns`."""
-    from opentelemetry.sdk.metrics import export as sdk  # deferred: few receivers send their metrics
+def _metrics_data(
+    families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int
+) -> MetricsData:
+    """The metrics in the form that exporters of the SDK accept; counters are cumulative since
+    `begun_ns`.
+    """
+    # deferred: few receivers send their metrics
+    from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     metrics = []
     for each in families:
-        points = [sdk.NumberDataPoint(labels, begun_ns, now_ns, value) for _, labels, value in each.rows]
+        points = [
+            sdk.NumberDataPoint(labels, begun_ns, now_ns, value) for _, labels, value in each.rows
+        ]
         rising = sdk.AggregationTemporality.CUMULATIVE
-        data = sdk.Gauge(points) if each.kind == "gauge" else sdk.Sum(points, rising, is_monotonic=True)
+        data = (
+            sdk.Gauge(points)
+            if each.kind == "gauge"
+            else sdk.Sum(points, rising, is_monotonic=True)
+        )
         metrics.append(sdk.Metric(each.name, None, each.unit, data))
     scope = sdk.ScopeMetrics(InstrumentationScope("otel_eval", VERSION), metrics, "")
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
 
 
 class SelfMetricsExporter:
-    """Sends the receiver's own metrics by OTLP every `interval_s` seconds, and once more at the end.
+    """Sends the receiver's own metrics by OTLP every `interval_s` seconds, and once more at the
+    end.
 
-    Counters are read only when they are sent, so the path of a span has no instruments. A failed export is not retried, because
-    the next one supersedes it.
+    Counters are read only when they are sent, so the path of a span has no instruments. A failed
+    export is not retried, because the next one supersedes it.
 
     Args:
         exporter: a metric exporter of the SDK; it is shut down at the end.
@@ -290,11 +349,15 @@ class SelfMetricsExporter:
         interval_s: the time between two exports, in seconds.
     """
 
-    def __init__(self, exporter: MetricExporter, counts: Counts, resource: Resource, interval_s: float) -> None:
+    def __init__(
+        self, exporter: MetricExporter, counts: Counts, resource: Resource, interval_s: float
+    ) -> None:
         self._exporter, self._counts, self._resource = exporter, counts, resource
         self._begun_ns: Final = time.time_ns()
         problem = "telemetry.otlp: metrics could not be made"
-        self._worker: Final = WorkerThread("otel-eval-self-metrics", problem, tick=self._send, tick_s=interval_s)
+        self._worker: Final = WorkerThread(
+            "otel-eval-self-metrics", problem, tick=self._send, tick_s=interval_s
+        )
         self._sends = False
 
     def start(self) -> None:
@@ -310,5 +373,7 @@ class SelfMetricsExporter:
 
     def _send(self) -> None:
         with suppress_instrumentation():
-            found = _metrics_data(self_families(self._counts()), self._resource, self._begun_ns, time.time_ns())
+            found = _metrics_data(
+                self_families(self._counts()), self._resource, self._begun_ns, time.time_ns()
+            )
             self._exporter.export(found)  # the exporter logs failures

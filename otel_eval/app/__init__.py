@@ -1,7 +1,8 @@
-"""The composition root: builds the parts that a configuration names, and connects them. Only it may import every other package.
+"""The composition root: builds the parts that a configuration names, and connects them. Only it may
+import every other package.
 
-This module evaluates, shows or explains stored traces: they are read from files and passed to the engine that also evaluates live
-traces, without a clock.
+This module evaluates, shows or explains stored traces: they are read from files and passed to the
+engine that also evaluates live traces, without a clock.
 """
 
 from __future__ import annotations
@@ -42,16 +43,23 @@ if TYPE_CHECKING:
 
 
 class ReplayCoverage(Coverage):
-    """Counts what one pass over stored traces found, including which records of datasets were used."""
+    """Counts what one pass over stored traces found, including which records of datasets were
+    used.
+    """
 
     def __init__(self) -> None:
         super().__init__(live=False)
-        self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)  # keys that runs carried, by dataset
+        # keys that runs carried, by dataset
+        self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
-        """Evaluate a trace, and count its runs. The reports name no evaluator: stored traces give the same results anywhere."""
+        """Evaluate a trace, and count its runs. The reports name no evaluator: stored traces give
+        the same results anywhere.
+        """
         found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
-        reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run))
+        reports = engine.evaluate(
+            trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run)
+        )
         self.observe(trace, found)
         for run, matching in found:
             for dataset, reference, _ in _dataset_references(matching):
@@ -59,21 +67,35 @@ class ReplayCoverage(Coverage):
         return reports
 
     def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
-        """Keys of records that no evaluated run carried, by dataset; datasets of sampled evaluations or scorers are excluded."""
-        sampled = {dataset for dataset, _, share in _dataset_references(self.evaluations) if share < 1}
-        for dataset in dict.fromkeys(dataset for dataset, _, _ in _dataset_references(self.evaluations)):
+        """Keys of records that no evaluated run carried, by dataset; datasets of sampled
+        evaluations or scorers are excluded.
+        """
+        sampled = {
+            dataset for dataset, _, share in _dataset_references(self.evaluations) if share < 1
+        }
+        for dataset in dict.fromkeys(
+            dataset for dataset, _, _ in _dataset_references(self.evaluations)
+        ):
             unused = [key for key in dataset.record_keys() if key not in self._keys[dataset]]
             if unused and dataset not in sampled:
                 yield dataset, unused
 
 
-def _dataset_references(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
-    """Each dataset file that a scorer reads, with its reference, and the share of traces for which the scorer runs."""
+def _dataset_references(
+    evaluations: Sequence[ScorerSet],
+) -> Iterator[tuple[Dataset, Reference, float]]:
+    """Each dataset file that a scorer reads, with its reference, and the share of traces for which
+    the scorer runs.
+    """
     for evaluation in evaluations:
         for scorer in evaluation.scorers:
             for reference in references_of(scorer):
                 if isinstance(reference.records, Dataset):
-                    yield reference.records, reference, min(evaluation.sample, getattr(scorer, "sample", 1.0))
+                    yield (
+                        reference.records,
+                        reference,
+                        min(evaluation.sample, getattr(scorer, "sample", 1.0)),
+                    )
 
 
 _BATCH: Final = 32
@@ -83,15 +105,18 @@ _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 def with_late_results(
     reports: Iterable[Report], later: Callable[[Callable[[Report], None]], AsyncEvaluator | None]
 ) -> Generator[Report, None, None]:
-    """Yield the reports in their order with all results; the results of asynchronous scorers come last in each report.
+    """Yield the reports in their order with all results; the results of asynchronous scorers come
+    last in each report.
 
     Reports are evaluated in batches of 32, so that judges work on several runs in parallel.
 
     Args:
         reports: reports whose asynchronous results may be pending.
-        later: makes the evaluator of asynchronous scorers from a callback for its reports; None if there are no such scorers.
+        later: makes the evaluator of asynchronous scorers from a callback for its reports; None if
+            there are no such scorers.
     """
-    late: defaultdict[str, list[Result]] = defaultdict(list)  # by result id, in the order of the reports
+    # by result id, in the order of the reports
+    late: defaultdict[str, list[Result]] = defaultdict(list)
 
     def collect(report: Report) -> None:
         for result in report.results:
@@ -138,11 +163,13 @@ def replay(
 
     Args:
         paths: files of traces; "-" is stdin.
-        config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
-        export: whether results go to the configured exporters as well, without metrics. Only results that a file of JSON Lines
-            lacks are appended to it; a result that has changed is appended again, and its last line is valid.
-        on_problem: called with one line about each file, or part of one, that could not be used, and about results that were not
-            exported.
+        config: its evaluations and limits; `receivers` is ignored, `exporters` used only with
+            `export`.
+        export: whether results go to the configured exporters as well, without metrics. Only
+            results that a file of JSON Lines lacks are appended to it; a result that has changed is
+            appended again, and its last line is valid.
+        on_problem: called with one line about each file, or part of one, that could not be used,
+            and about results that were not exported.
         on_notice: called with one line about each file whose format lacks something.
         on_progress: called with the number of bytes read since the last call.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
@@ -153,9 +180,15 @@ def replay(
     exporters = replay_fanout(config) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
     closed = read_whole_traces(paths, limits_of(config), **notify)
-    evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
+    evaluated = (
+        report
+        for trace in closed
+        for report in guarded(trace, partial(counted.evaluate, engine), on_problem)
+    )
     try:
-        with closing(with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))) as completed:
+        with closing(
+            with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))
+        ) as completed:
             for report in completed:
                 counted.add(report)
                 if exporters:
@@ -169,22 +202,44 @@ def replay(
 
 
 def understand(
-    paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore, coverage: Coverage | None = None
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    coverage: Coverage | None = None,
 ) -> Iterator[Trajectory]:
-    """Yield the trajectory of every run of stored traces, including nested runs (see `Trajectory.outermost`)."""
+    """Yield the trajectory of every run of stored traces, including nested runs (see
+    `Trajectory.outermost`).
+    """
     plan = plan_of(config)
-    for trace in read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice):
+    for trace in read_whole_traces(
+        paths, limits_of(config), on_problem=on_problem, on_notice=on_notice
+    ):
         runs = list(guarded(trace, partial(build, plan=plan), on_problem))
         if coverage is not None and trace.frames and not runs:
             coverage.without_run(trace)
         yield from (run.trajectory for run in runs)
 
 
-def guarded(trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
-    """Return `evaluate(trace)`; if it raises, report the error and return (), so that only this trace is skipped."""
+def guarded(
+    trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem
+) -> Iterable[T]:
+    """Return `evaluate(trace)`; if it raises, report the error and return (), so that only this
+    trace is skipped.
+    """
     try:
-        return evaluate(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
-    except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        return evaluate(
+            replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace
+        )
+    except (
+        InputError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         on_problem(f"trace {trace.trace_id.hex()}: cannot be evaluated: {type(error).__name__}")
         return ()
 
@@ -194,7 +249,8 @@ class EvaluationOfRun:
     """One evaluation of one run.
 
     Attributes:
-        evaluation: the evaluation; its asynchronous scorers, such as judges, are not called for an explanation.
+        evaluation: the evaluation; its asynchronous scorers, such as judges, are not called for an
+            explanation.
         failed: the conditions that the run does not meet; none if the evaluation matches.
         results: the results of the other scorers.
     """
@@ -221,8 +277,11 @@ class ExplainedTrace:
     runs: tuple[ExplainedRun, ...]
 
 
-def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore) -> Iterator[ExplainedTrace]:
-    """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous ones.
+def explain(
+    paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore
+) -> Iterator[ExplainedTrace]:
+    """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous
+    ones.
 
     Args:
         paths: files of traces; "-" is stdin.
@@ -231,29 +290,46 @@ def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice:
         on_notice: called with one line about each file whose format lacks something.
     """
     engine = engine_of(config)
-    for trace in read_whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice):
+    for trace in read_whole_traces(
+        paths, limits_of(config), on_problem=on_problem, on_notice=on_notice
+    ):
         yield from guarded(trace, partial(_explained, engine), on_problem)
 
 
 def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
-    results = {(each.trajectory.span_id, each.evaluation): each.results for each in engine.evaluate(trace)}
+    results = {
+        (each.trajectory.span_id, each.evaluation): each.results for each in engine.evaluate(trace)
+    }
     runs = []
     for run in (each.trajectory for each in build(trace, engine.plan)):
         conditions = engine.failed_conditions(run)
-        found = [EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ())) for each, failed in conditions]
+        found = [
+            EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ()))
+            for each, failed in conditions
+        ]
         runs.append(ExplainedRun(run, tuple(found)))
     return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, tuple(runs))]
 
 
-def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:
-    """Return every agent run in finished spans, including runs within runs, in the order of the first spans of their traces.
+def trajectories(
+    spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
+) -> list[Trajectory]:
+    """Return every agent run in finished spans, including runs within runs, in the order of the
+    first spans of their traces.
 
     Args:
-        spans: spans of the SDK, of any number of traces; the order of the list counts where ids are missing.
+        spans: spans of the SDK, of any number of traces; the order of the list counts where ids are
+            missing.
         config: its `conventions` and limits are used.
     """
     settings = load(config)
-    limits = replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
+    limits = replace(
+        limits_of(settings),
+        decision_wait_s=inf,
+        decision_wait_partial_s=inf,
+        idle_s=inf,
+        max_age_s=inf,
+    )
     buffer = TraceBuffer(limits)
     buffer.push_many(frames_of(spans), 0.0)
     plan = plan_of(settings)

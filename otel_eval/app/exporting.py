@@ -1,4 +1,6 @@
-"""Builds the exporters that the configuration names, including those for products with an API of their own."""
+"""Builds the exporters that the configuration names, including those for products with an API of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,13 @@ if TYPE_CHECKING:
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
     """The endpoints of the APIs of products, by the name of the product."""
-    places = {name: each.address(f"exporters.{name}") for name, each in config.exporters.score_products.items()}
-    return {name: by_proxy(replace(each, protocol="http/protobuf")) for name, each in places.items()}
+    places = {
+        name: each.address(f"exporters.{name}")
+        for name, each in config.exporters.score_products.items()
+    }
+    return {
+        name: by_proxy(replace(each, protocol="http/protobuf")) for name, each in places.items()
+    }
 
 
 def known_scorers(config: EvalConfig) -> KnownScorers:
@@ -47,20 +54,35 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
     if problems := list(_unusable_names(config, built)):
         raise ConfigError(*problems)
     counts = Counter(scorer.name for _, scorer in built)
-    judges = frozenset((name, scorer.name) for name, scorer in built if is_awaited(scorer) and is_own_scorer(scorer))
+    judges = frozenset(
+        (name, scorer.name)
+        for name, scorer in built
+        if is_awaited(scorer) and is_own_scorer(scorer)
+    )
     later = {name for name, scorer in built if is_awaited(scorer)}
     at_once = frozenset(each.name for each in config.evaluations if each.name not in later)
-    return KnownScorers(frozenset(name for name, count in counts.items() if count > 1), judges, at_once)
+    return KnownScorers(
+        frozenset(name for name, count in counts.items() if count > 1), judges, at_once
+    )
 
 
 def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iterator[str]:
     """A problem for each name that a configured product does not accept."""
     for evaluation, scorer in built:
-        where = f"evaluations: the scorer {redacted_repr(scorer.name)} of {redacted_repr(evaluation)}"
+        where = (
+            f"evaluations: the scorer {redacted_repr(scorer.name)} of {redacted_repr(evaluation)}"
+        )
         if config.exporters.phoenix and scorer.name == RESERVED:
             yield f"{where} has a name that Phoenix keeps for notes; give it another name"
-        elif config.exporters.mlflow and config.exporters.mlflow.evaluation_passed and scorer.name == evaluation:
-            yield f"{where} has the name of its evaluation, which exporters.mlflow.evaluation_passed uses; give it another name"
+        elif (
+            config.exporters.mlflow
+            and config.exporters.mlflow.evaluation_passed
+            and scorer.name == evaluation
+        ):
+            yield (
+                f"{where} has the name of its evaluation, which exporters.mlflow.evaluation_passed"
+                " uses; give it another name"
+            )
         elif problem := name_problem(f"{evaluation}.{scorer.name}"):
             yield f"{where}: with its evaluation {problem}; shorten it"
 
@@ -71,11 +93,14 @@ _log = logging.getLogger("otel_eval")
 _RESULTS_IN: Final = ("logs", "spans")  # the signals that carry single results
 _QUEUE_WAIT_S: Final = 30.0  # that replay waits while a queue is full
 DELIVERY_S: Final = 4.5
-"""For delivering the last results when a process ends: an unreachable endpoint must not delay the end by more than 5 s."""
+"""For delivering the last results when a process ends: an unreachable endpoint must not delay the
+end by more than 5 s.
+"""
 
 
 def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
-    """Build the configured exporters for use in a process that evaluates itself. Credentials in a URL are used, with a warning.
+    """Build the configured exporters for use in a process that evaluates itself. Credentials in a
+    URL are used, with a warning.
 
     Raises:
         ConfigError: an exporter cannot be opened.
@@ -92,118 +117,194 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     return exporters
 
 
-def _queued(config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0) -> list[Exporter]:
+def _queued(
+    config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0
+) -> list[Exporter]:
     """The exporters of `_unqueued`, each behind a queue."""
-    return [queue_of(each, counters, _dead_letters(config), room_s=room_s) for each in _unqueued(config, problems)]
+    return [
+        queue_of(each, counters, _dead_letters(config), room_s=room_s)
+        for each in _unqueued(config, problems)
+    ]
 
 
 def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Exporter]:
-    """The exporters of results to OTLP endpoints, products and Kafka, and those of installed packages."""
+    """The exporters of results to OTLP endpoints, products and Kafka, and those of installed
+    packages.
+    """
     given, exporters = config.exporters, list[Exporter]()
     for key, each in given.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
 
-        signals = [(signal, for_signal(each.address(key), signal, problems)) for signal in _RESULTS_IN if signal in each.signals]
+        signals = [
+            (signal, for_signal(each.address(key), signal, problems))
+            for signal in _RESULTS_IN
+            if signal in each.signals
+        ]
         exporters += [OtlpSignalExporter(to, signal, each.name) for signal, to in signals]
     if places := score_endpoints(config):
         from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
         known = known_scorers(config)
-        exporters += [PRODUCTS[name](places[name], known, **each.options) for name, each in given.score_products.items()]
+        exporters += [
+            PRODUCTS[name](places[name], known, **each.options)
+            for name, each in given.score_products.items()
+        ]
     exporters += [create_exporter(name, options) for name, options in given.of_packages.items()]
     if given.kafka:
         from otel_eval.exporters.kafka import KafkaTopicExporter
 
         topic = given.kafka
-        exporters.append(KafkaTopicExporter(topic.settings(), topic.topic, encoding=topic.encoding, timeout_s=topic.timeout))
+        exporters.append(
+            KafkaTopicExporter(
+                topic.settings(), topic.topic, encoding=topic.encoding, timeout_s=topic.timeout
+            )
+        )
     return exporters
 
 
 def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
     """The JSON Lines exporter of the configured file, or of standard output."""
-    return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
+    return (
+        JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync)
+        if given
+        else JsonLinesExporter("-", sync=sync)
+    )
 
 
 def replay_fanout(config: EvalConfig) -> Fanout:
     """Build the exporters of `replay --export`.
 
-    Metrics are excluded, because each replay would add the same runs to the counters again. Only lines that are new or have
-    changed are appended to a file, so a second replay of the same traces leaves it unchanged.
+    Metrics are excluded, because each replay would add the same runs to the counters again. Only
+    lines that are new or have changed are appended to a file, so a second replay of the same traces
+    leaves it unchanged.
 
     Raises:
-        ConfigError: an exporter cannot be opened, no exporter of results is configured, or a URL holds credentials.
+        ConfigError: an exporter cannot be opened, no exporter of results is configured, or a URL
+            holds credentials.
     """
     refuse_credentials(config)
     counters, jsonl = Counters(), config.exporters.jsonl
-    exporters: list[Exporter] = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
+    exporters: list[Exporter] = (
+        [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
+    )
     exporters += _queued(config, counters, room_s=_QUEUE_WAIT_S)
     if not exporters:
-        raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
+        raise ConfigError(
+            "exporters: none takes what replay --export sends; name jsonl, or otlp with the signals"
+            " logs or spans"
+        )
     return Fanout(exporters, counters)
 
 
 def export_queues_of(
-    config: EvalConfig, counters: Counters, acknowledge: Acknowledge, before: AcceptedBefore | None = None
+    config: EvalConfig,
+    counters: Counters,
+    acknowledge: Acknowledge,
+    before: AcceptedBefore | None = None,
 ) -> ExportQueues:
-    """Build every exporter of results with its queue; JSON Lines to stdout if no exporter is configured.
+    """Build every exporter of results with its queue; JSON Lines to stdout if no exporter is
+    configured.
 
     Args:
-        acknowledge: called with reports that an exporter delivered or that were refused permanently.
+        acknowledge: called with reports that an exporter delivered or that were refused
+            permanently.
         before: which endpoints have accepted data in earlier processes.
 
     Raises:
         ConfigError: an exporter cannot be opened.
     """
-    kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that can be read again
+    # on disk, or in a topic that can be read again
+    kept = config.storage is not None or config.receivers.otlp is None
     dead_letters, most = _dead_letters(config, in_storage=True), config.exporters.max_queue
-    given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": most, "before": before}
+    given: dict[str, Any] = {
+        "acknowledge": acknowledge,
+        "dead_letters": dead_letters,
+        "max_reports": most,
+        "before": before,
+    }
     sync = config.storage is not None and config.storage.sync
-    lines: list[Exporter] = [_lines(config.exporters.jsonl, sync=sync)] if writes_lines(config) else []
+    lines: list[Exporter] = (
+        [_lines(config.exporters.jsonl, sync=sync)] if writes_lines(config) else []
+    )
     exporters = [*lines, *_unqueued(config)]
-    return ExportQueues([ExportQueue(each, counters, **given) for each in exporters], dead_letters, kept=kept)
+    return ExportQueues(
+        [ExportQueue(each, counters, **given) for each in exporters], dead_letters, kept=kept
+    )
 
 
 def writes_lines(config: EvalConfig) -> bool:
-    """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
+    """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no
+    exporter.
+    """
     exporters = config.exporters
-    others = (exporters.otlp, exporters.forward, exporters.kafka, exporters.score_products, exporters.of_packages)
+    others = (
+        exporters.otlp,
+        exporters.forward,
+        exporters.kafka,
+        exporters.score_products,
+        exporters.of_packages,
+    )
     return exporters.jsonl is not None or not any(others)
 
 
-def metrics_of(config: EvalConfig, counters: Counters, problems: set[str] | None = None) -> OtlpMetricsExporter | None:
-    """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither pushed nor scraped.
+def metrics_of(
+    config: EvalConfig, counters: Counters, problems: set[str] | None = None
+) -> OtlpMetricsExporter | None:
+    """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither
+    pushed nor scraped.
 
-    Metrics are cumulative: each export has the sum so far, so there is no queue of undelivered metrics.
+    Metrics are cumulative: each export has the sum so far, so there is no queue of undelivered
+    metrics.
 
     Args:
-        problems: collects problems as in `for_signal`; given in a process that evaluates itself, which cannot be scraped.
+        problems: collects problems as in `for_signal`; given in a process that evaluates itself,
+            which cannot be scraped.
     """
     given = config.telemetry
     scraped = given.endpoint is not None and problems is None
-    pushed = {key: each for key, each in config.exporters.otlp_endpoints.items() if "metrics" in each.signals}
+    pushed = {
+        key: each
+        for key, each in config.exporters.otlp_endpoints.items()
+        if "metrics" in each.signals
+    }
     if not (pushed or scraped):
         return None
-    from otel_eval.exporters.otlp import OtlpMetricsExporter, SdkMetricExporter  # deferred: loads grpc, the SDK's metrics
+    # deferred: loads grpc, the SDK's metrics
+    from otel_eval.exporters.otlp import OtlpMetricsExporter, SdkMetricExporter
 
     exporters = []
     for key, each in pushed.items():
         to = for_signal(each.address(key), "metrics", problems)
         exporters.append(SdkMetricExporter(to, counters, f"{each.name}.metrics"))
-    options: dict[str, Any] = {"scraped": scraped, "counters": counters, "instance_id": given.service_instance_id}
+    options: dict[str, Any] = {
+        "scraped": scraped,
+        "counters": counters,
+        "instance_id": given.service_instance_id,
+    }
     return OtlpMetricsExporter(exporters, window_limits(config), **options)
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:
-    """The limits of metrics over a sliding window; a `label_distribution` has its own number of runs."""
+    """The limits of metrics over a sliding window; a `label_distribution` has its own number of
+    runs.
+    """
     built = config.named_scorers()
-    fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
+    fewer = {
+        (name, scorer.name): scorer.window
+        for name, scorer in built
+        if isinstance(scorer, LabelDistribution)
+    }
     return WindowLimits(config.window.time, config.window.results, fewer)
 
 
 def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
-    """The dead-letter file of `exporters`; if none is configured, a file beside the journal with `in_storage`, else None."""
+    """The dead-letter file of `exporters`; if none is configured, a file beside the journal with
+    `in_storage`, else None.
+    """
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
     if not path and in_storage and config.storage:
-        return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", key="storage.directory", mode=mode)
+        return DeadLetterFile(
+            Path(config.storage.directory) / "dead_letter.jsonl", key="storage.directory", mode=mode
+        )
     return DeadLetterFile(path, mode=mode) if path else None

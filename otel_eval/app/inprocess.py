@@ -1,7 +1,8 @@
 """The span processor and the span exporter that a program adds to its tracer provider.
 
-One lock serialises calls of the inner exporter, as OpenTelemetry requires it of a processor. One thread evaluates the
-traces that are due and exports the spans that have their scores. The limits of assembly bound the spans that are held.
+One lock serialises calls of the inner exporter, as OpenTelemetry requires it of a processor. One
+thread evaluates the traces that are due and exports the spans that have their scores. The limits of
+assembly bound the spans that are held.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 from otel_eval.worker_thread import WorkerThread
 
-_MOST_EARLY: Final = 10_000  # ids of joined traces, so that late spans do not make a joined run a complete one
+# ids of joined traces, so that late spans do not make a joined run a complete one
+_MOST_EARLY: Final = 10_000
 _FOR_JUDGES: Final = 0.7  # share of a timeout; the rest is for delivery
 _DECISION_WAIT_S: Final = 0.2  # within one process spans arrive in the order in which they ended
 _DECISION_WAIT_PARTIAL_S: Final = 1.0
@@ -50,10 +52,13 @@ _TICK_S: Final = 0.05
 _BATCH: Final = 512
 _SHUTDOWN_S: Final = 30.0
 _LATE_S: Final = 1.0
-_NO_SPAN: Final = "nothing was exported; check the sampler, and that a processor of the agent's provider has the EvalSpanExporter"
+_NO_SPAN: Final = (
+    "nothing was exported; check the sampler, and that a processor of the agent's provider has the"
+    " EvalSpanExporter"
+)
 _OVER_LIMIT: Final = (
-    "open traces reached traces.max_bytes (%d bytes) or traces.max_traces (%d): the oldest are evaluated early; raise it, or "
-    "record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
+    "open traces reached traces.max_bytes (%d bytes) or traces.max_traces (%d): the oldest are"
+    " evaluated early; raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 )
 _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
@@ -68,71 +73,112 @@ class _EvaluatesInProcess:
         self._settings, self._counters = load(config), Counters()
         return exporters_of(self._settings, self._counters)
 
-    def _evaluate_by(self, limits: Limits, why_no_span: Callable[[], str], longest_s: float = inf, **options: Any) -> None:
+    def _evaluate_by(
+        self, limits: Limits, why_no_span: Callable[[], str], longest_s: float = inf, **options: Any
+    ) -> None:
         """Create engine, diagnostics and pipeline, empty.
 
         Args:
             limits: the limits of the pipeline.
             why_no_span: returns a possible reason why no span has arrived.
-            longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
+            longest_s: an upper bound in seconds for the configured time limit of user-defined
+                scorers.
             options: further arguments of `Pipeline`.
         """
         config, counters = self._settings, self._counters
         lines, clients = config.exporters.has_no_run, Clients(counters.add)
-        given: dict[str, Any] = {"lines": lines, "clients": clients, "before": getattr(self, "_engine", None)}
+        given: dict[str, Any] = {
+            "lines": lines,
+            "clients": clients,
+            "before": getattr(self, "_engine", None),
+        }
         engine = self._engine = engine_of(config, counters, longest_s=longest_s, **given)
-        self._diagnostics = Diagnostics(self.counts, why_no_span, engine.evaluations, one_process=True)
+        self._diagnostics = Diagnostics(
+            self.counts, why_no_span, engine.evaluations, one_process=True
+        )
         emit = self._diagnostics.counted(self._fanout.export)
-        options |= {"later": later_of(config, engine, emit), "watch": self._diagnostics.evaluated, "since_ns": time.time_ns()}
+        options |= {
+            "later": later_of(config, engine, emit),
+            "watch": self._diagnostics.evaluated,
+            "since_ns": time.time_ns(),
+        }
         self._core = Pipeline(engine, emit, limits, **options)
 
     def _deliver(self, timeout_s: float) -> bool:
-        """Wait for pending results, and deliver all results; False if that was not finished in time."""
+        """Wait for pending results, and deliver all results; False if that was not finished in
+        time.
+        """
         deadline = time.monotonic() + timeout_s
         evaluated = self._core.wait(timeout_s * _FOR_JUDGES)
         return self._fanout.flush(max(0.0, deadline - time.monotonic())) and evaluated
 
     def counts(self) -> dict[str, Any]:
         """The counters of evaluation and delivery, including losses."""
-        return self._diagnostics.counts() | self._fanout.counts() | self._counters.snapshot() | dataset_counts()
+        return (
+            self._diagnostics.counts()
+            | self._fanout.counts()
+            | self._counters.snapshot()
+            | dataset_counts()
+        )
 
 
 class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
     """Scores each agent run of a program as soon as the last span of its trace has ended.
 
-    Add it to a `TracerProvider`; scores are emitted as log events, metrics or evaluation spans, through the given providers, or
-    else those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
+    Add it to a `TracerProvider`; scores are emitted as log events, metrics or evaluation spans,
+    through the given providers, or else those of the process. Scoring runs on a thread of its own:
+    `on_start` and `on_end` never raise, block or do I/O.
 
     Args:
-        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. `exporters` are used
-            beside the process's own providers, or instead of them where an `otlp` exporter is named and `signals` is not.
-        tracer_provider, logger_provider, meter_provider: providers for scores, instead of those of the process.
+        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default
+            evaluation. `exporters` are used beside the process's own providers, or instead of them
+            where an `otlp` exporter is named and `signals` is not.
+        tracer_provider, logger_provider, meter_provider: providers for scores, instead of those of
+            the process.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
 
     def __init__(
-        self, config: ConfigSource = None, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None
+        self,
+        config: ConfigSource = None,
+        *,
+        tracer_provider: Any = None,
+        logger_provider: Any = None,
+        meter_provider: Any = None,
     ) -> None:
         self._providers = (tracer_provider, logger_provider, meter_provider)
         exporters, settings = self._configure(config), self._settings
         if settings.exporters.otlp is None or settings.signals is not None:
-            more: dict[str, Any] = {"found": self.be_last_registered_at_exit, "window": window_limits(settings)}
+            more: dict[str, Any] = {
+                "found": self.be_last_registered_at_exit,
+                "window": window_limits(settings),
+            }
             to = settings.signals, *self._providers, self.pipeline
-            exporters.append(GlobalProvidersExporter(*to, counters=self._counters, only=not exporters, **more))
+            exporters.append(
+                GlobalProvidersExporter(*to, counters=self._counters, only=not exporters, **more)
+            )
         self._fanout = Fanout(exporters, self._counters)
         self._begin()
         limits = limits_of(settings)
-        most = limits.max_spans_per_trace + 1  # one more, so that the pipeline notices that the trace is over the limit
-        super().__init__(self._close_trace, limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))))
+        # one more, so that the pipeline notices that the trace is over the limit
+        most = limits.max_spans_per_trace + 1
+        super().__init__(
+            self._close_trace,
+            limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))),
+        )
 
     def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, because the parent evaluates the traces that began there."""
+        """Start empty: at construction, and in a forked child, because the parent evaluates the
+        traces that began there.
+        """
         limits = limits_of(self._settings)
-        # In one process no agent that encloses an evaluated run can arrive later, so runs are kept for late spans only.
+        # In one process no agent that encloses an evaluated run can arrive later, so runs are kept
+        # for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
-        # Traces that began before the processor; used by the worker only. A span can have an explicit start time in the past.
+        # Traces that began before the processor; used by the worker only. A span can have an
+        # explicit start time in the past.
         self._early: dict[bytes, None] = {}
         self._evaluate_by(limits, self._why_no_span, may_be_joined=self._early.__contains__)
         self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
@@ -143,7 +189,9 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             del self._early[next(iter(self._early))]
 
     def _close_trace(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
-        self._core.close_and_evaluate(trace_id, spans, None if why == "closed" else Completeness(why))
+        self._core.close_and_evaluate(
+            trace_id, spans, None if why == "closed" else Completeness(why)
+        )
 
     def _is_agent(self, span: SpanReader, scope_name: str) -> bool:
         return self._engine.describes_agent(span, scope_name)
@@ -174,12 +222,15 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
         if self.pipeline() is not None:
-            return "spans started, but none has ended; a run is evaluated when its own span has ended"
+            return (
+                "spans started, but none has ended; a run is evaluated when its own span has ended"
+            )
         provider = providers.global_tracer_provider()
         if provider is None:
             return (
-                "no SDK TracerProvider is set in this process; "
-                "call opentelemetry.trace.set_tracer_provider with the one that has the EvalSpanProcessor"
+                "no SDK TracerProvider is set in this process; call"
+                " opentelemetry.trace.set_tracer_provider with the one that has the"
+                " EvalSpanProcessor"
             )
         if self not in neighbours(getattr(provider, "_active_span_processor", None)):
             return (
@@ -205,26 +256,37 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
 
 
 class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
-    """Wraps a span exporter: a run's own span is held until it has its scores as span events; all others are exported at once.
+    """Wraps a span exporter: a run's own span is held until it has its scores as span events; all
+    others are exported at once.
 
-    A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless configured, or
-    `traces.decision_wait_partial`, here 1 s. A span is held for at most `max_wait` seconds; then it is exported without scores.
+    A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless
+    configured, or `traces.decision_wait_partial`, here 1 s. A span is held for at most `max_wait`
+    seconds; then it is exported without scores.
 
     Args:
         inner: the wrapped exporter, which exports all spans; never called by two threads at once.
-        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. Its `exporters` get the
-            results as well.
-        max_wait: seconds. A user-defined scorer fails if it takes longer than a third of it or `async_scoring.scorer_timeout`.
+        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default
+            evaluation. Its `exporters` get the results as well.
+        max_wait: seconds. A user-defined scorer fails if it takes longer than a third of it or
+            `async_scoring.scorer_timeout`.
 
     Raises:
         ConfigError: the configuration cannot be used, or an argument has another type.
     """
 
-    def __init__(self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0) -> None:
-        if not callable(getattr(inner, "export", None)):  # else every span would be lost, one warning at a time
-            raise ConfigError(f"inner: {redacted_repr(inner)} is not a span exporter; write e.g. OTLPSpanExporter(), then config")
+    def __init__(
+        self, inner: SpanExporter, config: ConfigSource = None, *, max_wait: float = 30.0
+    ) -> None:
+        # else every span would be lost, one warning at a time
+        if not callable(getattr(inner, "export", None)):
+            raise ConfigError(
+                f"inner: {redacted_repr(inner)} is not a span exporter; write e.g."
+                " OTLPSpanExporter(), then config"
+            )
         if not isinstance(max_wait, int | float):
-            raise ConfigError(f"max_wait: {redacted_repr(max_wait)} is not a number of seconds; write e.g. 30")
+            raise ConfigError(
+                f"max_wait: {redacted_repr(max_wait)} is not a number of seconds; write e.g. 30"
+            )
         self._inner, self._max_wait = inner, max_wait
         self._warnings: Final = Warnings()
         self._others: Final = self._configure(config)
@@ -233,28 +295,43 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         in_each_child(self, EvalSpanExporter._begin)
 
     def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, because the parent exports the spans that it holds."""
+        """Start empty: at construction, and in a forked child, because the parent exports the spans
+        that it holds.
+        """
         limits, longest_s = _limits(self._settings), self._max_wait / MOST_TIMEOUTS
-        self._evaluate_by(limits, lambda: _NO_SPAN, longest_s, evaluated=lambda trace_id: self._release([trace_id]))
+        self._evaluate_by(
+            limits,
+            lambda: _NO_SPAN,
+            longest_s,
+            evaluated=lambda trace_id: self._release([trace_id]),
+        )
         if self._engine.waits and not self._others:
             self._warnings.once(
-                "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
+                "judges",
+                "scores of judges arrive after the runs' spans have left, and no other exporter"
+                " takes them; %s",
+                _REMEDY,
             )
         self._hold_filter = HoldFilter(self._engine)
         self._held = HeldSpans()
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._released: deque[ReadableSpan] = deque()  # released spans that are not yet exported
         self._ended = threading.Lock()  # acquired by the first shutdown and never released
-        self._worker = WorkerThread("otel-eval-export", "spans were not evaluated", tick=self._evaluate_due, tick_s=_TICK_S)
+        self._worker = WorkerThread(
+            "otel-eval-export", "spans were not evaluated", tick=self._evaluate_due, tick_s=_TICK_S
+        )
 
     # ------------------------------------------------------------------ in
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export at once the spans that are not held, and return the result of the inner exporter for them."""
+        """Export at once the spans that are not held, and return the result of the inner exporter
+        for them.
+        """
         if self._ended.locked():
             return SpanExportResult.FAILURE
         passing = self._hold_run_spans(spans)
-        if self._ended.locked():  # shut down meanwhile: nothing else would release the spans that were just held
+        # shut down meanwhile: nothing else would release the spans that were just held
+        if self._ended.locked():
             self._release_unscored(self._held.waiting())
             self._export_released(_LATE_S)
         if not passing:
@@ -263,16 +340,26 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             return self._inner.export(passing)
 
     def _hold_run_spans(self, spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
-        """Hold the runs' own spans, pass all spans to the pipeline if they can be evaluated, and return those to export now."""
+        """Hold the runs' own spans, pass all spans to the pipeline if they can be evaluated, and
+        return those to export now.
+        """
         now = time.monotonic()
         try:
-            frames = frames_of([span for span in spans if span.context is not None and is_relevant(span)])
+            frames = frames_of(
+                [span for span in spans if span.context is not None and is_relevant(span)]
+            )
             roots = self._hold_filter.chosen(frames)
         except Exception as error:  # noqa: BLE001 - spans that cannot be read must reach the backend, too
             self._counters.add("exporter.unread_spans", len(spans))
-            self._warnings.once("unread", "spans were exported without being evaluated: %s", type(error).__name__)
+            self._warnings.once(
+                "unread", "spans were exported without being evaluated: %s", type(error).__name__
+            )
             return spans
-        held = {id(span): trace_id for trace_id, span_id, span in roots if self._held.hold(trace_id, span_id, span, now)}
+        held = {
+            id(span): trace_id
+            for trace_id, span_id, span in roots
+            if self._held.hold(trace_id, span_id, span, now)
+        }
         self._pass_to_pipeline(frames, set(held.values()))
         return [span for span in spans if id(span) not in held] if held else spans
 
@@ -283,15 +370,21 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             self._release_unscored(roots)
             return
         if roots:
-            self._release(roots - self._core.undecided(roots))  # their trace is closed and not kept: no evaluation will follow
+            # their trace is closed and not kept: no evaluation will follow
+            self._release(roots - self._core.undecided(roots))
         self._worker.ensure()
 
     # ----------------------------------------------------------------- out
 
     def add_scores(self, report: Report) -> bool:
-        """Add the results to the run's own span as events; if it was exported already, count them and return False."""
+        """Add the results to the run's own span as events; if it was exported already, count them
+        and return False.
+        """
         run, ended = report.trajectory, names.run_ended_ns(report)
-        events = [event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results]
+        events = [
+            event_of(names.EVENT_NAME, names.event_attributes(report, result), ended)
+            for result in report.results
+        ]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
         if not placed:
             self._counters.add("exporter.scores_unplaced", len(events))
@@ -315,21 +408,32 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
 
     def _warn_of_limits(self) -> None:
         if self._core.counts()["traces_over_limit"]:
-            self._warnings.once("limits", _OVER_LIMIT, self._settings.traces.max_bytes, self._settings.traces.max_traces)
+            self._warnings.once(
+                "limits",
+                _OVER_LIMIT,
+                self._settings.traces.max_bytes,
+                self._settings.traces.max_traces,
+            )
 
     def _release_evaluated(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
-        """Evaluate these traces and release their spans, without scores if the evaluation does not end in time."""
+        """Evaluate these traces and release their spans, without scores if the evaluation does not
+        end in time.
+        """
         if trace_ids:
             self._core.close_now(trace_ids, timeout_s)
             self._release_unscored(trace_ids)
 
     def _export_released(self, timeout_s: float) -> bool:
-        """Export the released spans; False if another export did not end in time, or the inner exporter failed."""
+        """Export the released spans; False if another export did not end in time, or the inner
+        exporter failed.
+        """
         if not self._exporting.acquire(timeout=timeout_s):
             return False
         try:
             released = [self._released.popleft() for _ in range(len(self._released))]
-            done = [self._export(released[at : at + _BATCH]) for at in range(0, len(released), _BATCH)]
+            done = [
+                self._export(released[at : at + _BATCH]) for at in range(0, len(released), _BATCH)
+            ]
             return all(done)
         finally:
             self._exporting.release()
@@ -343,21 +447,31 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             problem = type(error).__name__
         if problem:
             self._counters.add("exporter.failed_spans", len(spans))
-            self._warnings.once("inner", "runs' spans could not be exported with their scores: %s", problem)
+            self._warnings.once(
+                "inner", "runs' spans could not be exported with their scores: %s", problem
+            )
         return not problem
 
     # ---------------------------------------------------------- life cycle
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate and export every held span; False if not all spans and results were delivered in time."""
+        """Evaluate and export every held span; False if not all spans and results were delivered in
+        time.
+        """
         deadline = time.monotonic() + timeout_millis / 1000
         self._release_evaluated(self._held.waiting(), timeout_millis / 2000)
         done = self._export_released(max(0.0, deadline - time.monotonic()))
         flushed = self._deliver(max(0.0, deadline - time.monotonic()))
-        return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
+        return (
+            self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False
+            and done
+            and flushed
+        )
 
     def shutdown(self) -> None:
-        """Evaluate and export the held spans, then shut the inner exporter down. A second call does nothing."""
+        """Evaluate and export the held spans, then shut the inner exporter down. A second call does
+        nothing.
+        """
         if not self._ended.acquire(blocking=False):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
@@ -367,7 +481,9 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         self._release_unscored(self._held.waiting())
         if not self._export_released(max(0.1, deadline - time.monotonic())) and self._released:
             self._counters.add("exporter.failed_spans", len(self._released))
-            self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._released))
+            self._warnings.once(
+                "late", "%d runs' spans were not exported before shutdown", len(self._released)
+            )
         self._warn_of_limits()
         self._fanout.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
         self._diagnostics.end()
@@ -396,5 +512,9 @@ def _limits(settings: EvalConfig) -> Limits:
     """The configured limits; the defaults of the decision waits are shorter than in a receiver."""
     limits, given = limits_of(settings), settings.traces.model_fields_set
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
-    partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)
+    partial = (
+        limits.decision_wait_partial_s
+        if "decision_wait_partial" in given
+        else max(_DECISION_WAIT_PARTIAL_S, wait)
+    )
     return replace(limits, decision_wait_s=wait, decision_wait_partial_s=max(partial, wait))

@@ -23,7 +23,8 @@ from otel_eval.watched_files import WatchedFiles, read_small_file
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
 
-_Endpoint = tuple[str, str, str | None]  # place in the configuration, repr of the block, API key if a variable holds it
+# place in the configuration, repr of the block, API key if a variable holds it
+_Endpoint = tuple[str, str, str | None]
 
 
 _LONGEST_KEY: Final = 16 * 1024
@@ -36,7 +37,9 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
         ConfigError: API keys cannot be read; has one problem for each such judge.
     """
     clients = _building.get() or Clients()
-    judges = collect_errors(partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items())
+    judges = collect_errors(
+        partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items()
+    )
     return dict(zip(config.judges, judges, strict=True))
 
 
@@ -58,7 +61,8 @@ def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
 
 
 class Clients:
-    """Clients of judges. A new configuration with the same endpoint reuses the client with its rate limit, cache and connections.
+    """Clients of judges. A new configuration with the same endpoint reuses the client with its rate
+    limit, cache and connections.
 
     Args:
         count: adds to a counter, given its name, amount and labels (one is `judge`).
@@ -71,7 +75,9 @@ class Clients:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """A context in which a configuration is built. On exit clients that it did not use are retired, except after an error."""
+        """A context in which a configuration is built. On exit clients that it did not use are
+        retired, except after an error.
+        """
         self._next = {}
         token = _building.set(self)
         try:
@@ -83,7 +89,8 @@ class Clients:
             before[endpoint].retire()
 
     def judge(self, given: JudgeEndpoint | Judge, where: str) -> Judge:
-        """Return a function unchanged, and for an endpoint its client: an existing one, or a new one if the endpoint changed.
+        """Return a function unchanged, and for an endpoint its client: an existing one, or a new
+        one if the endpoint changed.
 
         Raises:
             ConfigError: the API key of the endpoint cannot be read.
@@ -92,14 +99,19 @@ class Clients:
             return given
         key = _key(given, where)
         endpoint = (where, repr(given), key if given.api_key_env else None)
-        client = self._next.get(endpoint) or self._current.get(endpoint) or self._new(given, where, key)
+        client = (
+            self._next.get(endpoint) or self._current.get(endpoint) or self._new(given, where, key)
+        )
         self._next[endpoint] = client
         return client
 
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
         from otel_eval.judges.client import JudgeClient  # deferred: it loads asyncio
 
-        fields = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
+        fields = {
+            each: getattr(given, each)
+            for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")
+        }
         tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
         options: dict[str, Any] = {"read_key": lambda: key}
@@ -117,12 +129,20 @@ _building: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", d
 def _key(given: JudgeEndpoint, where: str) -> str | None:
     """The API key of an endpoint; None if it has none. No message quotes the key."""
     if given.api_key_env is not None:
-        where, key = f"{where}.api_key_env: the environment variable {given.api_key_env!r}", os.environ.get(given.api_key_env, "")
+        where, key = (
+            f"{where}.api_key_env: the environment variable {given.api_key_env!r}",
+            os.environ.get(given.api_key_env, ""),
+        )
         missing = "is unset or empty; set it"
     elif given.api_key_file is not None:
-        where, missing = f"{where}.api_key_file: {given.api_key_file!r}", "holds no key; name a file that holds it"
+        where, missing = (
+            f"{where}.api_key_file: {given.api_key_file!r}",
+            "holds no key; name a file that holds it",
+        )
         raw = read_small_file(
-            given.api_key_file, _LONGEST_KEY, lambda why: ConfigError(f"{where} {why}; name a file that holds the key")
+            given.api_key_file,
+            _LONGEST_KEY,
+            lambda why: ConfigError(f"{where} {why}; name a file that holds the key"),
         )
         key = raw.decode("utf-8", "replace")
     else:
@@ -143,7 +163,8 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
     """Open a file of references.
 
     Args:
-        path: the path of the file, relative to the working directory (`load` makes paths in a configuration file absolute).
+        path: the path of the file, relative to the working directory (`load` makes paths in a
+            configuration file absolute).
         column, field: the columns of the keys and of the references.
         where: the key of the configuration that names the file, for errors.
 
@@ -152,7 +173,8 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise ConfigError(
-            f"{where}.dataset: {redacted_repr(path)} is no file of records; name one that ends in {', '.join(FORMATS)}"
+            f"{where}.dataset: {redacted_repr(path)} is no file of records; name one that ends in"
+            f" {', '.join(FORMATS)}"
         )
     try:
         dataset = _dataset(Path(path).absolute(), column)
@@ -161,7 +183,10 @@ def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
         raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
     fields = sorted(dataset.fields())
     if fields and field not in fields:
-        raise ConfigError(f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, fields)}")
+        raise ConfigError(
+            f"{where}.field: {redacted_repr(field)} is in no record of {path};"
+            f" {did_you_mean(field, fields)}"
+        )
     return dataset
 
 
@@ -173,8 +198,13 @@ def _dataset(path: Path, column: str) -> Dataset:
 
 
 def dataset_counts() -> dict[str, int]:
-    """How often files of references were read again in this process, and how often the new version was invalid."""
+    """How often files of references were read again in this process, and how often the new version
+    was invalid.
+    """
     used = list(_in_use)
     if not used:
         return {}
-    return {"references.reread": sum(each.changes for each in used), "references.broken": sum(each.broken for each in used)}
+    return {
+        "references.reread": sum(each.changes for each in used),
+        "references.broken": sum(each.broken for each in used),
+    }

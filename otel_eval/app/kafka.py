@@ -1,4 +1,6 @@
-"""Builds the Kafka receiver with the pipelines of its partitions; offsets are committed once results are delivered."""
+"""Builds the Kafka receiver with the pipelines of its partitions; offsets are committed once
+results are delivered.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import OffsetFinder
 from otel_eval.sources.kafka.partition import RecordClock, Services
-from otel_eval.sources.kafka.records import DeadRecords, DeadRecordsFile, DeadRecordsTopic, RecordReader
+from otel_eval.sources.kafka.records import (
+    DeadRecords,
+    DeadRecordsFile,
+    DeadRecordsTopic,
+    RecordReader,
+)
 from otel_eval.sources.kafka.source import KafkaSource
 
 if TYPE_CHECKING:
@@ -65,14 +72,22 @@ class KafkaIntake:
         finder = OffsetFinder(given.topic, given.initial_offset, counters, time.time)
         services = self._services(config, given, counters)
         self.source: Final = KafkaSource(
-            given.settings(), given.group_id, services, finder, self._pipeline, self._limits, self._backpressure
+            given.settings(),
+            given.group_id,
+            services,
+            finder,
+            self._pipeline,
+            self._limits,
+            self._backpressure,
         )
 
     def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
         limits = given.max_message_size, receiver_limits(config.receivers.otlp).max_attributes
         return Services(
             topic=given.topic,
-            reader=RecordReader(_ENCODINGS[given.encoding], *limits, needs_key=given.unkeyed == "refuse"),
+            reader=RecordReader(
+                _ENCODINGS[given.encoding], *limits, needs_key=given.unkeyed == "refuse"
+            ),
             counters=counters,
             dead_records=_dead_records(given),
             margin_s=given.margin,
@@ -81,9 +96,23 @@ class KafkaIntake:
             undelivered=self.undelivered,
         )
 
-    def _pipeline(self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
-        given: dict[str, Any] = {"clock": clock, "evaluated": evaluated, "later": self._later, "evaluator": evaluator}
-        return Pipeline(self._engine, self._emit, self._limits, since_ns=int(since_s * 1e9), **given, **self._options)
+    def _pipeline(
+        self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]
+    ) -> Pipeline:
+        given: dict[str, Any] = {
+            "clock": clock,
+            "evaluated": evaluated,
+            "later": self._later,
+            "evaluator": evaluator,
+        }
+        return Pipeline(
+            self._engine,
+            self._emit,
+            self._limits,
+            since_ns=int(since_s * 1e9),
+            **given,
+            **self._options,
+        )
 
     def _backpressure(self) -> str:
         if self._later is not None and self._later.counts()["late_pending"] >= self._most_pending:
@@ -103,4 +132,8 @@ class KafkaIntake:
 def _dead_records(given: KafkaReceiver) -> DeadRecords | None:
     if given.dead_letter:
         return DeadRecordsFile(given.dead_letter)
-    return DeadRecordsTopic(given.settings(), given.dead_letter_topic) if given.dead_letter_topic else None
+    return (
+        DeadRecordsTopic(given.settings(), given.dead_letter_topic)
+        if given.dead_letter_topic
+        else None
+    )

@@ -12,7 +12,13 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_limits, receiver_of, starting
+from otel_eval.app.server_wiring import (
+    AdminServices,
+    forward_of,
+    receiver_limits,
+    receiver_of,
+    starting,
+)
 from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
@@ -37,7 +43,16 @@ if TYPE_CHECKING:
     from otel_eval.app.kafka import KafkaIntake
     from otel_eval.judges import AsyncEvaluator
 
-NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
+NEEDS_RESTART: Final = (
+    "workers",
+    "traces",
+    "async_scoring",
+    "receivers",
+    "exporters",
+    "storage",
+    "telemetry",
+    "window",
+)
 
 _REQUESTS: Final = (
     "requests",
@@ -47,7 +62,8 @@ _REQUESTS: Final = (
     "oversized_requests",
     "internal_errors",
 )
-_DRAIN_S: Final = 24 * 3600.0  # when draining no trace is open; only judges and a full disk can take long
+# when draining no trace is open; only judges and a full disk can take long
+_DRAIN_S: Final = 24 * 3600.0
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
 _STORED_S: Final = 3.0  # for delivery before the end if undelivered results are on disk
@@ -75,12 +91,14 @@ class Server:
     """`otel-eval serve` as an object.
 
     Args:
-        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. This is
-            always one process: `app.workers.front.FrontServer` starts several.
+        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results
+            go to stdout. This is always one process: `app.workers.front.FrontServer` starts
+                several.
         listens: whether receiver and admin server listen; otherwise requests arrive by `take`.
 
     Raises:
-        ConfigError: an exporter cannot be opened, or the storage directory belongs to several workers.
+        ConfigError: an exporter cannot be opened, or the storage directory belongs to several
+            workers.
     """
 
     def __init__(self, config: EvalConfig, *, listens: bool = True) -> None:
@@ -100,7 +118,9 @@ class Server:
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = forward_of(config, engine, self._counters, self._durable)
         accepted = self._durable.accepted if self._durable else None
-        self._delivery: Final = export_queues_of(config, self._counters, self._delivered_to, accepted)
+        self._delivery: Final = export_queues_of(
+            config, self._counters, self._delivered_to, accepted
+        )
         forward: list[Exporter] = [self._forward] if self._forward else []
         self._metrics: Final = metrics_of(config, self._counters)
         # Results of detached runs are measured when they are final.
@@ -126,16 +146,24 @@ class Server:
             between=self._run_periodic,
             watch=self._diagnostics.evaluated,
         )
-        relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
-        handler = DecodingHandler(relay or _PipelineConsumer(self._pipeline), receiver_limits(config.receivers.otlp))
-        self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens)
+        relay = (
+            ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
+        )
+        handler = DecodingHandler(
+            relay or _PipelineConsumer(self._pipeline), receiver_limits(config.receivers.otlp)
+        )
+        self._receiver: Final = receiver_of(
+            config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens
+        )
         self.take: Final = self._receiver.take
         self._memory: Final = IdleMemory(
             lambda: self._receiver.counters.get("requests"),
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self._kafka: Final = self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
+        self._kafka: Final = (
+            self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
+        )
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self)
 
@@ -152,12 +180,23 @@ class Server:
         """The counters and the readiness, for the front."""
         return self.counts(), self.readiness()
 
-    def _kafka_of(self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]) -> KafkaIntake:
+    def _kafka_of(
+        self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]
+    ) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
         engine = self._engine_of(config)  # another one: an engine is used by one thread only
         hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
-        return KafkaIntake(config, given, engine, self._later, self._counters, self._delivery.backpressure, self._emit, **hooks)
+        return KafkaIntake(
+            config,
+            given,
+            engine,
+            self._later,
+            self._counters,
+            self._delivery.backpressure,
+            self._emit,
+            **hooks,
+        )
 
     @property
     def _sources(self) -> list[Source]:
@@ -170,7 +209,9 @@ class Server:
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
         if not all(source.is_open for source in self._sources):
-            return Readiness(False, "spans are not taken: a receiver starts, stops or makes no progress", shown)
+            return Readiness(
+                False, "spans are not taken: a receiver starts, stops or makes no progress", shown
+            )
         if now.state == "stalled":
             self._warnings.say("stalled", "%s (trace %s)", now.why, now.trace_id or "unknown")
         paused = f"evaluation is paused: {now.why}" if now.state == "paused" else now.why
@@ -199,7 +240,9 @@ class Server:
             self._durable.delivered(exporter, reports)
 
     def _write_dead_letters(self, reports: Sequence[Report], why: str) -> bool:
-        """Write failed results to the dead-letter file, and count them; False if that is not possible."""
+        """Write failed results to the dead-letter file, and count them; False if that is not
+        possible.
+        """
         if not self._delivery.write_dead_letters(reports, "evaluation", why):
             return False
         count = self._diagnostics.counted(lambda _: None)
@@ -212,13 +255,16 @@ class Server:
         return why_no_span(self._receiver.counts(), self._bound)
 
     def note_stop(self) -> None:
-        """Record that the process was asked to stop, so that its end does not count as a crash. Safe in a signal handler."""
+        """Record that the process was asked to stop, so that its end does not count as a crash.
+        Safe in a signal handler.
+        """
         if self._durable:
             self._durable.note_stop()
 
     def _emit_late(self, report: Report) -> None:
         if self._kafka and self._kafka.is_own(report):
-            if self._kafka.source.is_open:  # otherwise the next owner of its partition evaluates the trace again
+            # otherwise the next owner of its partition evaluates the trace again
+            if self._kafka.source.is_open:
                 self._emit(report)
             return
         if self._durable is None or self._durable.late(report):
@@ -229,7 +275,9 @@ class Server:
             return
         self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._write_dead_letters
-        resuming = ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
+        resuming = (
+            ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
+        )
         limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
         recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
         self._pipeline.recover(recovery)
@@ -239,7 +287,12 @@ class Server:
         if self._later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout
             self._pending_results = PendingResults(
-                unfinished, self._durable, self._later, self._emit, self._pipeline.caught_up, timeout_s
+                unfinished,
+                self._durable,
+                self._later,
+                self._emit,
+                self._pipeline.caught_up,
+                timeout_s,
             )
             self._pending_results.start()
 
@@ -255,7 +308,8 @@ class Server:
             if self._forward:
                 self._forward.start()
             self._bound = self._receiver.start()
-            # After the addresses are bound, so that a server that cannot start exports no counters; before the first result.
+            # After the addresses are bound, so that a server that cannot start exports no counters;
+            # before the first result.
             if self._expected is not None:
                 self._expected.start()
             self._pipeline.start()
@@ -264,7 +318,9 @@ class Server:
             return self._bound
 
     def drain(self, stopping: threading.Event) -> bool:
-        """Score and deliver what storage kept, without listening; False if `stopping` was set before that was finished."""
+        """Score and deliver what storage kept, without listening; False if `stopping` was set
+        before that was finished.
+        """
         self._recover()
         self._delivery.start()
         if self._forward:
@@ -273,7 +329,8 @@ class Server:
             scored = pool.submit(self._score_all, stopping)
             while not scored.done() and not stopping.wait(_MOMENT_S):
                 pass
-            if self._durable and stopping.is_set():  # end the wait for judges and for the disk; what is missing stays in storage
+            # end the wait for judges and for the disk; what is missing stays in storage
+            if self._durable and stopping.is_set():
                 self._durable.stop()
                 self._pipeline.stop_waiting(0.0)
         self._diagnostics.warn_of_names()
@@ -296,11 +353,13 @@ class Server:
         return self._pipeline.stop(timeout_s=_DRAIN_S)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long.
+        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if
+        this took too long.
 
         Later calls return the result of the first one.
         """
-        with self._stop_once:  # the front stops a worker, which stops by itself if the front has ended
+        # the front stops a worker, which stops by itself if the front has ended
+        with self._stop_once:
             if self._stopped is None:
                 self._stopped = self._stop(timeout_s)
             return self._stopped
@@ -323,7 +382,9 @@ class Server:
         return scored and delivered and forwarded
 
     def _stop_forwarding(self, left_s: float) -> bool:
-        """Forward the queued requests; with storage, those not accepted within 3 s are forwarded after the next start."""
+        """Forward the queued requests; with storage, those not accepted within 3 s are forwarded
+        after the next start.
+        """
         left_s = min(left_s, _STORED_S) if self._durable else left_s
         return self._forward is None or self._forward.stop(max(0.1, left_s))
 
@@ -331,14 +392,19 @@ class Server:
         self._delivery.stop()
         left_s = max(0.1, deadline - time.monotonic())
         # With storage, results that no endpoint accepts now are delivered after the next start.
-        delivered = self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s) or self._durable is not None
+        delivered = (
+            self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s)
+            or self._durable is not None
+        )
         flushed = self._fanout.flush(max(0.1, deadline - time.monotonic()))
         self._fanout.close(max(0.1, deadline - time.monotonic()))
         self._delivery.close(max(0.1, deadline - time.monotonic()))
         return delivered and flushed
 
     def _stop_evaluation(self, timeout_s: float) -> bool:
-        """Stop evaluation. Without storage, open traces are evaluated now; with storage, they stay open for the next start."""
+        """Stop evaluation. Without storage, open traces are evaluated now; with storage, they stay
+        open for the next start.
+        """
         if self._durable is None:
             return self._pipeline.stop(timeout_s=timeout_s)
         self._durable.stop()
@@ -347,7 +413,8 @@ class Server:
         return True
 
     def reload(self, config: EvalConfig) -> list[str]:
-        """Use other evaluations from now on, also for open traces, and return the changed keys that need a restart.
+        """Use other evaluations from now on, also for open traces, and return the changed keys that
+        need a restart.
 
         Raises:
             ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
@@ -375,14 +442,32 @@ class Server:
         evaluated = self._pipeline.counts()
         if self._kafka:
             evaluated = total_counts([evaluated, self._kafka.source.counts()])
-        return dict[str, Any](self._receiver.counts()) | evaluated | self._counters.snapshot() | waiting | kept
+        return (
+            dict[str, Any](self._receiver.counts())
+            | evaluated
+            | self._counters.snapshot()
+            | waiting
+            | kept
+        )
 
 
 def why_no_span(counted: Mapping[str, Any], bound: Bound | None) -> str:
     """A possible reason why no span has arrived at a receiver with these counters and addresses."""
-    totals = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
-    requests = ", ".join(f"{totals[key]} {key.replace('_', ' ')}" for key in _REQUESTS if totals.get(key)) or "no request came"
-    places = " and ".join(f"{name} {place}" for name in ("grpc", "http") if (place := getattr(bound, name, None)))
+    totals = {
+        key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)
+    }
+    requests = (
+        ", ".join(f"{totals[key]} {key.replace('_', ' ')}" for key in _REQUESTS if totals.get(key))
+        or "no request came"
+    )
+    places = " and ".join(
+        f"{name} {place}" for name in ("grpc", "http") if (place := getattr(bound, name, None))
+    )
     if not places:
-        return "no record of the topic was read; check the topic, the group's offsets and initial_offset"
-    return f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
+        return (
+            "no record of the topic was read; check the topic, the group's offsets and"
+            " initial_offset"
+        )
+    return (
+        f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
+    )

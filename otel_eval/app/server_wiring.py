@@ -1,4 +1,6 @@
-"""Builds the parts of `otel-eval serve` from the configuration, and checks the files, keys and datasets that it names."""
+"""Builds the parts of `otel-eval serve` from the configuration, and checks the files, keys and
+datasets that it names.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.wiring import engine_of
-from otel_eval.config import Auth, EvalConfig, HttpServer, MetricsOtlp, OtlpReceiver, Telemetry, refuse_credentials
+from otel_eval.config import (
+    Auth,
+    EvalConfig,
+    HttpServer,
+    MetricsOtlp,
+    OtlpReceiver,
+    Telemetry,
+    refuse_credentials,
+)
 from otel_eval.counters import Counters, Counts
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
@@ -36,7 +46,11 @@ _UNDO_S: Final = 1.0  # for stopping the parts that were started when a start fa
 
 
 def receiver_of(
-    given: OtlpReceiver | None, handler: ExportHandler, ready: Callable[[], bool], *, listens: bool = True
+    given: OtlpReceiver | None,
+    handler: ExportHandler,
+    ready: Callable[[], bool],
+    *,
+    listens: bool = True,
 ) -> OtlpServer:
     """Build the receiver; it does not listen yet, and has no transport if it is not configured.
 
@@ -52,7 +66,13 @@ def receiver_of(
     if given is None or not listens:
         return OtlpServer(handler)
     addresses = {protocol: each.endpoint for protocol, each in _enabled_servers(given).items()}
-    return OtlpServer(handler, certificates=_certificates(given), tokens=_tokens(given.auth), ready=ready, **addresses)
+    return OtlpServer(
+        handler,
+        certificates=_certificates(given),
+        tokens=_tokens(given.auth),
+        ready=ready,
+        **addresses,
+    )
 
 
 def receiver_limits(given: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
@@ -71,14 +91,20 @@ def _enabled_servers(given: OtlpReceiver) -> dict[str, HttpServer]:
 def _certificates(given: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
     """For each protocol with TLS, a function that opens its certificates."""
     return {
-        protocol: partial(Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(each.tls))
+        protocol: partial(
+            Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(each.tls)
+        )
         for protocol, each in _enabled_servers(given).items()
         if each.tls
     }
 
 
 def _tokens(given: Auth | None) -> BearerTokens | None:
-    return BearerTokens(given.token_files, given.token_env, where="receivers.otlp.auth") if given else None
+    return (
+        BearerTokens(given.token_files, given.token_env, where="receivers.otlp.auth")
+        if given
+        else None
+    )
 
 
 class AdminServices:
@@ -96,7 +122,9 @@ class AdminServices:
         self._given, self._monitored = given, monitored
         self._server: AdminServer | None = None
         instance_id, counts = given.service_instance_id, monitored.counts
-        self._metrics: Final = _metrics_exporter(given.otlp, instance_id, counts) if given.otlp else None
+        self._metrics: Final = (
+            _metrics_exporter(given.otlp, instance_id, counts) if given.otlp else None
+        )
         self.address: str | None = None
 
     def start(self) -> None:
@@ -106,7 +134,9 @@ class AdminServices:
             ConfigError: the address cannot be bound.
         """
         if self._given.endpoint:
-            self._server = AdminServer(self._given.endpoint, self._monitored, self._given.allowed_hosts)
+            self._server = AdminServer(
+                self._given.endpoint, self._monitored, self._given.allowed_hosts
+            )
             self._server.start()
             self.address = self._server.address
         if self._metrics:
@@ -122,8 +152,11 @@ class AdminServices:
 
 
 @contextmanager
-def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float], object]) -> Iterator[None]:
-    """A context in which the parts of a server are started; if that raises, `stop` stops the parts that were started.
+def starting(
+    admin: AdminServices, receiver: OtlpServer, stop: Callable[[float], object]
+) -> Iterator[None]:
+    """A context in which the parts of a server are started; if that raises, `stop` stops the parts
+    that were started.
 
     The admin server is started first, so that /readyz answers 503 while the rest starts.
     """
@@ -138,7 +171,9 @@ def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float],
         raise
 
 
-def _metrics_exporter(given: MetricsOtlp, instance_id: str | None, counts: Counts) -> SelfMetricsExporter:
+def _metrics_exporter(
+    given: MetricsOtlp, instance_id: str | None, counts: Counts
+) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.exporters.otlp import SdkMetricExporter
     from otel_eval.exporters.result_requests import own_resource
@@ -152,7 +187,8 @@ _MOST_PROBLEMS: Final = 20
 
 
 def check(config: EvalConfig) -> None:
-    """Check what validation alone cannot: that files, keys, datasets and clients can be used together as configured.
+    """Check what validation alone cannot: that files, keys, datasets and clients can be used
+    together as configured.
 
     Raises:
         ConfigError: with every problem, and without secrets.
@@ -164,10 +200,18 @@ def check(config: EvalConfig) -> None:
     if to := score_endpoints(config):
         checks += [each.tls.context for each in to.values() if is_secure(each)]
         checks.append(partial(known_scorers, config))
-    for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
+    for key, client in (
+        ("receivers.kafka", config.receivers.kafka),
+        ("exporters.kafka", config.exporters.kafka),
+    ):
         if client:
             checks.append(partial(_check_kafka, client.settings(), key))
-    checks += [partial(judges_of, config), partial(_check_datasets, config), partial(refuse_unshared, config), *_outputs(config)]
+    checks += [
+        partial(judges_of, config),
+        partial(_check_datasets, config),
+        partial(refuse_unshared, config),
+        *_outputs(config),
+    ]
     collect_errors(checks)
 
 
@@ -185,7 +229,8 @@ def _outputs(config: EvalConfig) -> Iterator[Callable[[], object]]:
 
 
 def _check_writable(key: str, path: str, *, is_directory: bool = False) -> None:
-    """Check, without creating anything, whether a file can be opened or created, or a directory with those above it.
+    """Check, without creating anything, whether a file can be opened or created, or a directory
+    with those above it.
 
     Raises:
         ConfigError: it cannot.
@@ -194,19 +239,34 @@ def _check_writable(key: str, path: str, *, is_directory: bool = False) -> None:
     while not os.path.exists(place) and (is_directory or place == full):
         place = os.path.dirname(place)
     in_folder = is_directory or place != full
-    wanted, effective = os.W_OK | (os.X_OK if in_folder else 0), os.access in os.supports_effective_ids
+    wanted, effective = (
+        os.W_OK | (os.X_OK if in_folder else 0),
+        os.access in os.supports_effective_ids,
+    )
     if os.path.isdir(place) != in_folder or not os.access(place, wanted, effective_ids=effective):
-        raise ConfigError(f"{key}: {path!r} cannot be written; name a {'directory' if is_directory else 'file'} that can be")
+        raise ConfigError(
+            f"{key}: {path!r} cannot be written; name a {'directory' if is_directory else 'file'}"
+            " that can be"
+        )
 
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
-    """Functions that read the TLS files of every endpoint to which results, spans or metrics are sent."""
+    """Functions that read the TLS files of every endpoint to which results, spans or metrics are
+    sent.
+    """
     forward, metrics = config.exporters.forward, config.telemetry.otlp
     if forward and forward.tls:
         yield forward.address("exporters.forward").tls.context
-    endpoints = [(each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
+    endpoints = [
+        (each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()
+    ]
     endpoints += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
-    yield from (for_signal(to, signal).tls.context for to, signals in endpoints if is_secure(to) for signal in signals)
+    yield from (
+        for_signal(to, signal).tls.context
+        for to, signals in endpoints
+        if is_secure(to)
+        for signal in signals
+    )
 
 
 def _check_datasets(config: EvalConfig) -> None:
@@ -215,9 +275,15 @@ def _check_datasets(config: EvalConfig) -> None:
     Raises:
         ConfigError: a record is invalid; has at most 20 problems.
     """
-    found = [problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)]
+    found = [
+        problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)
+    ]
     if found:
-        more = [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"] if len(found) > _MOST_PROBLEMS else []
+        more = (
+            [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"]
+            if len(found) > _MOST_PROBLEMS
+            else []
+        )
         raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
 
 
@@ -228,7 +294,8 @@ def _unusable_records(scorer: Any) -> Iterator[str]:
     if isinstance(dataset, Dataset) and read is not None:
         for key in dataset.record_keys():
             place = dataset.place_of(key)
-            value = reference.of(Trajectory(attributes={reference.key: key}))  # as for a run that carries the key
+            # as for a run that carries the key
+            value = reference.of(Trajectory(attributes={reference.key: key}))
             for problem in _problems(value, reference.field, read):
                 yield f"{place['dataset']} line {place['line']}: {problem}"
     for further in getattr(scorer, "scorers", ()):
@@ -246,8 +313,14 @@ def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence
 
 
 def suggestions(config: EvalConfig) -> list[str]:
-    """Hints at parameters of scorers that may not do what was intended, each with its place in the configuration."""
-    return [f"{place}: {each}" for place, scorer in _placed_scorers(config) for each in getattr(scorer, "suggestions", ())]
+    """Hints at parameters of scorers that may not do what was intended, each with its place in the
+    configuration.
+    """
+    return [
+        f"{place}: {each}"
+        for place, scorer in _placed_scorers(config)
+        for each in getattr(scorer, "suggestions", ())
+    ]
 
 
 def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
@@ -257,8 +330,11 @@ def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
             yield f"evaluations[{row}].scorers[{column}]", scorer
 
 
-def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
-    """The forwarding stage, if one is configured; with storage, requests are journaled until they are forwarded.
+def forward_of(
+    config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None
+) -> Forwarder | None:
+    """The forwarding stage, if one is configured; with storage, requests are journaled until they
+    are forwarded.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -270,7 +346,9 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     journal = durable.forwarded if durable else None
     kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
     kept["name_of"] = known_scorers(config).name_of if given.score_attributes else None
-    forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
+    forward = Forwarder(
+        to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept
+    )
     if journal is not None:
         journal.forward = forward
     return forward
@@ -288,7 +366,9 @@ def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
         Consumer(dict(settings) | {"bootstrap.servers": "", "group.id": "check"}).close()
     except KafkaException as error:
         why = " ".join(error.args[0].str().split())
-        raise ConfigError(f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl") from None
+        raise ConfigError(
+            f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl"
+        ) from None
 
 
 def refuse_unshared(config: EvalConfig) -> None:
@@ -302,29 +382,42 @@ def refuse_unshared(config: EvalConfig) -> None:
     jsonl = config.exporters.jsonl
     if writes_lines(config) and (jsonl is None or jsonl.path == "-"):
         raise ConfigError(
-            f"exporters.jsonl.path: {config.workers} workers cannot share standard output; name a file, or set workers to 1"
+            f"exporters.jsonl.path: {config.workers} workers cannot share standard output; name a"
+            " file, or set workers to 1"
         )
     kafka = config.receivers.kafka
     if kafka and "group.instance.id" in kafka.options:
-        raise ConfigError("receivers.kafka.options.group.instance.id: workers cannot share it; leave it out, or set workers to 1")
+        raise ConfigError(
+            "receivers.kafka.options.group.instance.id: workers cannot share it; leave it out, or"
+            " set workers to 1"
+        )
     try:
         pickle.dumps(config)
     except Exception as error:  # noqa: BLE001 - pickling a user's object may raise anything
         raise ConfigError(
-            f"workers: {config.workers} processes need a configuration that can be pickled ({type(error).__name__}); define "
-            "functions and classes at the top level of a module, or set workers to 1"
+            f"workers: {config.workers} processes need a configuration that can be pickled"
+            f" ({type(error).__name__}); define functions and classes at the top level of a module,"
+            " or set workers to 1"
         ) from None
 
 
 def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
-    """The configuration of one worker: its share of the limits of the service, and a storage directory of its own."""
+    """The configuration of one worker: its share of the limits of the service, and a storage
+    directory of its own.
+    """
     workers, traces, storage = config.workers, config.traces, config.storage
     most_bytes = max(traces.max_bytes_per_trace, traces.max_bytes // workers)
-    share = traces.model_copy(update={"max_traces": max(1, traces.max_traces // workers), "max_bytes": most_bytes})
+    share = traces.model_copy(
+        update={"max_traces": max(1, traces.max_traces // workers), "max_bytes": most_bytes}
+    )
     own: dict[str, Any] = {"workers": 1, "traces": share}
     if instance := config.telemetry.service_instance_id:
-        own["telemetry"] = config.telemetry.model_copy(update={"service_instance_id": f"{instance}-{number}"})
+        own["telemetry"] = config.telemetry.model_copy(
+            update={"service_instance_id": f"{instance}-{number}"}
+        )
     if storage:
         directory = str(worker_directory(storage.directory, number))
-        own["storage"] = storage.model_copy(update={"directory": directory, "max_size": storage.max_size // workers})
+        own["storage"] = storage.model_copy(
+            update={"directory": directory, "max_size": storage.max_size // workers}
+        )
     return config.model_copy(update=own)

@@ -1,4 +1,6 @@
-"""Builds from the configuration what every way of running needs: limits, engine, evaluator of asynchronous scorers, schema."""
+"""Builds from the configuration what every way of running needs: limits, engine, evaluator of
+asynchronous scorers, schema.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,15 @@ _log = logging.getLogger("otel_eval")
 def limits_of(config: EvalConfig) -> Limits:
     """The limits for the assembly of traces."""
     traces = config.traces
-    sizes = traces.model_dump(include={"max_traces", "max_spans_per_trace", "max_bytes_per_trace", "max_bytes"})
+    sizes = traces.model_dump(
+        include={"max_traces", "max_spans_per_trace", "max_bytes_per_trace", "max_bytes"}
+    )
     return Limits(
         decision_wait_s=traces.decision_wait,
         decision_wait_partial_s=traces.decision_wait_partial,
-        decision_wait_detached_s=min(max(traces.decision_wait_detached, traces.decision_wait_partial), traces.idle_timeout),
+        decision_wait_detached_s=min(
+            max(traces.decision_wait_detached, traces.decision_wait_partial), traces.idle_timeout
+        ),
         keep_s=traces.max_age,
         grace_period_s=traces.grace_period,
         idle_s=traces.idle_timeout,
@@ -59,7 +65,11 @@ def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
 
 def plan_of(config: EvalConfig) -> Plan:
     """A plan that decodes everything in a trace, not only what the evaluations need."""
-    return Plan(tables=tables_of(config), needs=ALL_NEEDS, records_tool_spans=config.own_conventions.records_tool_spans)
+    return Plan(
+        tables=tables_of(config),
+        needs=ALL_NEEDS,
+        records_tool_spans=config.own_conventions.records_tool_spans,
+    )
 
 
 def engine_of(
@@ -74,18 +84,23 @@ def engine_of(
     """The engine for the configuration's evaluations.
 
     Args:
-        counters: counts calls of user-defined scorers that do not return in time; None: their time is not limited.
+        counters: counts calls of user-defined scorers that do not return in time; None: their time
+            is not limited.
         longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
         lines: whether results are written as JSON, where a trace without a result has a line, too.
         clients: clients of judges; those whose endpoint did not change are reused.
-        before: the engine of the parent process, which a forked child goes on with if a file or a key cannot be read now.
+        before: the engine of the parent process, which a forked child goes on with if a file or a
+            key cannot be read now.
 
     Raises:
         ConfigError: the API key of a judge cannot be read.
     """
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
     try:
-        with (clients or Clients()).building(), named_judges(judges_of(config) if config.judges else {}):
+        with (
+            (clients or Clients()).building(),
+            named_judges(judges_of(config) if config.judges else {}),
+        ):
             evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
     except ConfigError as error:
         if before is None:
@@ -93,21 +108,33 @@ def engine_of(
         _log.warning("%s; this child process keeps what its parent read", error)
         return before
     results, records = config.results, config.own_conventions.records_tool_spans
-    return Engine(evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run)
+    return Engine(
+        evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run
+    )
 
 
 def _scorer_set(given: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:
-    scorers = tuple([guarded(each, limit_s, counters) if counters else each for each in given.build()])
-    return ScorerSet(name=given.name, scorers=scorers, sample=given.sample, match=RunFilter(**dict(given.match)))
+    scorers = tuple(
+        [guarded(each, limit_s, counters) if counters else each for each in given.build()]
+    )
+    return ScorerSet(
+        name=given.name, scorers=scorers, sample=given.sample, match=RunFilter(**dict(given.match))
+    )
 
 
 def later_of(
-    config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False, **options: Any
+    config: EvalConfig,
+    engine: Engine,
+    emit: Callable[[Report], None],
+    *,
+    unbounded: bool = False,
+    **options: Any,
 ) -> AsyncEvaluator | None:
     """The evaluator of asynchronous scorers; None if there are none.
 
     Args:
-        unbounded: whether the queue has no limit, because the caller bounds the number of reports itself.
+        unbounded: whether the queue has no limit, because the caller bounds the number of reports
+            itself.
         options: further arguments of `AsyncEvaluator`.
     """
     if not engine.waits:
@@ -115,7 +142,11 @@ def later_of(
     from otel_eval.judges import AsyncEvaluator  # deferred: it loads asyncio
 
     given = config.async_scoring
-    options |= {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
+    options |= (
+        {"max_queue": sys.maxsize, "max_bytes": sys.maxsize}
+        if unbounded
+        else {"max_queue": given.max_queue}
+    )
     return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
 
 
@@ -124,7 +155,9 @@ _ID: Final = "urn:otel-eval:configuration"
 
 
 def config_schema() -> dict[str, Any]:
-    """The JSON schema of the configuration; editors use it to complete and validate configuration files."""
+    """The JSON schema of the configuration; editors use it to complete and validate configuration
+    files.
+    """
     schema = EvalConfig.model_json_schema()
     specification, definitions = scorer_schema()
     schema["$defs"]["Scorer"] = specification
@@ -133,18 +166,20 @@ def config_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, "$id": _ID, **schema}
 
 
-_MOST_SPANS: Final = 64  # queued between two calls of `examine_queued`, which come ten times a second
+# queued between two calls of `examine_queued`, which come ten times a second
+_MOST_SPANS: Final = 64
 _MOST_BYTES: Final = 64 * 1024  # of a span that is queued
 _MOST_SEEN: Final = 10_000
 _WILD: Final = frozenset("*?[")
 
 
 class ExpectedResults:
-    """Starts counters of results at 0 before the first result, because a rate ignores the first value of a series.
+    """Starts counters of results at 0 before the first result, because a rate ignores the first
+    value of a series.
 
-    That is done for the services and agents that the configuration names, and for each agent when its first span arrives. Only a
-    limited number of spans a second is examined, on the worker: an agent that is missed under load is found with a later span
-    or result.
+    That is done for the services and agents that the configuration names, and for each agent when
+    its first span arrives. Only a limited number of spans a second is examined, on the worker: an
+    agent that is missed under load is found with a later span or result.
 
     Args:
         exporters: the exporters whose counters start at 0.
@@ -160,15 +195,24 @@ class ExpectedResults:
         """Expect the results of these evaluations from now on."""
         self._engine = engine
         self._seen: set[tuple[str, str]] = set()
-        self._expected = [(each, glob_matcher(each.match.service), glob_matcher(each.match.agent)) for each in engine.evaluations]
+        self._expected = [
+            (each, glob_matcher(each.match.service), glob_matcher(each.match.agent))
+            for each in engine.evaluations
+        ]
 
     def start(self) -> None:
-        """Start the counters of what the configuration names; a service or agent that it names by a pattern becomes no label."""
+        """Start the counters of what the configuration names; a service or agent that it names by a
+        pattern becomes no label.
+        """
         for each, _, _ in self._expected:
-            self._exporters.expect(each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent))
+            self._exporters.expect(
+                each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent)
+            )
 
     def note(self, spans: Iterable[SpanFrame]) -> None:
-        """Queue the first of the spans that arrived until the queue is full; called by the threads of requests."""
+        """Queue the first of the spans that arrived until the queue is full; called by the threads
+        of requests.
+        """
         for _, _, frame, size in spans:
             if len(self._spans) >= _MOST_SPANS:
                 return
@@ -179,7 +223,9 @@ class ExpectedResults:
         """Examine the queued spans; called by the worker."""
         while self._spans:
             _, payload, resource_scope = self._spans.popleft()
-            self.examine(resource_scope.reader(payload), resource_scope.scope_name, resource_scope.service)
+            self.examine(
+                resource_scope.reader(payload), resource_scope.scope_name, resource_scope.service
+            )
 
     def examine(self, span: SpanReader, scope_name: str, service: str) -> None:
         """Start the counters of the agent that a span, ended or still open, describes, if any."""
@@ -198,21 +244,27 @@ def _literal(pattern: str) -> str:
 
 
 MOST_TIMEOUTS: Final = 3
-"""How many calls of a scorer may hang before it is no longer called: each of them blocks a thread until the process ends."""
+"""How many calls of a scorer may hang before it is no longer called: each of them blocks a thread
+until the process ends.
+"""
 
 
 def guarded(scorer: Scorer, limit_s: float, counters: Counters) -> Scorer:
-    """The scorer, with a time limit if it is user-defined; asynchronous scorers have a limit of their own."""
+    """The scorer, with a time limit if it is user-defined; asynchronous scorers have a limit of
+    their own.
+    """
     own = is_own_scorer(scorer) or getattr(scorer, "asynchronous", False)
     return scorer if own else GuardedScorer(scorer, limit_s, counters)
 
 
 class GuardedScorer:
-    """Limits how long a user-defined scorer may take, so that it cannot delay other runs. Called for one run at a time.
+    """Limits how long a user-defined scorer may take, so that it cannot delay other runs. Called
+    for one run at a time.
 
-    The scorer runs on a thread of its own. If it does not return in time, the result of the run is a failure, and the next run
-    gets a new thread, because Python cannot end the old one; after three timeouts the scorer is no longer called. Code that holds
-    the interpreter's lock, such as a regular expression with catastrophic backtracking, cannot be limited this way.
+    The scorer runs on a thread of its own. If it does not return in time, the result of the run is
+    a failure, and the next run gets a new thread, because Python cannot end the old one; after
+    three timeouts the scorer is no longer called. Code that holds the interpreter's lock, such as a
+    regular expression with catastrophic backtracking, cannot be limited this way.
 
     Args:
         scorer: the scorer to call.
@@ -221,7 +273,12 @@ class GuardedScorer:
     """
 
     def __init__(self, scorer: Scorer, limit_s: float, counters: Counters) -> None:
-        self.name, self.type, self.version, self.needs = scorer.name, scorer.type, scorer.version, scorer.needs
+        self.name, self.type, self.version, self.needs = (
+            scorer.name,
+            scorer.type,
+            scorer.version,
+            scorer.needs,
+        )
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
@@ -230,10 +287,16 @@ class GuardedScorer:
         self._timeouts = 0
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
-        """The outcome of the scorer, or `Failed` if it does not return in time or is no longer called."""
+        """The outcome of the scorer, or `Failed` if it does not return in time or is no longer
+        called.
+        """
         if self._timeouts >= MOST_TIMEOUTS:
-            return Failed("quarantined", f"did not return within {self._limit_s:g} s for {MOST_TIMEOUTS} runs")
-        worker = self._worker = self._worker or WorkerThread(f"otel-eval-{self.name}", f"scorer {self.name} was not called")
+            return Failed(
+                "quarantined", f"did not return within {self._limit_s:g} s for {MOST_TIMEOUTS} runs"
+            )
+        worker = self._worker = self._worker or WorkerThread(
+            f"otel-eval-{self.name}", f"scorer {self.name} was not called"
+        )
         outcome: Future[Outcome] = Future()
         worker.put(partial(_score, self._scorer, trajectory, outcome))
         if not worker.ensure():
@@ -245,13 +308,18 @@ class GuardedScorer:
         self._worker = None
         self._timeouts += 1
         self._counters.add("scorers.hung", scorer=self.name)
-        effect = "it is no longer called" if self._timeouts >= MOST_TIMEOUTS else "this run goes without it"
+        effect = (
+            "it is no longer called"
+            if self._timeouts >= MOST_TIMEOUTS
+            else "this run goes without it"
+        )
         _log.warning("scorer %s did not return within %g s; %s", self.name, self._limit_s, effect)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 
 def _score(scorer: Scorer, trajectory: Trajectory, outcome: Future[Outcome]) -> None:
-    with suppress_tracing():  # spans of an agent that the scorer runs would be scored by it again, in an endless loop
+    # spans of an agent that the scorer runs would be scored by it again, in an endless loop
+    with suppress_tracing():
         try:
             outcome.set_result(checked_outcome(scorer(trajectory)))
         except BaseException as error:  # noqa: BLE001 - also SystemExit: only the scorer runs on this thread

@@ -1,4 +1,6 @@
-"""What is kept after an evaluation: span trees, the runs' own spans of released trees, and tombstones of traces."""
+"""What is kept after an evaluation: span trees, the runs' own spans of released trees, and
+tombstones of traces.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from typing import Final
 from otel_eval.assembly.closing import Limits
 from otel_eval.interfaces import Frame, LastEvaluation, Released
 
-_SHARE: Final = 4  # kept trees may use a quarter of a trace's limits, and runs' own spans a quarter of its spans
+# kept trees may use a quarter of a trace's limits, and runs' own spans a quarter of its spans
+_SHARE: Final = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +29,8 @@ class KeptTree:
         size: bytes of its spans.
         first, last: when its first and its last span arrived.
         until: when it expires.
-        keep_s: the seconds from its closing until it is released, and from then until its runs' own spans are forgotten.
+        keep_s: the seconds from its closing until it is released, and from then until its runs' own
+            spans are forgotten.
     """
 
     root: bytes
@@ -47,9 +51,11 @@ class KeptTrees:
         trees: kept trees by the id of their root, the oldest first.
         runs: own spans of the outermost runs of released trees, by their id, the oldest first.
         tree_of: id of a span of a kept tree → id of the tree's root.
-        parents: id of a missing parent of closed trees → whether spans of these trees were released.
+        parents: id of a missing parent of closed trees → whether spans of these trees were
+            released.
         size: bytes of all trees and runs.
-        final: ids of runs whose results are final: of released trees, and of all trees once the trace is closed as a whole.
+        final: ids of runs whose results are final: of released trees, and of all trees once the
+            trace is closed as a whole.
     """
 
     limits: Limits
@@ -59,8 +65,10 @@ class KeptTrees:
     parents: dict[bytes, bool] = field(default_factory=dict)
     size: int = 0
     final: list[bytes] = field(default_factory=list)
-    _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)  # missing parent → roots of the trees and runs below it
-    _released_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is known → missing parent
+    # missing parent → roots of the trees and runs below it
+    _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)
+    # runs of which only the own span is known → missing parent
+    _released_runs: dict[bytes, bytes] = field(default_factory=dict)
 
     def add(self, tree: KeptTree) -> None:
         """Keep a tree."""
@@ -89,13 +97,17 @@ class KeptTrees:
         return list(self._below.get(span_id, ()))
 
     def add_missing_parent(self, parent: bytes, *, is_released: bool = False) -> None:
-        """Note that trees below this missing parent were closed; `is_released`: spans of them were released."""
+        """Note that trees below this missing parent were closed; `is_released`: spans of them were
+        released.
+        """
         self.parents[parent] = self.parents.get(parent, False) or is_released
         if len(self.parents) > self.limits.max_spans_per_trace:
             del self.parents[next(iter(self.parents))]
 
     def replace_missing_parents(self, span_ids: Iterable[bytes], parent: bytes) -> bool:
-        """Replace those of the spans, which have arrived, that were missing parents with `parent`; False if none was missing."""
+        """Replace those of the spans, which have arrived, that were missing parents with `parent`;
+        False if none was missing.
+        """
         found = [each for each in span_ids if each in self._below or each in self.parents]
         for each in found:
             self.add_missing_parent(parent, is_released=self.parents.pop(each, False))
@@ -104,11 +116,15 @@ class KeptTrees:
     # ------------------------------------------------------------------ release
 
     def next_end(self) -> float:
-        """Return when the next tree is released or the next run's own span is forgotten; infinity if none is kept."""
+        """Return when the next tree is released or the next run's own span is forgotten; infinity
+        if none is kept.
+        """
         ends = [tree.until for kept in (self.trees, self.runs) for tree in list(kept.values())[:1]]
         return min(ends, default=float("inf"))
 
-    def expire(self, now: float, last_evaluations: dict[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
+    def expire(
+        self, now: float, last_evaluations: dict[bytes, LastEvaluation]
+    ) -> tuple[int, list[bytes]]:
         """Release trees and forget runs' own spans that expired or exceed the limits.
 
         Returns:
@@ -118,7 +134,10 @@ class KeptTrees:
         while self.trees and (self._is_over(self.trees, now) or self._is_too_much()):
             size, ids = self.release(last_evaluations)
             freed, dropped = freed + size, dropped + ids
-        while self.runs and (self._is_over(self.runs, now) or len(self.runs) > self.limits.max_spans_per_trace // _SHARE):
+        while self.runs and (
+            self._is_over(self.runs, now)
+            or len(self.runs) > self.limits.max_spans_per_trace // _SHARE
+        ):
             tree = self.pop(next(iter(self.runs)))
             freed, dropped = freed + tree.size, [*dropped, tree.root]
         for each in dropped:
@@ -130,17 +149,31 @@ class KeptTrees:
 
     def _is_too_much(self) -> bool:
         limits = self.limits
-        return len(self.tree_of) > limits.max_spans_per_trace // _SHARE or self.size > limits.max_bytes_per_trace // _SHARE
+        return (
+            len(self.tree_of) > limits.max_spans_per_trace // _SHARE
+            or self.size > limits.max_bytes_per_trace // _SHARE
+        )
 
     def release(self, last_evaluations: Mapping[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
-        """Keep only the outermost runs' own spans of the oldest tree; returns the same as `expire`."""
+        """Keep only the outermost runs' own spans of the oldest tree; returns the same as
+        `expire`.
+        """
         tree = self.pop(next(iter(self.trees)))
-        runs = [each for each in tree.frames if (last := last_evaluations.get(each)) is not None and last.outermost]
+        runs = [
+            each
+            for each in tree.frames
+            if (last := last_evaluations.get(each)) is not None and last.outermost
+        ]
         size = tree.size // len(tree.frames)
         for run in runs:
             frame = (tree.parent, *tree.frames[run][1:])
             until = tree.until + tree.keep_s
-            self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until, tree.keep_s))
+            self._put(
+                self.runs,
+                KeptTree(
+                    run, tree.parent, {run: frame}, size, tree.first, tree.last, until, tree.keep_s
+                ),
+            )
         self.finish(tree, last_evaluations)
         self._released_runs.update(dict.fromkeys(runs, tree.parent))
         self._reparent_below(tree)
@@ -152,7 +185,9 @@ class KeptTrees:
         self.final += [each for each in tree.frames if each in last_evaluations]
 
     def restore_released(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
-        """Restore after a restart what `released` returned: the kept tree of each run is its own span, below a missing parent."""
+        """Restore after a restart what `released` returned: the kept tree of each run is its own
+        span, below a missing parent.
+        """
         for run, parent in runs.items():
             if run in self.trees:
                 tree = self.pop(run)
@@ -162,17 +197,24 @@ class KeptTrees:
         self.parents.update(parents)
 
     def _reparent_below(self, released: KeptTree) -> None:
-        """Attach the trees and runs below spans of a released tree to the missing parent of that tree."""
+        """Attach the trees and runs below spans of a released tree to the missing parent of that
+        tree.
+        """
         for span_id in released.frames:
             for root in self._below.pop(span_id, ()):
                 tree = self.trees.get(root) or self.runs[root]
-                tree.parent, tree.frames[root] = released.parent, (released.parent, *tree.frames[root][1:])
+                tree.parent, tree.frames[root] = (
+                    released.parent,
+                    (released.parent, *tree.frames[root][1:]),
+                )
                 self._below.setdefault(released.parent, {})[root] = None
                 if root in self.runs:
                     self._released_runs[root] = released.parent
 
     def released(self) -> Released | None:
-        """Return the missing parents of closed trees, and the runs of released ones; None if no tree was closed."""
+        """Return the missing parents of closed trees, and the runs of released ones; None if no
+        tree was closed.
+        """
         if not self.parents:
             return None
         lost = frozenset([parent for parent, is_released in self.parents.items() if is_released])
@@ -216,7 +258,9 @@ class Tombstones:
             del self._recent[first[0]]
 
     def items(self) -> Iterator[tuple[bytes, float]]:
-        """Yield every id and until when it is held; an id that was added again may be yielded twice, the later instant last."""
+        """Yield every id and until when it is held; an id that was added again may be yielded
+        twice, the later instant last.
+        """
         yield from ((self._id(place), until) for place, until in enumerate(self._until))
         yield from self._recent.items()
 

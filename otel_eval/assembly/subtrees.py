@@ -1,27 +1,34 @@
-"""Span trees of a trace whose root has not arrived: when each can be evaluated, and what is kept of it afterwards.
+"""Span trees of a trace whose root has not arrived: when each can be evaluated, and what is kept of
+it afterwards.
 
-Such a trace is divided into trees. The root of a tree is a span whose parent has not arrived; all spans below it belong to the
-tree. A tree with an agent span passes through these states:
+Such a trace is divided into trees. The root of a tree is a span whose parent has not arrived; all
+spans below it belong to the tree. A tree with an agent span passes through these states:
 
 * *open*: its spans are among the open frames of the trace. Each further span restarts the wait.
-* *due*: no span joined it for `decision_wait_detached_s` (`decision_wait_partial_s` where its root is a local root). It is
-  closed: handed to the evaluation, together with the spans that can show that a part of it is missing. These are the trees
+* *due*: no span joined it for `decision_wait_detached_s` (`decision_wait_partial_s` where its root
+  is a local root). It is
+  closed: handed to the evaluation, together with the spans that can show that a part of it is
+      missing. These are the trees
   without an agent span, and tree roots whose parent is known to be a span of the same process.
-* *kept*: it has left the open frames and no longer counts against the limits of the trace. A late span below one of its spans,
-  or an agent span above its root, opens it again, which gives revisions of the runs that change. Other spans above its root
-  change no run and are added to the kept trees. A tree whose runs were deferred, because a part of them may still arrive, is
-  opened at the next check and is due again; `idle_s` after its last span it is evaluated as it is.
-* *released*: `keep_s` after it was closed (`grace_period_s` where its root is a local root), or when the kept trees of the
-  trace grow too large, only the own spans of its outermost runs are kept, directly below the missing parent of the tree. An
-  enclosing agent that arrives still makes them inner runs, and is itself incomplete. After the same time again these spans are
-  dropped, and only the id of the missing parent is known.
+* *kept*: it has left the open frames and no longer counts against the limits of the trace. A late
+  span below one of its spans, or an agent span above its root, opens it again, which gives
+  revisions of the runs that change. Other spans above its root change no run and are added to the
+  kept trees. A tree whose runs were deferred, because a part of them may still arrive, is opened at
+  the next check and is due again; `idle_s` after its last span it is evaluated as it is.
+* *released*: `keep_s` after it was closed (`grace_period_s` where its root is a local root), or
+  when the kept trees of the trace grow too large, only the own spans of its outermost runs are
+  kept, directly below the missing parent of the tree. An enclosing agent that arrives still makes
+  them inner runs, and is itself incomplete. After the same time again these spans are dropped, and
+  only the id of the missing parent is known.
 
-Trees without an agent span stay open, since spans below the same missing parent may be a part of some run. They are closed
-`max_age_s` after their first span. All trees are closed when the trace had no span for `idle_s`, or for
-`decision_wait_partial_s` if the root of one of them is a local root. A tree without an agent whose missing parent is also that
-of a closed tree is added to the kept trees after `decision_wait_detached_s`.
+Trees without an agent span stay open, since spans below the same missing parent may be a part of
+some run. They are closed `max_age_s` after their first span. All trees are closed when the trace
+had no span for `idle_s`, or for `decision_wait_partial_s` if the root of one of them is a local
+root. A tree without an agent whose missing parent is also that of a closed tree is added to the
+kept trees after `decision_wait_detached_s`.
 
-Spans get their arrival times at the next check: that of the last span of the trace, which may be too late and never too early.
+Spans get their arrival times at the next check: that of the last span of the trace, which may be
+too late and never too early.
 """
 
 from __future__ import annotations
@@ -32,13 +39,25 @@ from math import inf
 from operator import is_, itemgetter
 from typing import Final, NamedTuple
 
-from otel_eval.assembly.closing import NOTHING, BufferCounts, Closing, Limits, Logs, Version, evidence_of, joined, listed, rank
+from otel_eval.assembly.closing import (
+    NOTHING,
+    BufferCounts,
+    Closing,
+    Limits,
+    Logs,
+    Version,
+    evidence_of,
+    joined,
+    listed,
+    rank,
+)
 from otel_eval.assembly.kept_trees import KeptTree, KeptTrees
 from otel_eval.conventions.reader import is_local_root, parent_is_remote
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, Part
 from otel_eval.model import Completeness, Evidence
 
-# Memory of one span beside its payload: ids, the frame's tuple, its entry in a dictionary (measured, CPython 3.11).
+# Memory of one span beside its payload: ids, the frame's tuple, its entry in a dictionary
+# (measured, CPython 3.11).
 SPAN_OVERHEAD_BYTES: Final = 280
 
 
@@ -53,7 +72,8 @@ class OpenTrace:
     frames: dict[bytes, Frame] = field(default_factory=dict)
     logs: Logs = field(default_factory=dict)
     records: int = 0  # number of log records in `logs`
-    versions: dict[bytes, Version] = field(default_factory=dict)  # of spans that arrived more than once
+    # of spans that arrived more than once
+    versions: dict[bytes, Version] = field(default_factory=dict)
     size: int = 0  # bytes of its spans and log records, kept trees included
     cut: str = ""
     changed: set[bytes] | None = None
@@ -68,7 +88,9 @@ class OpenTrace:
 
     @property
     def open_bytes(self) -> int:
-        """The bytes of `size` that count against the limit of a trace: those that do not belong to kept trees."""
+        """The bytes of `size` that count against the limit of a trace: those that do not belong to
+        kept trees.
+        """
         return self.size - self.kept_bytes
 
 
@@ -83,7 +105,9 @@ class _Subtree(NamedTuple):
 
 
 def trees_of(frames: Mapping[bytes, Frame]) -> dict[bytes, list[bytes]]:
-    """Map the root of each tree to the ids of its spans. The root of a circle of parent links is the smallest id on it."""
+    """Map the root of each tree to the ids of its spans. The root of a circle of parent links is
+    the smallest id on it.
+    """
     root_of: dict[bytes, bytes] = {}
     trees: dict[bytes, list[bytes]] = {}
     for start in frames:
@@ -105,10 +129,11 @@ class SpanTrees:
     """The trees of one open trace.
 
     Attributes:
-        last_check, next_check: when the trees were checked last, and when they are checked next if no span arrives.
+        last_check, next_check: when the trees were checked last, and when they are checked next if
+            no span arrives.
         kept: the closed trees.
-        maybe_deferred: root of a closed tree whose runs may have been deferred, which the next check finds out → the last
-            evaluation of each of its spans when it was closed.
+        maybe_deferred: root of a closed tree whose runs may have been deferred, which the next
+            check finds out → the last evaluation of each of its spans when it was closed.
     """
 
     limits: Limits
@@ -129,7 +154,9 @@ class SpanTrees:
     # ----------------------------------------------------------------- check
 
     def due(self, trace: OpenTrace, now: float) -> tuple[dict[Completeness, list[bytes]], float]:
-        """Return the roots of the due trees by the reason to close them, and when to check again if no span arrives."""
+        """Return the roots of the due trees by the reason to close them, and when to check again if
+        no span arrives.
+        """
         self.last_check = now
         self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         due: dict[Completeness, list[bytes]] = {}
@@ -137,7 +164,8 @@ class SpanTrees:
         trees = self._read(trace)
         rest = self._idle_deadline(trace, trees)
         for tree in trees:
-            when, reason = min(rest, self._deadline(tree, trace, now), key=itemgetter(0))  # `rest` defers no run
+            # `rest` defers no run
+            when, reason = min(rest, self._deadline(tree, trace, now), key=itemgetter(0))
             if when <= now:
                 due.setdefault(reason, []).append(tree.root)
             else:
@@ -168,7 +196,11 @@ class SpanTrees:
         last = min(aged, (tree.last + limits.idle_s, Completeness.IDLE))
         if last[0] <= now:
             return last
-        wait = limits.decision_wait_partial_s if is_local_root(trace.frames[tree.root]) else limits.decision_wait_detached_s
+        wait = (
+            limits.decision_wait_partial_s
+            if is_local_root(trace.frames[tree.root])
+            else limits.decision_wait_detached_s
+        )
         return min((tree.last + wait, Completeness.DETACHED), last)
 
     def _read(self, trace: OpenTrace) -> list[_Subtree]:
@@ -208,7 +240,9 @@ class SpanTrees:
                     self._open(trace, kept.tree_of[frame[0]])
 
     def _replace(self, trace: OpenTrace, span_id: bytes, frame: Frame) -> None:
-        """Handle another version of a span of a kept tree: open the tree if it is the greater one, else drop it."""
+        """Handle another version of a span of a kept tree: open the tree if it is the greater one,
+        else drop it.
+        """
         self.counts.spans_duplicate += 1
         root = self.kept.tree_of[span_id]
         earlier = self.kept.trees[root].frames[span_id]
@@ -227,20 +261,29 @@ class SpanTrees:
         self.counts.spans_too_late += 1
 
     def _joins_kept(self, trace: OpenTrace, tree: _Subtree) -> bool:
-        """Whether to keep a tree without an agent: it encloses closed trees, or waited long enough below their missing parent."""
+        """Whether to keep a tree without an agent: it encloses closed trees, or waited long enough
+        below their missing parent.
+        """
         parent = trace.frames[tree.root][0]
         if self.kept.replace_missing_parents(tree.ids, parent):
             return True
-        return parent in self.kept.parents and tree.last + self.limits.decision_wait_detached_s <= self.last_check
+        return (
+            parent in self.kept.parents
+            and tree.last + self.limits.decision_wait_detached_s <= self.last_check
+        )
 
     def _open_below(self, trace: OpenTrace, ids: list[bytes]) -> None:
-        """Open the kept trees below the spans of a tree with an agent, and those below them, and add their spans to `ids`."""
+        """Open the kept trees below the spans of a tree with an agent, and those below them, and
+        add their spans to `ids`.
+        """
         for span_id in ids:  # grows in the loop
             for root in self.kept.below(span_id):
                 ids += self._open(trace, root)
 
     def note_log(self, trace: OpenTrace, span_id: bytes) -> None:
-        """Note that a log record of the span arrived: the tree of a kept span is opened, because its runs change."""
+        """Note that a log record of the span arrived: the tree of a kept span is opened, because
+        its runs change.
+        """
         if span_id in self.kept.tree_of:
             self._open(trace, self.kept.tree_of[span_id])
             self._known.discard(span_id)
@@ -250,19 +293,28 @@ class SpanTrees:
     def _keep(self, trace: OpenTrace, tree: _Subtree, now: float) -> None:
         """Move an open tree to the kept trees."""
         size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.root][0]
-        # The parent of a local root is a span of another process, and those arrive within `grace_period_s`.
+        # The parent of a local root is a span of another process, and those arrive within
+        # `grace_period_s`.
         keep_s = (
-            min(self.limits.grace_period_s, self.limits.keep_s) if is_local_root(trace.frames[tree.root]) else self.limits.keep_s
+            min(self.limits.grace_period_s, self.limits.keep_s)
+            if is_local_root(trace.frames[tree.root])
+            else self.limits.keep_s
         )
         frames = {each: trace.frames.pop(each) for each in tree.ids}
         for each in tree.ids:
             del self._arrived[each]
-        self._evaluated = joined(self._evaluated, evidence_of([each for each in tree.ids if each not in self._known]))
+        self._evaluated = joined(
+            self._evaluated, evidence_of([each for each in tree.ids if each not in self._known])
+        )
         self._known.difference_update(tree.ids)
-        self.kept.add(KeptTree(tree.root, parent, frames, size, tree.first, tree.last, now + keep_s, keep_s))
+        self.kept.add(
+            KeptTree(tree.root, parent, frames, size, tree.first, tree.last, now + keep_s, keep_s)
+        )
 
     def _open(self, trace: OpenTrace, root: bytes) -> list[bytes]:
-        """Move a kept tree, or a run's own span, back to the open frames; returns the ids of its spans."""
+        """Move a kept tree, or a run's own span, back to the open frames; returns the ids of its
+        spans.
+        """
         tree = self.kept.pop(root)
         self._arrived.update(dict.fromkeys(tree.frames, trace.touched))
         self._known.update(tree.frames)
@@ -270,7 +322,9 @@ class SpanTrees:
         return list(tree.frames)
 
     def open_all(self, trace: OpenTrace) -> None:
-        """Move all kept trees and runs back to the open frames, because the whole trace is closed."""
+        """Move all kept trees and runs back to the open frames, because the whole trace is
+        closed.
+        """
         self._assign_arrivals(trace)
         for tree in self.kept.trees.values():
             self.kept.finish(tree, trace.last_evaluations)
@@ -278,7 +332,9 @@ class SpanTrees:
             self._open(trace, root)
 
     def _open_deferred(self, trace: OpenTrace) -> None:
-        """Open the closed trees with a deferred run; the arrival times of their first and last span stay."""
+        """Open the closed trees with a deferred run; the arrival times of their first and last span
+        stay.
+        """
         closed, self.maybe_deferred = self.maybe_deferred, {}
         for root, before in closed.items():
             if (tree := self.kept.trees.get(root)) is None:
@@ -303,7 +359,9 @@ class SpanTrees:
             trace.records -= len(trace.logs.pop(each, ()))
 
     def _share(self, trace: OpenTrace, spans: int) -> int:
-        """Estimate the bytes of a number of open spans as their share of all, and forget the sizes of single versions."""
+        """Estimate the bytes of a number of open spans as their share of all, and forget the sizes
+        of single versions.
+        """
         trace.versions.clear()
         return trace.open_bytes * spans // max(1, len(trace.frames))
 
@@ -323,34 +381,59 @@ class SpanTrees:
             return None
         own = {each: trace.frames[each] for tree in chosen for each in tree.ids}
         parents = {trace.frames[tree.root][0] for tree in chosen}
-        others = self._possible_parts(trace, [tree for tree in trees if tree.root not in own], parents)
+        others = self._possible_parts(
+            trace, [tree for tree in trees if tree.root not in own], parents
+        )
         changed = frozenset(own.keys() - self._known)
         for tree in chosen:
             self.kept.add_missing_parent(trace.frames[tree.root][0])
             if tree.has_agent:
-                self.maybe_deferred[tree.root] = [trace.last_evaluations.get(each) for each in tree.ids]
+                self.maybe_deferred[tree.root] = [
+                    trace.last_evaluations.get(each) for each in tree.ids
+                ]
             self._keep(trace, tree, now)
         self.counts.parts_closed += len(chosen)
-        part, released = Part(tuple([tree.root for tree in chosen]), frozenset(own)), self.kept.released()
+        part, released = (
+            Part(tuple([tree.root for tree in chosen]), frozenset(own)),
+            self.kept.released(),
+        )
         frames, evidence = others | own, self.evidence(trace)
         logs = listed(trace.logs, frames)
         return ClosedTrace(
-            closing.trace_id, frames, closing.reason, logs, "", changed, trace.last_evaluations, part, released, evidence
+            closing.trace_id,
+            frames,
+            closing.reason,
+            logs,
+            "",
+            changed,
+            trace.last_evaluations,
+            part,
+            released,
+            evidence,
         )
 
-    def _possible_parts(self, trace: OpenTrace, trees: list[_Subtree], parents: set[bytes]) -> dict[bytes, Frame]:
-        """Return the spans of other trees that can show that a part of a run is missing; `parents` are those of its tree."""
+    def _possible_parts(
+        self, trace: OpenTrace, trees: list[_Subtree], parents: set[bytes]
+    ) -> dict[bytes, Frame]:
+        """Return the spans of other trees that can show that a part of a run is missing; `parents`
+        are those of its tree.
+        """
         frames = trace.frames
         found = {each: frames[each] for tree in trees if not tree.has_agent for each in tree.ids}
         roots = [(tree.root, frames[tree.root]) for tree in trees if tree.has_agent]
         for kept in self.kept.trees.values():
             roots.append((kept.root, kept.frames[kept.root]))
-            if {kept.parent} != parents and self._agents.isdisjoint(kept.frames):  # else they are siblings, and no part
+            # else they are siblings, and no part
+            if {kept.parent} != parents and self._agents.isdisjoint(kept.frames):
                 found |= kept.frames
-        return found | {root: frame for root, frame in roots if frame[0] and parent_is_remote(frame) is False}
+        return found | {
+            root: frame for root, frame in roots if frame[0] and parent_is_remote(frame) is False
+        }
 
     def snapshot(self, trace_id: bytes, trace: OpenTrace) -> ClosedTrace:
-        """Return all spans held of the trace; `changed` are the open ones that were in no closed tree."""
+        """Return all spans held of the trace; `changed` are the open ones that were in no closed
+        tree.
+        """
         self._assign_arrivals(trace)  # of a kept span another version may have arrived
         frames = dict(trace.frames)
         for tree in [*self.kept.trees.values(), *self.kept.runs.values()]:
@@ -358,7 +441,9 @@ class SpanTrees:
         changed = frozenset(trace.frames.keys() - self._known)
         reason, released = Completeness.DETACHED, self.kept.released()
         logs = listed(trace.logs, frames)
-        return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.last_evaluations, None, released)
+        return ClosedTrace(
+            trace_id, frames, reason, logs, "", changed, trace.last_evaluations, None, released
+        )
 
     def changed(self, trace: OpenTrace) -> set[bytes] | None:
         """Return the open spans that were never in a closed tree; None if no tree was closed."""
@@ -370,5 +455,9 @@ class SpanTrees:
         self._known |= known
 
     def evidence(self, trace: OpenTrace) -> Evidence:
-        """Return the evidence of all spans of the trace that were ever held, those that were dropped since included."""
-        return joined(self._evaluated, evidence_of([each for each in trace.frames if each not in self._known]))
+        """Return the evidence of all spans of the trace that were ever held, those that were
+        dropped since included.
+        """
+        return joined(
+            self._evaluated, evidence_of([each for each in trace.frames if each not in self._known])
+        )

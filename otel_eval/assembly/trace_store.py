@@ -1,4 +1,6 @@
-"""The traces of a buffer by state: open, dormant, closed and not yet evaluated, kept for late spans, or a tombstone."""
+"""The traces of a buffer by state: open, dormant, closed and not yet evaluated, kept for late
+spans, or a tombstone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, constructor
 from otel_eval.model import Completeness
 
 ALL: Final = sys.maxsize
-_CHECKS_PER_WAIT: Final = 8  # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
+# checks per `decision_wait_detached_s` of a trace in which spans keep arriving
+_CHECKS_PER_WAIT: Final = 8
 
 _new_closed: Final = constructor(ClosedTrace)
 
@@ -30,32 +33,43 @@ class TraceStore:
         is_agent: whether a span is an agent's; traces without any are closed as a whole.
     """
 
-    def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] = lambda _: False) -> None:
+    def __init__(
+        self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] = lambda _: False
+    ) -> None:
         self.limits = limits or Limits()
         self.counts: Final = BufferCounts()
         self._is_agent: Final = is_agent
-        self._check_interval_s: Final = max(self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _CHECKS_PER_WAIT)
-        # Ordered, because finding the first key of a plain dictionary takes a search past all items that were removed before it.
+        self._check_interval_s: Final = max(
+            self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _CHECKS_PER_WAIT
+        )
+        # Ordered, because finding the first key of a plain dictionary takes a search past all items
+        # that were removed before it.
         self._open = OrderedDict[bytes, OpenTrace]()
-        self._dormant = OrderedDict[bytes, OpenTrace]()  # without open spans, but with kept or released trees
-        self._with_kept_trees = OrderedDict[bytes, OpenTrace]()  # in the order in which their last part was closed
+        # without open spans, but with kept or released trees
+        self._dormant = OrderedDict[bytes, OpenTrace]()
+        # in the order in which their last part was closed
+        self._with_kept_trees = OrderedDict[bytes, OpenTrace]()
         self._grace = OrderedDict[bytes, OpenTrace]()  # by the instant of closing
         self._tombstones = Tombstones(self.limits.max_traces)
-        # Schedule of checks: instant, number, trace id. Without the traces themselves, because an entry may outlive its trace.
+        # Schedule of checks: instant, number, trace id. Without the traces themselves, because an
+        # entry may outlive its trace.
         self._checks: list[tuple[float, int, bytes]] = []
         self._ready = OrderedDict[bytes, tuple[OpenTrace, Completeness]]()  # closed, not yet popped
         self._ready_parts: list[ClosedTrace] = []  # of traces that stay open
         self._bytes = 0  # of open traces, without their kept trees
         self._grace_bytes = 0  # of evaluated traces kept for late spans, and of kept trees
         self._backlog = 0  # of closed traces that are not yet popped
-        self._last_over: tuple[OpenTrace | None, float] = (None, 0.0)  # the last trace that `is_over` held for, its next check
+        # the last trace that `is_over` held for, its next check
+        self._last_over: tuple[OpenTrace | None, float] = (None, 0.0)
         self._final: list[tuple[bytes, bytes]] = []  # trace id and run id
         self._sequence = 0
 
     # ------------------------------------------------------- between the states
 
     def _drop_from_grace(self, size: int, traces: int) -> None:
-        """Evict evaluated traces and kept trees until this many more bytes and open traces fit, or none is left."""
+        """Evict evaluated traces and kept trees until this many more bytes and open traces fit, or
+        none is left.
+        """
         most, most_bytes = self.limits.max_traces - traces, self.limits.max_bytes - size
         while self.held_bytes > most_bytes or self._traces() > most:
             if self._grace:
@@ -68,14 +82,17 @@ class TraceStore:
         return len(self._open) + len(self._grace) + len(self._dormant)
 
     def _evict_oldest_trees(self) -> bool:
-        """Drop the kept trees of the trace whose last part was closed the longest ago; False if there are none."""
+        """Drop the kept trees of the trace whose last part was closed the longest ago; False if
+        there are none.
+        """
         trace_id = next(iter(self._with_kept_trees or self._dormant), None)
         if trace_id is None:
             return False
         trace = self._with_kept_trees.pop(trace_id, None)
         if trace is not None:
             self._drop_kept_trees(trace_id, trace)
-        if trace_id in self._dormant:  # trees without an agent may be kept of one that is not in `_with_kept_trees`
+        # trees without an agent may be kept of one that is not in `_with_kept_trees`
+        if trace_id in self._dormant:
             self.drop(trace_id)
         return True
 
@@ -87,7 +104,9 @@ class TraceStore:
 
     @contextmanager
     def _resized(self, trace_id: bytes, trace: OpenTrace) -> Iterator[None]:
-        """Update the totals of bytes after the block changed the trees of a trace, and collect runs that became final."""
+        """Update the totals of bytes after the block changed the trees of a trace, and collect runs
+        that became final.
+        """
         before, kept = trace.open_bytes, trace.kept_bytes
         yield
         if trace.trees is not None and trace.trees.kept.final:
@@ -98,37 +117,53 @@ class TraceStore:
 
     def _fits(self, size: int, traces: int) -> bool:
         """Whether this many more bytes and open traces are within the limits."""
-        return self._bytes + size <= self.limits.max_bytes and len(self._open) + traces <= self.limits.max_traces
+        return (
+            self._bytes + size <= self.limits.max_bytes
+            and len(self._open) + traces <= self.limits.max_traces
+        )
 
     def _schedule(self, trace_id: bytes, trace: OpenTrace, when: float) -> None:
         self._sequence += 1
         trace.check, trace.check_number = when, self._sequence
         heapq.heappush(self._checks, (when, self._sequence, trace_id))
         if len(self._checks) > 4 * self._traces() + 1024:  # most entries are obsolete
-            self._checks = [entry for entry in self._checks if self._scheduled(*entry[1:]) is not None]
+            self._checks = [
+                entry for entry in self._checks if self._scheduled(*entry[1:]) is not None
+            ]
             heapq.heapify(self._checks)
 
     def _scheduled(self, number: int, trace_id: bytes) -> OpenTrace | None:
-        """Return the trace of a scheduled check; None if the trace was rescheduled since, or closed."""
+        """Return the trace of a scheduled check; None if the trace was rescheduled since, or
+        closed.
+        """
         trace = self._unclosed(trace_id)
         return trace if trace is not None and trace.check_number == number else None
 
     def _set_ready(self, trace_id: bytes, trace: OpenTrace, reason: Completeness) -> None:
         """Close a whole trace and make it ready for evaluation.
 
-        Its kept trees are evaluated again with it. If a limit closes it they are dropped, and their results stay as they are.
+        Its kept trees are evaluated again with it. If a limit closes it they are dropped, and their
+        results stay as they are.
         """
         if self._open.pop(trace_id, None) is not None:
             if trace.trees is not None:
                 with self._resized(trace_id, trace):
-                    (trace.trees.drop_kept if reason is Completeness.OVERFLOW else trace.trees.open_all)(trace)
-                trace.changed = trace.trees.changed(trace) if trace.changed is None else trace.changed
+                    (
+                        trace.trees.drop_kept
+                        if reason is Completeness.OVERFLOW
+                        else trace.trees.open_all
+                    )(trace)
+                trace.changed = (
+                    trace.trees.changed(trace) if trace.changed is None else trace.changed
+                )
             self._ready[trace_id] = (trace, reason)
             self._bytes -= trace.size
             self._backlog += trace.size
 
     def _pop_ready(self, trace_id: bytes, now: float) -> ClosedTrace:
-        """Pop a trace that is ready for evaluation, and keep it for late spans. It has no spans if only log records arrived."""
+        """Pop a trace that is ready for evaluation, and keep it for late spans. It has no spans if
+        only log records arrived.
+        """
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
         closed = _closed(trace_id, trace, reason)
@@ -152,7 +187,9 @@ class TraceStore:
         self._tombstones.expire(now)
 
     def _keep_dormant(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
-        """Make a trace without open spans dormant, or drop it once nothing of it is kept; False if it was dropped."""
+        """Make a trace without open spans dormant, or drop it once nothing of it is kept; False if
+        it was dropped.
+        """
         if trace.frames:
             return True
         if self._open.pop(trace_id, None) is not None:
@@ -164,7 +201,9 @@ class TraceStore:
     # ---------------------------------------- trees that are evaluated on their own
 
     def _check_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
-        """Close the due trees of a trace; return when to check again, None if the trace is closed as a whole or was dropped."""
+        """Close the due trees of a trace; return when to check again, None if the trace is closed
+        as a whole or was dropped.
+        """
         with self._resized(trace_id, trace):
             following = self._close_due_trees(trace_id, trace, now)
         return following if following is None or self._keep_dormant(trace_id, trace, now) else None
@@ -172,21 +211,31 @@ class TraceStore:
     def _close_due_trees(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
         trees = self._trees(trace, now)
         if trees is None:
-            trace.tree_check = now + self._check_interval_s if trace.touched + self.limits.decision_wait_s > now else inf
+            trace.tree_check = (
+                now + self._check_interval_s
+                if trace.touched + self.limits.decision_wait_s > now
+                else inf
+            )
             return None
         if now < min(trace.tree_check, trees.next_check) < inf:
             return min(trace.tree_check, trees.next_check)
         due, following = trees.due(trace, now)
         for reason, roots in due.items():
             self._close_part(trace, Closing(trace_id, reason, tuple(roots)), now)
-        trace.tree_check = now + self._check_interval_s if trace.frames or trees.maybe_deferred else inf
+        trace.tree_check = (
+            now + self._check_interval_s if trace.frames or trees.maybe_deferred else inf
+        )
         end = inf if trace.frames else trace.touched + self.limits.max_age_s
-        following = min(following, end, trees.kept.next_end(), trace.tree_check if trees.maybe_deferred else inf)
+        following = min(
+            following, end, trees.kept.next_end(), trace.tree_check if trees.maybe_deferred else inf
+        )
         trees.next_check = max(following, now + self._check_interval_s / _CHECKS_PER_WAIT)
         return trees.next_check
 
     def _trees(self, trace: OpenTrace, now: float) -> SpanTrees | None:
-        """Return the trees of a trace that has an agent span and no root; None for any other trace."""
+        """Return the trees of a trace that has an agent span and no root; None for any other
+        trace.
+        """
         if not all(frame[0] for frame in trace.frames.values()):
             return None
         trees = self._trees_of(trace, now)
@@ -202,7 +251,9 @@ class TraceStore:
         return trace.trees
 
     def _close_trees(self, closing: Closing, now: float) -> None:
-        """Close the named trees of an open trace; if none is named, all with an agent span: its source has no open agent span."""
+        """Close the named trees of an open trace; if none is named, all with an agent span: its
+        source has no open agent span.
+        """
         trace = self._open.get(closing.trace_id)
         if trace is None:
             return
@@ -233,8 +284,12 @@ class TraceStore:
             return  # its root never arrived, and it had no run: later spans may begin one
         self._tombstones.add(trace_id, trace.touched + self.limits.max_age_s)
 
-    def reclose(self, trace_id: bytes, reason: Completeness, now: float, roots: tuple[bytes, ...] = ()) -> ClosedTrace | None:
-        """Close a trace, or trees of it, as a record of the journal has it, due or not; None if it is not here."""
+    def reclose(
+        self, trace_id: bytes, reason: Completeness, now: float, roots: tuple[bytes, ...] = ()
+    ) -> ClosedTrace | None:
+        """Close a trace, or trees of it, as a record of the journal has it, due or not; None if it
+        is not here.
+        """
         if roots:
             self._close_trees(Closing(trace_id, reason, roots), now)
             return self._ready_parts.pop() if self._ready_parts else None
@@ -246,12 +301,16 @@ class TraceStore:
         return self._pop_ready(trace_id, now)
 
     def take_final(self) -> list[tuple[bytes, bytes]]:
-        """Return, each once, the trace id and run id of runs of closed trees that can no longer become inner runs of an agent."""
+        """Return, each once, the trace id and run id of runs of closed trees that can no longer
+        become inner runs of an agent.
+        """
         final, self._final = self._final, []
         return final
 
     def evict_dormant(self, trace_ids: Iterable[bytes]) -> None:
-        """Drop the kept trees of those of the traces that are dormant, because the storage of their spans is nearly full."""
+        """Drop the kept trees of those of the traces that are dormant, because the storage of their
+        spans is nearly full.
+        """
         for trace_id in trace_ids:
             trace = self._dormant.get(trace_id)
             if trace is not None and trace.trees is not None:
@@ -263,7 +322,9 @@ class TraceStore:
         return self._tombstones.items()
 
     def add_tombstone(self, trace_id: bytes, until: float) -> None:
-        """Replace a trace with a tombstone: drop what is held of it, and accept no span of it until an instant."""
+        """Replace a trace with a tombstone: drop what is held of it, and accept no span of it until
+        an instant.
+        """
         self.drop(trace_id)
         self._tombstones.add(trace_id, until)
 
@@ -280,7 +341,9 @@ class TraceStore:
             self._backlog -= self._ready.pop(trace_id)[0].size
 
     def held(self, trace_id: bytes) -> ClosedTrace | None:
-        """Return all spans held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
+        """Return all spans held of a trace that is open or kept for late spans; None if it is
+        neither, or a limit cut it.
+        """
         trace = self._unclosed(trace_id) or self._grace.get(trace_id)
         if trace is None or trace.cut:
             return None
@@ -289,8 +352,12 @@ class TraceStore:
                 return trace.trees.snapshot(trace_id, trace)
         return _closed(trace_id, trace, Completeness.COMPLETE)
 
-    def restore_released(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
-        """Restore the released trees of a trace after a restart; see `KeptTrees.restore_released`."""
+    def restore_released(
+        self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]
+    ) -> None:
+        """Restore the released trees of a trace after a restart; see
+        `KeptTrees.restore_released`.
+        """
         trace = self._unclosed(trace_id)
         if trace is not None and trace.trees is not None:
             trace.trees.kept.restore_released(parents, runs)
@@ -306,9 +373,15 @@ class TraceStore:
             self._checks = []
 
     def holds(self, trace_id: bytes) -> bool:
-        """Whether spans of the trace are needed: it is open, closed and not yet popped, or kept for late spans."""
+        """Whether spans of the trace are needed: it is open, closed and not yet popped, or kept for
+        late spans.
+        """
         dormant = self._dormant.get(trace_id)
-        return self.is_undecided(trace_id) or trace_id in self._grace or (dormant is not None and dormant.kept_bytes > 0)
+        return (
+            self.is_undecided(trace_id)
+            or trace_id in self._grace
+            or (dormant is not None and dormant.kept_bytes > 0)
+        )
 
     def __len__(self) -> int:
         """The number of open traces."""
@@ -332,11 +405,17 @@ class TraceStore:
         Spans that are missing of it have ended and are only late.
         """
         trace = self._open.get(trace_id)
-        return trace_id in self._ready if trace is None else closing_state(trace.frames)[0] is not Wait.OPEN
+        return (
+            trace_id in self._ready
+            if trace is None
+            else closing_state(trace.frames)[0] is not Wait.OPEN
+        )
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of everything held, payload and overhead: open, closed and not yet popped, and kept for late spans."""
+        """Bytes of everything held, payload and overhead: open, closed and not yet popped, and kept
+        for late spans.
+        """
         return self._bytes + self._grace_bytes + self._backlog
 
     @property
@@ -351,12 +430,16 @@ class TraceStore:
 
     @property
     def backlog_bytes(self) -> int:
-        """The bytes of `held_bytes` that belong to closed traces which are not yet popped: backpressure depends on them."""
+        """The bytes of `held_bytes` that belong to closed traces which are not yet popped:
+        backpressure depends on them.
+        """
         return self._backlog
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to do: no check, no evaluation, no trace whose grace period ends."""
+        """Whether nothing is left to do: no check, no evaluation, no trace whose grace period
+        ends.
+        """
         return not (self._checks or self._ready or self._ready_parts or self._grace)
 
     def next_check(self) -> float | None:
@@ -365,9 +448,24 @@ class TraceStore:
 
 
 def _closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTrace:
-    """Return the trace for evaluation. Its frames are no longer changed: late spans go into copies."""
+    """Return the trace for evaluation. Its frames are no longer changed: late spans go into
+    copies.
+    """
     changed = None if trace.changed is None else frozenset(trace.changed)
     released = None if trace.trees is None else trace.trees.kept.released()
-    evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
+    evidence = (
+        trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
+    )
     logs = listed(trace.logs, trace.logs)
-    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.last_evaluations, None, released, evidence)
+    return _new_closed(
+        trace_id,
+        trace.frames,
+        reason,
+        logs,
+        trace.cut,
+        changed,
+        trace.last_evaluations,
+        None,
+        released,
+        evidence,
+    )

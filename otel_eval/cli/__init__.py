@@ -1,7 +1,8 @@
-"""The command `otel-eval`: the commands, their options and exit codes, and the one line on stderr for each error.
+"""The command `otel-eval`: the commands, their options and exit codes, and the one line on stderr
+for each error.
 
-Each command imports what it needs when it runs, so that `--version` stays quick. A traceback is printed only with
-OTEL_EVAL_DEBUG=1.
+Each command imports what it needs when it runs, so that `--version` stays quick. A traceback is
+printed only with OTEL_EVAL_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from otel_eval.cli.log_format import configure_logging, is_json_configured, warn, write_line, writes_json
+from otel_eval.cli.log_format import (
+    configure_logging,
+    is_json_configured,
+    warn,
+    write_line,
+    writes_json,
+)
 from otel_eval.errors import ConfigError, InputError, OtelEvalError
 from otel_eval.native import build_info
 
@@ -25,7 +32,12 @@ if TYPE_CHECKING:
     from otel_eval.config import EvalConfig
 
 _FORMAT: Final = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table, or JSON Lines.",
 )
 _FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 
@@ -41,7 +53,9 @@ class OutputClosed(Exception):
 
 
 class _Commands(click.Group):
-    """Keeps a broken pipe from click, which would end the process with exit code 1: that means that a score did not pass."""
+    """Keeps a broken pipe from click, which would end the process with exit code 1: that means that
+    a score did not pass.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,30 +65,48 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(message="otel-eval {version} ({extension}, Python {python})".format(**build_info()))
+@click.version_option(
+    message="otel-eval {version} ({extension}, Python {python})".format(**build_info())
+)
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Score the tool calls of traced agents.
 
-    Evaluate live OpenTelemetry spans (serve) or stored traces (replay). Exit codes: 0 success, 1 a score did not pass or a
-    scorer failed (replay), 2 the configuration or an input is invalid, 3 nothing was evaluated (replay).
+    Evaluate live OpenTelemetry spans (serve) or stored traces (replay). Exit codes: 0 success, 1 a
+    score did not pass or a scorer failed (replay), 2 the configuration or an input is invalid, 3
+    nothing was evaluated (replay).
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @cli.command()
-@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
-@click.option("--drain", "drains", is_flag=True, help="Do not listen: score and deliver what storage kept, then exit.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes that evaluate; overrides `workers` of the file.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="YAML file; without it runs are scored for tool errors and duration.",
+)
+@click.option(
+    "--drain",
+    "drains",
+    is_flag=True,
+    help="Do not listen: score and deliver what storage kept, then exit.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    help="Processes that evaluate; overrides `workers` of the file.",
+)
 def serve(config: str | None, drains: bool, workers: int | None) -> int:
     """Receive OTLP spans and score each run.
 
-    Prints one line when it is ready: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores pending traces, delivers the scores and
-    exits; with storage, open traces stay there for the next start. SIGHUP reloads evaluations, judges and conventions from the
-    file.
+    Prints one line when it is ready: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores pending
+    traces, delivers the scores and exits; with storage, open traces stay there for the next start.
+    SIGHUP reloads evaluations, judges and conventions from the file.
     """
     from otel_eval.cli.serving import drain, run
     from otel_eval.config import load
@@ -100,7 +132,9 @@ def check(config: str) -> int:
     warn(suggestions(loaded))
     scorers = plural(sum(len(each.scorers) for each in loaded.evaluations), "scorer")
     default = "" if "evaluations" in loaded.model_fields_set else " (the default: none is named)"
-    click.echo(f"{config}: valid; {plural(len(loaded.evaluations), 'evaluation')}{default}, {scorers}")
+    click.echo(
+        f"{config}: valid; {plural(len(loaded.evaluations), 'evaluation')}{default}, {scorers}"
+    )
     return 0
 
 
@@ -139,8 +173,15 @@ def dag(config: str) -> int:
 
     trees = [(name, tree) for name, tree in load(config).named_scorers() if isinstance(tree, Dag)]
     if not trees:
-        raise ConfigError(f"{config}: there is no scorer of type dag; add one, see docs/reference/dag.md")
-    click.echo("\n".join(f"%% {_comment(of)} / {_comment(tree.name)}\n{tree.drawing()}" for of, tree in trees), nl=False)
+        raise ConfigError(
+            f"{config}: there is no scorer of type dag; add one, see docs/reference/dag.md"
+        )
+    click.echo(
+        "\n".join(
+            f"%% {_comment(of)} / {_comment(tree.name)}\n{tree.drawing()}" for of, tree in trees
+        ),
+        nl=False,
+    )
     return 0
 
 
@@ -158,7 +199,10 @@ def conventions() -> int:
     from otel_eval.cli.render import columns
     from otel_eval.conventions import TABLES
 
-    rows = [(table.name, {True: "yes", False: "no", None: "unknown"}[table.tool_spans], table.source) for table in TABLES]
+    rows = [
+        (table.name, {True: "yes", False: "no", None: "unknown"}[table.tool_spans], table.source)
+        for table in TABLES
+    ]
     click.echo("\n".join(columns(("convention", "tool spans", "source"), rows)))
     return 0
 
@@ -177,8 +221,8 @@ def conventions() -> int:
 def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
     """Show the runs in stored traces with their tool calls.
 
-    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and the output of the Python SDK's console exporter, each
-    optionally gzipped.
+    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and the output of the Python SDK's
+    console exporter, each optionally gzipped.
     """
     from otel_eval.cli.stored import show_trajectories
     from otel_eval.config import load
@@ -188,15 +232,25 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 
 @cli.command()
 @_FILES
-@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
-@click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this.")
-@click.option("--redact", is_flag=True, help="Leave out all values, for a bug report: names and structure only.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="YAML file; without it runs are scored for tool errors and duration.",
+)
+@click.option(
+    "--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this."
+)
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Leave out all values, for a bug report: names and structure only.",
+)
 def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Explain why there is a score, or none.
 
-    Shows for each trace the scopes and spans, the convention that recognised each span, why other spans were ignored, why there
-    is a run or none, the evaluations that match, the condition that failed otherwise, and what each skipped scorer lacked. Judges
-    are not called.
+    Shows for each trace the scopes and spans, the convention that recognised each span, why other
+    spans were ignored, why there is a run or none, the evaluations that match, the condition that
+    failed otherwise, and what each skipped scorer lacked. Judges are not called.
     """
     from otel_eval.cli.stored import show_explanations
     from otel_eval.config import load
@@ -207,17 +261,26 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @cli.command()
 @_FILES
 @_FORMAT
-@click.option("--config", metavar="FILE", help="YAML file; without it runs are scored for tool errors and duration.")
-@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="YAML file; without it runs are scored for tool errors and duration.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply."
+)
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
 @click.option("--allow-empty", is_flag=True, help="Exit 0 even if nothing was evaluated.")
-@click.option("--allow-unused", is_flag=True, help="Exit 0 even if a record of a dataset file matched no run.")
+@click.option(
+    "--allow-unused", is_flag=True, help="Exit 0 even if a record of a dataset file matched no run."
+)
 def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 
-    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the configuration or an input is invalid, or
-    results were not exported; 3 nothing was evaluated, or a record of a dataset file matched no run.
+    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the
+    configuration or an input is invalid, or results were not exported; 3 nothing was evaluated, or
+    a record of a dataset file matched no run.
     """
     from otel_eval.cli.stored import show_scores
     from otel_eval.config import load
@@ -230,8 +293,9 @@ def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 def merge(files: tuple[str, ...]) -> int:
     """Merge the results of several evaluators.
 
-    Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Lines of a trace of which the evaluators
-    received different spans have "split": true: they may be wrong. Exit code 2: a file or a line is invalid.
+    Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Lines of a
+    trace of which the evaluators received different spans have "split": true: they may be wrong.
+    Exit code 2: a file or a line is invalid.
     """
     from otel_eval.exporters.result_rows import encoded
     from otel_eval.merging import merge_results
@@ -244,7 +308,9 @@ def merge(files: tuple[str, ...]) -> int:
 
 
 def _results(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """The valid lines of a file; "-" is standard input. Problems are added to the list and the other lines still used."""
+    """The valid lines of a file; "-" is standard input. Problems are added to the list and the
+    other lines still used.
+    """
     from otel_eval.merging import check_row
 
     name = "standard input" if file == "-" else file
@@ -265,14 +331,20 @@ def _results(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _scorer_summary(name: str) -> str:
-    """The first paragraph of a scorer's docstring, or why the scorer cannot be loaded, so that the others are still listed."""
+    """The first paragraph of a scorer's docstring, or why the scorer cannot be loaded, so that the
+    others are still listed.
+    """
     from otel_eval.scorers import get_scorer
     from otel_eval.scorers.base_scorer import describe_import_error
 
     try:
         thing = get_scorer(name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything on import
-        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else describe_import_error(error)})"
+    # a plug-in may raise anything on import
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        return (
+            "(cannot be loaded:"
+            f" {error if isinstance(error, ConfigError) else describe_import_error(error)})"
+        )
     # An entry point may name anything, for instance a constant.
     if not callable(thing):
         return f"(cannot be used: a value of type {type(thing).__name__})"
@@ -287,13 +359,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    # Errors are printed before the configuration is loaded, and a collector of logs expects JSON from the first line on.
-    if "serve" in words and any(is_json_configured(word.removeprefix("--config=")) for word in words):
+    # Errors are printed before the configuration is loaded, and a collector of logs expects JSON
+    # from the first line on.
+    if "serve" in words and any(
+        is_json_configured(word.removeprefix("--config=")) for word in words
+    ):
         configure_logging("json")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a file may lack a character, such as an arrow
+        # the encoding of a file may lack a character, such as an arrow
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        # Not standalone: click would exit the process itself, with codes that mean something else here.
+        # Not standalone: click would exit the process itself, with codes that mean something else
+        # here.
         code = cli.main(words, prog_name="otel-eval", standalone_mode=False)
         sys.stdout.flush()
     except (OutputClosed, BrokenPipeError):
@@ -308,11 +385,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Write the line of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the exit code."""
+    """Write the line of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the
+    exit code.
+    """
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     if debugs and not writes_json():
         traceback.print_exc()
-    write_line(" ".join(_error_line(error).split()), exc_info=(type(error), error, error.__traceback__) if debugs else None)
+    write_line(
+        " ".join(_error_line(error).split()),
+        exc_info=(type(error), error, error.__traceback__) if debugs else None,
+    )
     return UNUSABLE
 
 
@@ -323,7 +405,11 @@ def _error_line(error: Exception) -> str:
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "otel-eval"
         problem = error.format_message().rstrip(".")
-        return f"{problem} See {command} --help" if problem.endswith("?") else f"{problem}; see {command} --help"
+        return (
+            f"{problem} See {command} --help"
+            if problem.endswith("?")
+            else f"{problem}; see {command} --help"
+        )
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError):

@@ -1,4 +1,6 @@
-"""An explained trace (`otel-eval explain`) as text of at most 100 columns, with or without values."""
+"""An explained trace (`otel-eval explain`) as text of at most 100 columns, with or without
+values.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,19 @@ _SCOPE_WIDTH: Final = 40
 _SHORT: Final = 24
 _KINDS: Final = (Kind.AGENT, Kind.MODEL, Kind.TOOL)
 _NO_RUN: Final = (
-    "no agent run: no span was recognised as an agent, a model call or a tool call. Spans are recognised by their attributes: "
-    "use an instrumentation that `otel-eval conventions` lists, or describe your own attributes under `conventions` in the "
-    "configuration (docs/how-to/custom-convention.md)."
+    "no agent run: no span was recognised as an agent, a model call or a tool call. Spans are"
+    " recognised by their attributes: use an instrumentation that `otel-eval conventions` lists, or"
+    " describe your own attributes under `conventions` in the configuration"
+    " (docs/how-to/custom-convention.md)."
 )
 
 
 class Disclosure:
     """Which values of a trace are shown: all, or with `redact` none.
 
-    Redaction keeps the names of spans, scopes, agents, tools, evaluations and scorers and the keys of attributes. Ids become
-    short hashes, services numbers, values the names of their types, and texts of user-defined scorers are left out.
+    Redaction keeps the names of spans, scopes, agents, tools, evaluations and scorers and the keys
+    of attributes. Ids become short hashes, services numbers, values the names of their types, and
+    texts of user-defined scorers are left out.
     """
 
     def __init__(self, *, redact: bool) -> None:
@@ -43,27 +47,51 @@ class Disclosure:
 
     def id(self, text: str) -> str:
         """An id, or a short hash of it that still distinguishes it from others."""
-        # Ids are random, so that hashes of them reveal nothing; four bytes still distinguish the spans of one trace.
-        return text if not self.redact or not text else f"#{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
+        # Ids are random, so that hashes of them reveal nothing; four bytes still distinguish the
+        # spans of one trace.
+        return (
+            text
+            if not self.redact or not text
+            else f"#{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
+        )
 
     def services(self, names: Iterable[str]) -> list[str]:
-        """The names of the services; redacted they are numbered, since the hash of a name can be guessed."""
+        """The names of the services; redacted they are numbered, since the hash of a name can be
+        guessed.
+        """
         known = sorted({*names} - {""})
         return [f"#{number}" for number in range(1, len(known) + 1)] if self.redact else known
 
     def value(self, value: Any) -> str:
         """The beginning of a value as JSON; redacted its type."""
-        return f"<{type(value).__name__}>" if self.redact else shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
+        return (
+            f"<{type(value).__name__}>"
+            if self.redact
+            else shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
+        )
 
 
 def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
-    """The lines of a trace: scopes, tree, unrecognised spans, missing parents, runs with the outcome of each evaluation."""
+    """The lines of a trace: scopes, tree, unrecognised spans, missing parents, runs with the
+    outcome of each evaluation.
+    """
     trace = explained.trace
-    parts = [_scopes(trace), _tree(trace, shown), _unrecognised(trace), _missing_parents(trace, shown)]
-    parts += [_run(run, str(trace.runs.get(run.trajectory.span_id, "")), shown) for run in explained.runs]
+    parts = [
+        _scopes(trace),
+        _tree(trace, shown),
+        _unrecognised(trace),
+        _missing_parents(trace, shown),
+    ]
+    parts += [
+        _run(run, str(trace.runs.get(run.trajectory.span_id, "")), shown) for run in explained.runs
+    ]
     if not explained.runs:
         parts.append(_indented(_NO_RUN))
-    return [*_headline(explained, shown), *(line for part in parts if part for line in ("", *part)), ""]
+    return [
+        *_headline(explained, shown),
+        *(line for part in parts if part for line in ("", *part)),
+        "",
+    ]
 
 
 def tested_attributes(trace: TraceExplanation) -> set[str]:
@@ -72,7 +100,9 @@ def tested_attributes(trace: TraceExplanation) -> set[str]:
 
 
 def closing_lines(traces: int, with_run: int, tested: Iterable[str]) -> list[str]:
-    """The number of traces and of those with a run; before it the attributes that rules test, if spans matched no rule."""
+    """The number of traces and of those with a run; before it the attributes that rules test, if
+    spans matched no rule.
+    """
     keys = ", ".join(sorted(tested))
     looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
     return [*looked, f"{plural(traces, 'trace')}, {with_run} with an agent run"]
@@ -85,7 +115,11 @@ def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
     parts = [
         f"trace {shown.id(explained.trace.trace_id)}",
         plural(len(spans), "span"),
-        f"service{'' if len(services) == 1 else 's'} {_listed(services)}" if services else "no service.name",
+        (
+            f"service{'' if len(services) == 1 else 's'} {_listed(services)}"
+            if services
+            else "no service.name"
+        ),
         str(explained.completeness),
     ]
     return textwrap.wrap(plain(" · ".join(parts)), WIDTH, subsequent_indent="    ")
@@ -130,12 +164,20 @@ def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
         return f"the run's own span; {span.ignored}"
     if rule:
         return f"ignored: {span.ignored} ({rule})"
-    unmatched = ", ".join(f"{key}={shown.value(value)}" for key, value in sorted(span.recognition.looked_at.items()))
-    return f"ignored: {span.ignored}; rules tested {unmatched}" if unmatched else f"ignored: {span.ignored}"
+    unmatched = ", ".join(
+        f"{key}={shown.value(value)}" for key, value in sorted(span.recognition.looked_at.items())
+    )
+    return (
+        f"ignored: {span.ignored}; rules tested {unmatched}"
+        if unmatched
+        else f"ignored: {span.ignored}"
+    )
 
 
 def _rule(span: SpanExplanation, shown: Disclosure) -> str:
-    """The rule with the span's own value; the pattern instead of a long value, which may be content; redacted neither."""
+    """The rule with the span's own value; the pattern instead of a long value, which may be
+    content; redacted neither.
+    """
     decided = span.recognition.rule or span.recognition.evaluation_mark
     if decided is None:
         return ""
@@ -154,11 +196,16 @@ def _unread(trace: TraceExplanation) -> dict[str, list[SpanExplanation]]:
 
 
 def _unrecognised(trace: TraceExplanation) -> list[str]:
-    """The attribute keys of spans that no rule matched, by scope: what a convention of the user's own could use."""
+    """The attribute keys of spans that no rule matched, by scope: what a convention of the user's
+    own could use.
+    """
     lines: list[str] = []
     for scope, spans in _unread(trace).items():
         keys = sorted({key for span in spans for key in span.keys})
-        lines += _indented(f"{plural(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
+        lines += _indented(
+            f"{plural(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their"
+            " attributes:"
+        )
         lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
     return lines
 
@@ -166,7 +213,11 @@ def _unrecognised(trace: TraceExplanation) -> list[str]:
 def _missing_parents(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """The spans whose parent is not in the trace, and where it is as far as known."""
     names = {span.span_id: span.name for span in trace.spans}
-    roots = (f"root {names[root.span_id]}: {root.origin} ({shown.id(root.parent_id)})." for root in trace.roots if root.parent_id)
+    roots = (
+        f"root {names[root.span_id]}: {root.origin} ({shown.id(root.parent_id)})."
+        for root in trace.roots
+        if root.parent_id
+    )
     return [line for text in roots for line in _indented(text)]
 
 
@@ -179,29 +230,46 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     source = "" if all(call.span_id for call in run.calls) else " read from messages"
     calls = f"{plural(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
     lines = _indented(
-        f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls}; {plural(run.model_calls, 'model call')}."
+        f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls};"
+        f" {plural(run.model_calls, 'model call')}."
     )
     lines += _indented(f"calls unknown: {run.calls_unknown}", 4) if run.calls_unknown else []
     lines += _indented(f"incomplete: {run.incomplete}", 4) if run.incomplete else []
-    known = [text for text in (run.calls_unknown, run.incomplete) if text]  # shown above, so not once more per scorer
-    return [*lines, *(line for each in explained.evaluations for line in _evaluation(each, known, shown))]
+    # shown above, so not once more per scorer
+    known = [text for text in (run.calls_unknown, run.incomplete) if text]
+    return [
+        *lines,
+        *(line for each in explained.evaluations for line in _evaluation(each, known, shown)),
+    ]
 
 
 def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure) -> Iterator[str]:
-    """The lines of an evaluation; a reason that is shown with the run is not repeated for every scorer."""
+    """The lines of an evaluation; a reason that is shown with the run is not repeated for every
+    scorer.
+    """
     evaluation = explained.evaluation
     if explained.failed:
         failed = "; ".join(_failed_condition(each, shown) for each in explained.failed)
         yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", 4)
         return
     yield from _indented(f"evaluation {evaluation.name} matches:", 4)
-    own = {each.name for each in evaluation.scorers if is_own_scorer(each)}  # texts of others may quote content
+    # texts of others may quote content
+    own = {each.name for each in evaluation.scorers if is_own_scorer(each)}
     rows = []
     for result in explained.results:
         outcome, text = _outcome(result, shown)
         hidden = shown.redact and result.scorer not in own
-        rows.append((result.scorer, outcome, "" if hidden else "see above" if any(each in text for each in known) else text))
-    rows += [(each.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for each in evaluation.later]
+        rows.append(
+            (
+                result.scorer,
+                outcome,
+                "" if hidden else "see above" if any(each in text for each in known) else text,
+            )
+        )
+    rows += [
+        (each.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it")
+        for each in evaluation.later
+    ]
     yield from columns(("scorer", "outcome", "reason"), rows, indent=6)
 
 
@@ -217,10 +285,19 @@ def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:
 
 
 def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
-    """Value and pass or fail, or why there is none. Of a failed scorer only the error's type: its message may quote content."""
+    """Value and pass or fail, or why there is none. Of a failed scorer only the error's type: its
+    message may quote content.
+    """
     outcome = result.outcome
     if isinstance(outcome, Scored):
-        return "scored" if shown.redact else f"{outcome.value:.3f} {'pass' if outcome.passed else 'fail'}", ""
+        return (
+            (
+                "scored"
+                if shown.redact
+                else f"{outcome.value:.3f} {'pass' if outcome.passed else 'fail'}"
+            ),
+            "",
+        )
     if isinstance(outcome, Failed):
         return "failed", outcome.error_type
     return f"skipped, {outcome.reason}", outcome.text
@@ -229,11 +306,17 @@ def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
 def _indented(text: str, indent: int = 2) -> list[str]:
     """The text, wrapped and indented."""
     return textwrap.wrap(
-        plain(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
+        plain(text),
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2),
+        break_on_hyphens=False,
     )
 
 
 def _listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
     """The first names, and how many more there are."""
     listed = list(names)
-    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+    return ", ".join(listed[:most]) + (
+        f" and {len(listed) - most} more" if len(listed) > most else ""
+    )

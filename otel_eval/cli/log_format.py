@@ -1,6 +1,8 @@
-"""Log lines on stderr: as text or JSON, and with a limit on repeated lines, also for lines of libraries.
+"""Log lines on stderr: as text or JSON, and with a limit on repeated lines, also for lines of
+libraries.
 
-With JSON every line is one object: also warnings of libraries, errors at the start and uncaught exceptions.
+With JSON every line is one object: also warnings of libraries, errors at the start and uncaught
+exceptions.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ _MOST_READ: Final = 2**20
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time` (RFC 3339), `level`, `logger`, `message`.
 
-    A record with an exception has its type as `exception`. The traceback, which may quote content, is added only with
-    OTEL_EVAL_DEBUG=1.
+    A record with an exception has its type as `exception`. The traceback, which may quote content,
+    is added only with OTEL_EVAL_DEBUG=1.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -58,7 +60,8 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class RateLimitFilter(logging.Filter):
-    """Limits log lines of one kind to `most` in `every_s` seconds; the first line after that gives the number left out.
+    """Limits log lines of one kind to `most` in `every_s` seconds; the first line after that gives
+    the number left out.
 
     A kind is a logger and its message before formatting. Debug messages are not limited.
     """
@@ -67,7 +70,8 @@ class RateLimitFilter(logging.Filter):
         super().__init__()
         self._most, self._every_s = most, every_s
         self._lock = threading.Lock()  # guards _seen
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # kind → (start of the window, lines in it)
+        # kind → (start of the window, lines in it)
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
@@ -78,17 +82,23 @@ class RateLimitFilter(logging.Filter):
         with self._lock:
             begun, count = self._seen.pop(kind, (now, 0))
             over = now - begun >= self._every_s
-            # Popped and inserted again, so that the dictionary is ordered by last use and the first kind is the oldest.
+            # Popped and inserted again, so that the dictionary is ordered by last use and the first
+            # kind is the oldest.
             self._seen[kind] = (now, 1) if over else (begun, count + 1)
             if len(self._seen) > _KINDS:
                 del self._seen[next(iter(self._seen))]
         if over and count > self._most:
-            record.msg, record.args = f"{_message(record)} ({count - self._most} more lines like this were left out)", ()
+            record.msg, record.args = (
+                f"{_message(record)} ({count - self._most} more lines like this were left out)",
+                (),
+            )
         return over or count < self._most
 
 
 def configure_logging(form: str, level: str = "info") -> None:
-    """Set the format ("text" or "json") and the rate limit for every handler of the process, and the level of our logger."""
+    """Set the format ("text" or "json") and the rate limit for every handler of the process, and
+    the level of our logger.
+    """
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, RateLimitFilter) for each in handler.filters):
             handler.addFilter(RateLimitFilter())
@@ -112,29 +122,43 @@ def configure_worker_logging(form: str, level: str, number: int) -> None:
 
 
 def _everything_as_json() -> None:
-    """Format as JSON what handlers write, and log what would bypass them: warnings and uncaught exceptions."""
+    """Format as JSON what handlers write, and log what would bypass them: warnings and uncaught
+    exceptions.
+    """
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())
     logging.captureWarnings(True)
-    logging.raiseExceptions = False  # a record that cannot be written would print a traceback of many lines
+    # a record that cannot be written would print a traceback of many lines
+    logging.raiseExceptions = False
     sys.excepthook = lambda kind, error, trace: _uncaught("", kind, error, trace)
-    threading.excepthook = lambda args: _uncaught(f" in thread {args.thread.name if args.thread else '?'}", *args[:3])
-    sys.unraisablehook = lambda args: _uncaught(" that could not be raised", args.exc_type, args.exc_value, args.exc_traceback)
+    threading.excepthook = lambda args: _uncaught(
+        f" in thread {args.thread.name if args.thread else '?'}", *args[:3]
+    )
+    sys.unraisablehook = lambda args: _uncaught(
+        " that could not be raised", args.exc_type, args.exc_value, args.exc_traceback
+    )
 
 
-def _uncaught(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+def _uncaught(
+    where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
+) -> None:
     """Log an exception that nothing caught."""
     if not issubclass(kind, SystemExit):  # a regular end of a thread
         _log.error("unexpected %s%s", kind.__name__, where, exc_info=(kind, error or kind(), trace))
 
 
 def is_json_configured(path: str) -> bool:
-    """Whether a configuration file sets `log_format: json`, searched as text, since it may not be valid YAML."""
+    """Whether a configuration file sets `log_format: json`, searched as text, since it may not be
+    valid YAML.
+    """
     if not os.path.isfile(path):  # a pipe can be read only once
         return False
     try:
         with Path(path).open("rb") as file:
-            return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None
+            return (
+                _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace"))
+                is not None
+            )
     except OSError:
         return False
 
@@ -145,7 +169,9 @@ def warn(lines: Iterable[str]) -> None:
         click.echo(f"otel-eval: {line}", err=True)
 
 
-def write_line(message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None) -> None:
+def write_line(
+    message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None
+) -> None:
     """Write a line to stderr in the format of the log lines, regardless of log levels."""
     record = logging.LogRecord("otel_eval", level, "", 0, message, (), exc_info)
     line = JsonFormatter().format(record) if writes_json() else f"{prefix}{message}"

@@ -1,4 +1,6 @@
-"""Runs and their scores as the fields of JSON objects, and as text of at most 100 columns for a terminal."""
+"""Runs and their scores as the fields of JSON objects, and as text of at most 100 columns for a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from otel_eval.scorers.tool_names import plural, shortened
 
 
 def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
-    """The run with its calls. Values that were not recorded are null; `calls_unknown` is present only if set."""
+    """The run with its calls. Values that were not recorded are null; `calls_unknown` is present
+    only if set.
+    """
     return {
         "trace_id": trajectory.trace_id,
         "span_id": trajectory.span_id,
@@ -23,7 +27,10 @@ def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
         "name": trajectory.name,
         "completeness": str(trajectory.completeness),
         **({"calls_unknown": trajectory.calls_unknown} if trajectory.calls_unknown else {}),
-        "calls": [_call_fields(call, others) for call, others in zip(trajectory.calls, overlaps(trajectory.calls), strict=True)],
+        "calls": [
+            _call_fields(call, others)
+            for call, others in zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
+        ],
     }
 
 
@@ -51,20 +58,30 @@ def _recorded(value: Any) -> Any:
 def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     """For each call the indices of those it overlapped in time.
 
-    Two calls overlap if neither was made within the other and each starts strictly before the other ends; a call without both
-    times overlaps none. Calls are visited in order of start, so the cost is proportional to the calls and the overlaps found.
+    Two calls overlap if neither was made within the other and each starts strictly before the other
+    ends; a call without both times overlaps none. Calls are visited in order of start, so the cost
+    is proportional to the calls and the overlaps found.
 
     >>> from otel_eval.testing import call
-    >>> overlaps((call("a", start_ns=0, end_ns=5), call("b", start_ns=4, end_ns=9), call("c", start_ns=9, end_ns=10)))
+    >>> overlaps(
+    ...     (
+    ...         call("a", start_ns=0, end_ns=5),
+    ...         call("b", start_ns=4, end_ns=9),
+    ...         call("c", start_ns=9, end_ns=10),
+    ...     )
+    ... )
     [[1], [0], []]
     """
     found: list[list[int]] = [[] for _ in calls]
     running: list[tuple[int, int, int]] = []
-    for start, end, i in sorted((call.start_ns or 0, call.end_ns or 0, i) for i, call in enumerate(calls) if call.timed):
+    for start, end, i in sorted(
+        (call.start_ns or 0, call.end_ns or 0, i) for i, call in enumerate(calls) if call.timed
+    ):
         # Calls that ended before this one starts cannot overlap it or a later one.
         running = [each for each in running if start < each[1]]
         for begun, _, j in running:
-            # A call within another is a part of it, as with agents that are tools, and does not run beside it.
+            # A call within another is a part of it, as with agents that are tools, and does not run
+            # beside it.
             if begun < end and not _related(calls[i], calls[j]):
                 found[i].append(j)
                 found[j].append(i)
@@ -74,25 +91,32 @@ def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
 
 def _related(one: ToolCall, other: ToolCall) -> bool:
     """Whether one call was made within the other."""
-    return bool(one.span_id and one.span_id in other.enclosing) or bool(other.span_id and other.span_id in one.enclosing)
+    return bool(one.span_id and one.span_id in other.enclosing) or bool(
+        other.span_id and other.span_id in one.enclosing
+    )
 
 
 WIDTH: Final = 100
-_GLUE: Final = "\u00a0"  # a blank at which no line is broken: before a separator, and between a number and its unit
+# a blank at which no line is broken: before a separator, and between a number and its unit
+_GLUE: Final = "\u00a0"
 _NO_CASE: Final[Mapping[str, Any]] = {}
 _CALL_HEADER: Final = ("#", "time", "parallel to", "outcome", "call")
 _SCORE_HEADER: Final = ("scorer", "value", "outcome", "reason")
 
 
 def run_block(
-    trajectory: Trajectory, *, arguments: bool = True, case: Mapping[str, Any] = _NO_CASE, full_ids: bool = False
+    trajectory: Trajectory,
+    *,
+    arguments: bool = True,
+    case: Mapping[str, Any] = _NO_CASE,
+    full_ids: bool = False,
 ) -> list[str]:
     """A headline of the run, then a table of its calls, numbered from 0 as in explanations.
 
     Args:
         trajectory: the run.
-        arguments: whether to show the arguments of calls. Tables of scores do not: arguments are content, and are read only if a
-            scorer needs them.
+        arguments: whether to show the arguments of calls. Tables of scores do not: arguments are
+            content, and are read only if a scorer needs them.
         case: attributes of the run to show, such as the id of a test case.
         full_ids: whether to show the ids of trace and span in full; otherwise half of the trace id.
     """
@@ -105,12 +129,17 @@ def run_block(
 
 
 def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool) -> list[str]:
-    """Name, ids, service, start, number of calls, duration and completeness of the run, on up to three lines."""
+    """Name, ids, service, start, number of calls, duration and completeness of the run, on up to
+    three lines.
+    """
     count = len(trajectory.calls)
     parts = [
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
         *_ids(trajectory, full=full_ids),
-        *(f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in case.items()),
+        *(
+            f"{key}={value if isinstance(value, str) else _json(value)}"
+            for key, value in case.items()
+        ),
         trajectory.service,
         _moment(trajectory),
         plural(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
@@ -128,7 +157,9 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
 def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
     """The trace id, and in full also the span id, where they are known."""
     trace_id = trajectory.trace_id if full else trajectory.trace_id[:16]
-    return [f"trace {trace_id}"] * bool(trace_id) + [f"span {trajectory.span_id}"] * (full and bool(trajectory.span_id))
+    return [f"trace {trace_id}"] * bool(trace_id) + [f"span {trajectory.span_id}"] * (
+        full and bool(trajectory.span_id)
+    )
 
 
 def _moment(trajectory: Trajectory) -> str:
@@ -140,9 +171,17 @@ def _moment(trajectory: Trajectory) -> str:
 def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
     """A table of the calls: number, duration, overlapping calls, outcome, name with arguments."""
     rows = []
-    for number, (call, others) in enumerate(zip(trajectory.calls, overlaps(trajectory.calls), strict=True)):
+    for number, (call, others) in enumerate(
+        zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
+    ):
         beside = ", ".join(map(str, others[:3])) + ("…" if len(others) > 3 else "")
-        outcome = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
+        outcome = (
+            f"error {call.error.type}"
+            if call.error
+            else "outcome unknown"
+            if call.failure_unknown
+            else "ok"
+        )
         text = _call_text(call) if arguments else call.name
         rows.append((str(number), _duration(call), beside, outcome, text))
     return columns(_CALL_HEADER, rows, indent=2) if rows else []
@@ -161,16 +200,27 @@ def _call_text(call: ToolCall) -> str:
 
 def score_block(results: Sequence[Result]) -> list[str]:
     """The scores as a table: scorer, value, outcome, reason."""
-    return columns(_SCORE_HEADER, [(result.scorer, *_cells(result)) for result in results], indent=2)
+    return columns(
+        _SCORE_HEADER, [(result.scorer, *_cells(result)) for result in results], indent=2
+    )
 
 
 def _cells(result: Result) -> tuple[str, str, str]:
-    """Value, outcome and reason of a result. The message of a failed scorer may quote content, so only its type is shown."""
+    """Value, outcome and reason of a result. The message of a failed scorer may quote content, so
+    only its type is shown.
+    """
     outcome = result.outcome
     if isinstance(outcome, Scored):
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
     if isinstance(outcome, Failed):
-        return "-", "failed", f"the scorer failed: {failure_text(outcome.error_type, outcome.details)}{_place(outcome.details)}"
+        return (
+            "-",
+            "failed",
+            (
+                "the scorer failed:"
+                f" {failure_text(outcome.error_type, outcome.details)}{_place(outcome.details)}"
+            ),
+        )
     return "-", "skipped", outcome.text
 
 
@@ -183,17 +233,34 @@ def _place(details: Mapping[str, Any]) -> str:
 
 
 def columns(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0, width: int = WIDTH, widest: int = 32
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    indent: int = 0,
+    width: int = WIDTH,
+    widest: int = 32,
 ) -> list[str]:
-    """Indented lines of aligned columns of at most `widest` characters; the last column wraps within the rest of the width."""
+    """Indented lines of aligned columns of at most `widest` characters; the last column wraps
+    within the rest of the width.
+    """
     rows = [tuple(map(plain, row)) for row in rows]
-    widths = [min(widest, max(len(row[i]) for row in (tuple(header), *rows))) for i in range(len(header) - 1)]
+    widths = [
+        min(widest, max(len(row[i]) for row in (tuple(header), *rows)))
+        for i in range(len(header) - 1)
+    ]
     last_column = indent + sum(widths) + 2 * len(widths)
     lines = []
     for row in (tuple(header), *rows):
-        start = " " * indent + "".join(f"{shortened(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
-        wrapped = textwrap.wrap(row[-1], max(20, width - last_column), max_lines=4, placeholder=" …") or [""]
-        lines += [(start + wrapped[0]).rstrip(), *(" " * last_column + more for more in wrapped[1:])]
+        start = " " * indent + "".join(
+            f"{shortened(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False)
+        )
+        wrapped = textwrap.wrap(
+            row[-1], max(20, width - last_column), max_lines=4, placeholder=" …"
+        ) or [""]
+        lines += [
+            (start + wrapped[0]).rstrip(),
+            *(" " * last_column + more for more in wrapped[1:]),
+        ]
     return lines
 
 
@@ -201,13 +268,17 @@ def summary_line(results: Sequence[tuple[str, int]], runs: int) -> str:
     """The last line: the number of runs and of results by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
     total = sum(count for _, count in results)
-    return f"{plural(runs, 'run')}, {plural(total, 'result')}" + (f": {', '.join(parts)}" if parts else "")
+    return f"{plural(runs, 'run')}, {plural(total, 'result')}" + (
+        f": {', '.join(parts)}" if parts else ""
+    )
 
 
 def label_line(summary: Mapping[str, Any]) -> str:
     """A distribution of labels in a line: each label with its count and share, and the skew."""
     fractions = zip(summary["labels"], summary["fractions"], strict=True)
-    shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in fractions]
+    shares = [
+        f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in fractions
+    ]
     skew = f"; skew {summary['skew']:.2f}"
     return shortened(plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
 
@@ -224,5 +295,7 @@ def _json(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """The text on one line, without control characters: names come from traces and must not control the terminal."""
+    """The text on one line, without control characters: names come from traces and must not control
+    the terminal.
+    """
     return "".join(c if c.isprintable() else " " for c in text)

@@ -1,4 +1,6 @@
-"""Run the receiver until a signal stops it, or score and deliver what storage kept (`serve --drain`)."""
+"""Run the receiver until a signal stops it, or score and deliver what storage kept (`serve
+--drain`).
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,12 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         read: loads the configuration, at the start and at each SIGHUP.
         source: the file of the configuration, for the log.
     """
-    # gRPC's core writes a line for each broken handshake and bad header, without our rate limit: any client could flood the log.
+    # gRPC's core writes a line for each broken handshake and bad header, without our rate limit:
+    # any client could flood the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     stop_requests = _StopRequests()
-    signals = _signals(stop_requests)  # before what takes time, so that a signal during the start is not lost
+    # before what takes time, so that a signal during the start is not lost
+    signals = _signals(stop_requests)
     from otel_eval.app.server_wiring import check
 
     config = read()
@@ -50,10 +54,14 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     try:
         places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.admin.address)]
         addresses = " ".join(f"{name}={place}" for name, place in places if place)
-        # Scripts wait for this line and read the ports from it, so it does not depend on the log level.
+        # Scripts wait for this line and read the ports from it, so it does not depend on the log
+        # level.
         write_line(f"ready {addresses}", prefix="", level=logging.INFO)
         described = *_described(config, source), addresses, *build_info().values()
-        _log.info("serving %s: evaluations %s; exporters %s; addresses %s; version %s (%s, Python %s)", *described)
+        _log.info(
+            "serving %s: evaluations %s; exporters %s; addresses %s; version %s (%s, Python %s)",
+            *described,
+        )
         # Blocks until a signal. Reloading happens in this thread, one at a time.
         while signals.recv(1)[0] not in _ENDS:
             _reload(server, read)
@@ -63,7 +71,10 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         watchdog.daemon = True
         watchdog.start()
         if not server.stop(STOP_S):
-            write_line(f"not all scores were computed and delivered within {STOP_S:g} s; some failed with timeout or are lost")
+            write_line(
+                f"not all scores were computed and delivered within {STOP_S:g} s; some failed with"
+                " timeout or are lost"
+            )
         watchdog.cancel()
     return 0
 
@@ -73,17 +84,28 @@ def _server_of(config: EvalConfig) -> Server | FrontServer:
         from otel_eval.app.workers.front import FrontServer
 
         telemetry = config.telemetry
-        return FrontServer(config, partial(configure_worker_logging, telemetry.log_format, telemetry.log_level))
+        return FrontServer(
+            config, partial(configure_worker_logging, telemetry.log_format, telemetry.log_level)
+        )
     from otel_eval.app.server import Server
 
     return Server(config)
 
 
 def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
-    """File, evaluations with scorers, and exporters of the configuration, for the log: without headers and keys."""
+    """File, evaluations with scorers, and exporters of the configuration, for the log: without
+    headers and keys.
+    """
     built = config.named_scorers()
-    evaluations = [f"{each.name} ({', '.join(s.name for of, s in built if of == each.name)})" for each in config.evaluations]
-    return source or "the default evaluation, no configuration file", ", ".join(evaluations), ", ".join(_exporters(config))
+    evaluations = [
+        f"{each.name} ({', '.join(s.name for of, s in built if of == each.name)})"
+        for each in config.evaluations
+    ]
+    return (
+        source or "the default evaluation, no configuration file",
+        ", ".join(evaluations),
+        ", ".join(_exporters(config)),
+    )
 
 
 def _exporters(config: EvalConfig) -> Iterator[str]:
@@ -95,7 +117,10 @@ def _exporters(config: EvalConfig) -> Iterator[str]:
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
     for each in config.exporters.otlp_endpoints.values():
         yield f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
-    for name, other in {**config.exporters.score_products, "forward": config.exporters.forward}.items():
+    for name, other in {
+        **config.exporters.score_products,
+        "forward": config.exporters.forward,
+    }.items():
         if other:
             yield f"{name} {redacted_repr(other.endpoint)}"
     yield from [f"kafka {kafka.topic}"] if kafka else ()
@@ -116,7 +141,8 @@ class _StopRequests:
             callback()
 
     def __call__(self, number: int, _: object = None) -> None:
-        if self._requested and number == signal.SIGINT:  # the second Ctrl-C ends the process at once
+        # the second Ctrl-C ends the process at once
+        if self._requested and number == signal.SIGINT:
             os._exit(130)
         self._requested = True
         for callback in self._callbacks:
@@ -126,8 +152,8 @@ class _StopRequests:
 def _signals(stop_requests: _StopRequests) -> socket.socket:
     """A socket that receives one byte, the number, for each signal.
 
-    The interpreter's wake-up descriptor writes it, in whichever thread the signal arrives; locks and queues are not safe in a
-    signal handler.
+    The interpreter's wake-up descriptor writes it, in whichever thread the signal arrives; locks
+    and queues are not safe in a signal handler.
     """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
@@ -135,17 +161,24 @@ def _signals(stop_requests: _StopRequests) -> socket.socket:
     for number in _ENDS:
         signal.signal(number, stop_requests)
     if hasattr(signal, "SIGHUP"):  # not on Windows
-        # A handler of its own, since the default action would end the process; the byte in the socket causes the reload.
+        # A handler of its own, since the default action would end the process; the byte in the
+        # socket causes the reload.
         signal.signal(signal.SIGHUP, lambda *_: None)
     return ours
 
 
 def _reload(server: Server | FrontServer, read: Callable[[], EvalConfig]) -> None:
-    """Switch to the current configuration file; keep the running configuration if the file is invalid."""
+    """Switch to the current configuration file; keep the running configuration if the file is
+    invalid.
+    """
     try:
         kept = server.reload(read())
     except Exception as error:  # noqa: BLE001 - a new configuration must not end the running server
-        why = " ".join(str(error).split()) if isinstance(error, OtelEvalError) else f"unexpected {type(error).__name__}"
+        why = (
+            " ".join(str(error).split())
+            if isinstance(error, OtelEvalError)
+            else f"unexpected {type(error).__name__}"
+        )
         _log.warning("reload: %s; the running configuration is kept", why)
         return
     for key in kept:
@@ -155,12 +188,15 @@ def _reload(server: Server | FrontServer, read: Callable[[], EvalConfig]) -> Non
 
 def _abort() -> None:
     """End the process at once; for the watchdog."""
-    write_line(f"shutdown took longer than {STOP_S + _MARGIN_S:g} s; exiting with undelivered scores")
+    write_line(
+        f"shutdown took longer than {STOP_S + _MARGIN_S:g} s; exiting with undelivered scores"
+    )
     os._exit(1)
 
 
 def drain(config: EvalConfig) -> int:
-    """Score and deliver what storage kept, without listening; 1 if stopped by a signal before everything was delivered.
+    """Score and deliver what storage kept, without listening; 1 if stopped by a signal before
+    everything was delivered.
 
     Raises:
         ConfigError: no storage is configured, or a URL holds credentials.
@@ -169,7 +205,9 @@ def drain(config: EvalConfig) -> int:
     from otel_eval.storage.directory import directories_of, release_split
 
     if config.storage is None:
-        raise ConfigError("storage: missing, but --drain scores what storage kept; add it or leave --drain out")
+        raise ConfigError(
+            "storage: missing, but --drain scores what storage kept; add it or leave --drain out"
+        )
     refuse_credentials(config)
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
     stopped = threading.Event()
@@ -179,7 +217,9 @@ def drain(config: EvalConfig) -> int:
         signal.signal(number, stop_requests)
     # With several workers each had a directory of its own.
     for directory in directories_of(config.storage.directory):
-        kept = config.model_copy(update={"storage": config.storage.model_copy(update={"directory": str(directory)})})
+        kept = config.model_copy(
+            update={"storage": config.storage.model_copy(update={"directory": str(directory)})}
+        )
         server = Server(kept)
         stop_requests.on_request(server.note_stop)
         if not server.drain(stopped):

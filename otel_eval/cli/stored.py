@@ -1,4 +1,6 @@
-"""Stored traces on the command line: `trajectory`, `explain` and `replay`, their progress bar and exit codes."""
+"""Stored traces on the command line: `trajectory`, `explain` and `replay`, their progress bar and
+exit codes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from typing import Any, Final
 import click
 
 from otel_eval import app
-from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, tested_attributes
+from otel_eval.cli.explanation import (
+    Disclosure,
+    closing_lines,
+    explanation_block,
+    tested_attributes,
+)
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.render import label_line, run_block, score_block, summary_line, trajectory_fields
 from otel_eval.config import EvalConfig
@@ -24,27 +31,37 @@ from otel_eval.scorers.tool_names import plural
 _NOTHING_EVALUATED: Final = 3  # exit code
 _MOST_FAILURES: Final = 20
 
-# This scorer records a label for a distribution, as a skipped result: it neither passes nor fails, and has no exit code.
+# This scorer records a label for a distribution, as a skipped result: it neither passes nor fails,
+# and has no exit code.
 _RECORDING_TYPE: Final = "label_distribution"
 _OUTCOMES: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
 _CLEAR: Final = "\r\x1b[2K"  # ANSI: to the start of the line, and erase it
 _CURSOR: Final = "\x1b[?25h"  # ANSI: show the cursor, which the bar hides
 
 
-def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
+def show_trajectories(
+    files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool
+) -> int:
     """Print each run of the files; 0, or 2 if an input is invalid."""
     messages, coverage = InputMessages(), app.ReplayCoverage()
     notify = {"on_problem": messages.problem, "on_notice": messages.notice}
     for trajectory in app.understand(files, config, **notify, coverage=coverage):
         if every_run or trajectory.outermost:
-            _print(encoded([trajectory_fields(trajectory)]) if form == "json" else [*run_block(trajectory), ""])
+            _print(
+                encoded([trajectory_fields(trajectory)])
+                if form == "json"
+                else [*run_block(trajectory), ""]
+            )
     if coverage.traces_without_run:
         warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
     return 2 if messages.problems else 0
 
 
-def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str, redact: bool) -> int:
-    """Print why each trace of the files has runs and scores, or none; 0, or 2 if an input is invalid.
+def show_explanations(
+    files: Sequence[str], config: EvalConfig, *, trace_id: str, redact: bool
+) -> int:
+    """Print why each trace of the files has runs and scores, or none; 0, or 2 if an input is
+    invalid.
 
     Args:
         files: files with traces.
@@ -54,7 +71,9 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str
     """
     messages, disclosure, tested = InputMessages(), Disclosure(redact=redact), set[str]()
     traces = with_run = 0
-    for explained in app.explain(files, config, on_problem=messages.problem, on_notice=messages.notice):
+    for explained in app.explain(
+        files, config, on_problem=messages.problem, on_notice=messages.notice
+    ):
         if not explained.trace.trace_id.startswith(trace_id.lower()):
             continue
         traces, with_run = traces + 1, with_run + bool(explained.runs)
@@ -62,7 +81,12 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, trace_id: str
             tested |= tested_attributes(explained.trace)
         _print(explanation_block(explained, disclosure))
     if trace_id and not traces:
-        warn([f"no trace id in the files begins with {redacted_repr(trace_id)}; `otel-eval trajectory` shows the ids"])
+        warn(
+            [
+                f"no trace id in the files begins with {redacted_repr(trace_id)}; `otel-eval"
+                " trajectory` shows the ids"
+            ]
+        )
     elif traces or not messages.problems:
         _print(closing_lines(traces, with_run, tested))
     return 2 if messages.problems else 0
@@ -82,23 +106,32 @@ def show_scores(
     """Print each score of the files.
 
     Returns:
-        2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
-        of a dataset matched no run, unless that is allowed; else 0.
+        2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if
+        nothing was evaluated or a record of a dataset matched no run, unless that is allowed; else
+        0.
     """
     counted, last = _ReplayOutcomes(), None
     with InputMessages(files) as messages:
         notify = {"on_problem": messages.problem, "on_notice": messages.notice}
-        reports = app.replay(files, config, export=export, **notify, on_progress=messages.advance, coverage=counted)
+        reports = app.replay(
+            files, config, export=export, **notify, on_progress=messages.advance, coverage=counted
+        )
         for report in reports:
             shown = report.trajectory is last
-            lines = encoded(rows_of(report)) if form == "json" else _table(report, shown, full_ids=full_ids)
+            lines = (
+                encoded(rows_of(report))
+                if form == "json"
+                else _table(report, shown, full_ids=full_ids)
+            )
             last = report.trajectory if report.no_run is None else last
             messages.clear()  # reports are printed as they come, however many traces follow
             _print(lines)
     if form == "table" and (counted.scored_runs or not messages.problems):
         _print(["", *counted.lines()])
     why = counted.why_nothing() or "no scorer ran, because each has a sample below 1"
-    missed = [] if allow_empty or counted.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
+    missed = (
+        [] if allow_empty or counted.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
+    )
     missed += [] if allow_unused else unused_records(counted)
     warn([*counted.tool_name_warnings(), *counted.failure_lines()])
     if messages.problems:
@@ -115,7 +148,8 @@ class _ReplayOutcomes(app.ReplayCoverage):
         self.scored_runs: set[tuple[str, str]] = set()
         self._outcomes: Counter[str] = Counter()
         self._labels: dict[str, list[Result]] = {}
-        self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
+        # scorer, error type, place in the user's code
+        self.failures: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
         """Count the report's results; a report of a trace without a run has none."""
@@ -131,11 +165,20 @@ class _ReplayOutcomes(app.ReplayCoverage):
 
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""
-        distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
-        return [*distributions, summary_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.scored_runs))]
+        distributions = [
+            f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()
+        ]
+        return [
+            *distributions,
+            summary_line(
+                [(word, self._outcomes[word]) for word in _OUTCOMES], len(self.scored_runs)
+            ),
+        ]
 
     def failure_lines(self) -> Iterator[str]:
-        """A line for each user-defined scorer that failed: type of the error, file and line or what was returned, no content."""
+        """A line for each user-defined scorer that failed: type of the error, file and line or what
+        was returned, no content.
+        """
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
             yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
 
@@ -145,7 +188,9 @@ class _ReplayOutcomes(app.ReplayCoverage):
         A scorer that did not apply and a recorded label never count.
         """
         skipped = self._outcomes["skipped"] - self.skipped("not_applicable") if strict else 0
-        return 1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
+        return (
+            1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
+        )
 
 
 def _outcome(result: Result) -> str:
@@ -158,10 +203,21 @@ def _outcome(result: Result) -> str:
 
 
 def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
-    """The scores of an evaluation, with a headline unless the same run was shown before; empty for a trace without a run."""
+    """The scores of an evaluation, with a headline unless the same run was shown before; empty for
+    a trace without a run.
+    """
     if report.no_run is not None:
         return []
-    run = [] if shown else ["", *run_block(report.trajectory, arguments=False, case=report.attributes, full_ids=full_ids)]
+    run = (
+        []
+        if shown
+        else [
+            "",
+            *run_block(
+                report.trajectory, arguments=False, case=report.attributes, full_ids=full_ids
+            ),
+        ]
+    )
     revision = f" (revision {report.revision})" if report.revision else ""
     return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]
 
@@ -169,21 +225,27 @@ def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
 def _print(lines: Sequence[str] | bytes) -> None:
     """Print lines of text, or lines of JSON in UTF-8."""
     if lines:
-        click.echo(lines if isinstance(lines, bytes) else "\n".join(lines), nl=not isinstance(lines, bytes))
+        click.echo(
+            lines if isinstance(lines, bytes) else "\n".join(lines), nl=not isinstance(lines, bytes)
+        )
 
 
-_REMEDY: Final = "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
+_REMEDY: Final = (
+    "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
+)
 _SHOWN: Final = 5
 
 
 def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
     for dataset, keys in coverage.unused_records():
-        named = ", ".join(f"line {dataset.line_of(key)} {redacted_repr(key)}" for key in keys[:_SHOWN])
+        named = ", ".join(
+            f"line {dataset.line_of(key)} {redacted_repr(key)}" for key in keys[:_SHOWN]
+        )
         more, total = ", …" if len(keys) > _SHOWN else "", len(dataset.record_keys())
         yield (
-            f"{dataset.path}: {len(keys)} of {plural(total, 'record')} matched no run: {named}{more}; "
-            "record the missing cases or check the key; --allow-unused accepts it"
+            f"{dataset.path}: {len(keys)} of {plural(total, 'record')} matched no run:"
+            f" {named}{more}; record the missing cases or check the key; --allow-unused accepts it"
         )
 
 
@@ -198,7 +260,8 @@ class InputMessages:
 
     def __init__(self, files: Sequence[str] = ()) -> None:
         self.problems = 0
-        # Without all sizes, for instance of standard input, there is no total to show progress towards.
+        # Without all sizes, for instance of standard input, there is no total to show progress
+        # towards.
         sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
         self._bar: Any = None
         if sizes and len(sizes) == len(files) and sys.stderr.isatty():

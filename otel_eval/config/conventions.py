@@ -1,4 +1,6 @@
-"""Reads a user-defined convention from a mapping in the configuration, with the keys and types of built-in tables."""
+"""Reads a user-defined convention from a mapping in the configuration, with the keys and types of
+built-in tables.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from dataclasses import MISSING, fields
 from types import GenericAlias
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, lines_of
 from otel_eval.conventions import table
@@ -18,7 +29,9 @@ from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 
 
 def _scalar(value: Any) -> Any:
-    """A boolean or number as the text of an attribute, because YAML does not read an unquoted `true` or `1` as text."""
+    """A boolean or number as the text of an attribute, because YAML does not read an unquoted
+    `true` or `1` as text.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int) else value
@@ -51,12 +64,17 @@ class _Type(Shape):
 def _needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
     if not given:
         raise ValueError('it names no key; write e.g. {input: "*"} or {input: {type: object}}')
-    return tuple((key, _JSON_TYPES[need.type] if isinstance(need, _Type) else need) for key, need in given.items())
+    return tuple(
+        (key, _JSON_TYPES[need.type] if isinstance(need, _Type) else need)
+        for key, need in given.items()
+    )
 
 
 def _with_condition(rule: Rule) -> Rule:
     if not rule.key and not rule.name:
-        raise ValueError("the rule holds for every span; name an attribute (key) or a span name (name)")
+        raise ValueError(
+            "the rule holds for every span; name an attribute (key) or a span name (name)"
+        )
     return rule
 
 
@@ -69,10 +87,17 @@ def _not_empty(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 def _record(cls: type, *validators: Any) -> Any:
     """The pydantic type that reads a record of the class from a mapping of its fields."""
     hints = get_type_hints(cls)
-    defaults = {each.name: ... if each.default is each.default_factory is MISSING else each.default for each in fields(cls)}
-    known: dict[str, Any] = {name: (_TYPES.get(hint, hint), defaults[name]) for name, hint in hints.items()}
+    defaults = {
+        each.name: ... if each.default is each.default_factory is MISSING else each.default
+        for each in fields(cls)
+    }
+    known: dict[str, Any] = {
+        name: (_TYPES.get(hint, hint), defaults[name]) for name, hint in hints.items()
+    }
     shape = create_model(f"{cls.__name__}Shape", __base__=_Row, **known)
-    build = AfterValidator(lambda row: cls(**{key: getattr(row, key) for key in row.model_fields_set}))
+    build = AfterValidator(
+        lambda row: cls(**{key: getattr(row, key) for key in row.model_fields_set})
+    )
     return Annotated[shape, build, *validators]
 
 
@@ -83,7 +108,9 @@ def _records(row: Any, *validators: Any) -> Any:
 
 def _text_or_mapping(text: Any, mapping: Any) -> Any:
     """The pydantic type of a text or a mapping, with a type for each."""
-    return Annotated[Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)]
+    return Annotated[
+        Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)
+    ]
 
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -95,7 +122,9 @@ _Names = Annotated[frozenset[_Text], BeforeValidator(_as_tuple)]
 _TYPES: Final[dict[Any, Any]] = {
     str: _Scalar,
     bool: _Flag,
-    bool | None: Annotated[_Flag | None, BeforeValidator(lambda value: None if value == "unknown" else value)],
+    bool | None: Annotated[
+        _Flag | None, BeforeValidator(lambda value: None if value == "unknown" else value)
+    ],
     tuple[str, ...]: _Texts,
     frozenset[str]: _Names,
     frozenset[str] | None: _Names | None,
@@ -103,33 +132,54 @@ _TYPES: Final[dict[Any, Any]] = {
     Mapping[str, str]: dict[_Text, _Text],
     # Texts that mean "not recorded"; one of them may be empty.
     Mapping[str, frozenset[str]]: dict[
-        _Text, Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_as_tuple)]
+        _Text,
+        Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_as_tuple)],
     ],
     tuple[tuple[str, str | type], ...]: Annotated[
         dict[_Text, _text_or_mapping(_Scalar, _Type)],  # type: ignore[misc] # a type that is built at runtime
         AfterValidator(_needs),
     ],
 }
-_TYPES.update({GenericAlias(tuple, (row, ...)): _records(_record(row)) for row in (Mark, EventRow, MessageRow)})
-_TYPES[tuple[Rule, ...]] = _records(_record(Rule, AfterValidator(_with_condition)), AfterValidator(_not_empty))
-_TYPES[tuple[str | Wrapper, ...]] = _records(_text_or_mapping(Annotated[_Text, AfterValidator(_wrapper_name)], _record(Wrapper)))
+_TYPES.update(
+    {
+        GenericAlias(tuple, (row, ...)): _records(_record(row))
+        for row in (Mark, EventRow, MessageRow)
+    }
+)
+_TYPES[tuple[Rule, ...]] = _records(
+    _record(Rule, AfterValidator(_with_condition)), AfterValidator(_not_empty)
+)
+_TYPES[tuple[str | Wrapper, ...]] = _records(
+    _text_or_mapping(Annotated[_Text, AfterValidator(_wrapper_name)], _record(Wrapper))
+)
 _TABLE: Final = _record(Convention)
 
 
 def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
-    """The table that a mapping describes; keys are the fields of `Convention`, rows are mappings of their fields.
+    """The table that a mapping describes; keys are the fields of `Convention`, rows are mappings of
+    their fields.
 
-    >>> table = convention_from_mapping({
-    ...     "name": "mine", "rules": [{"kind": "tool", "key": "my.tool"}], "fields": {"tool_name": "my.tool"}})
+    >>> table = convention_from_mapping(
+    ...     {
+    ...         "name": "mine",
+    ...         "rules": [{"kind": "tool", "key": "my.tool"}],
+    ...         "fields": {"tool_name": "my.tool"},
+    ...     }
+    ... )
     >>> table.rules[0].kind
     <Kind.TOOL: 'tool'>
 
     Raises:
-        ConfigError: keys are missing or unknown, or values cannot be used: all problems, each with its path in the mapping.
+        ConfigError: keys are missing or unknown, or values cannot be used: all problems, each with
+            its path in the mapping.
     """
     if not isinstance(mapping, Mapping):
-        raise ConfigError(f"convention: {redacted_repr(mapping)} is not a mapping; write name, rules and fields")
+        raise ConfigError(
+            f"convention: {redacted_repr(mapping)} is not a mapping; write name, rules and fields"
+        )
     try:
-        return TypeAdapter[Convention](_TABLE).validate_python({"source": "configuration", **mapping})
+        return TypeAdapter[Convention](_TABLE).validate_python(
+            {"source": "configuration", **mapping}
+        )
     except ValidationError as error:
         raise ConfigError(*lines_of(error)) from None

@@ -1,4 +1,6 @@
-"""Where scores go and what they carry: exporters, forwarding, telemetry, and the sliding window of metrics."""
+"""Where scores go and what they carry: exporters, forwarding, telemetry, and the sliding window of
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from otel_eval.config.receivers import Address, KafkaClient
-from otel_eval.config.units import Count, Distinct, Seconds, Size, Some, Target, TlsFiles, Whole, tls_without_https
+from otel_eval.config.units import (
+    Count,
+    Distinct,
+    Seconds,
+    Size,
+    Some,
+    Target,
+    TlsFiles,
+    Whole,
+    tls_without_https,
+)
 from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, joined
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.registry import create_exporter, installed_exporters
@@ -21,11 +33,16 @@ _MODE: Final = re.compile("^0?6[0246][0246]$")
 
 def _mode(text: str) -> str:
     if not _MODE.fullmatch(text):
-        raise ValueError(f'{redacted_repr(text)} must let the owner read and write, and no one execute; write e.g. "0640"')
+        raise ValueError(
+            f"{redacted_repr(text)} must let the owner read and write, and no one execute; write"
+            ' e.g. "0640"'
+        )
     return text
 
 
-Mode = Annotated[str, AfterValidator(_mode), WithJsonSchema({"type": "string", "pattern": _MODE.pattern})]
+Mode = Annotated[
+    str, AfterValidator(_mode), WithJsonSchema({"type": "string", "pattern": _MODE.pattern})
+]
 """Permissions of a file that its owner writes, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
 _OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
@@ -56,21 +73,32 @@ class ExportEndpoint(Shape):
         yield from tls_without_https(self.tls, self.endpoint)
         for name, value in self.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
-                yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text, without blanks in the name"
+                yield (
+                    f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII"
+                    " text, without blanks in the name"
+                )
 
     def address(self, key: str) -> Endpoint:
-        """The endpoint for a client; errors in its TLS files name `key`, its key in the configuration."""
+        """The endpoint for a client; errors in its TLS files name `key`, its key in the
+        configuration.
+        """
         known = type(self).model_fields
-        given: dict[str, Any] = {name: getattr(self, name) for name in ("protocol", "compression") if name in known}
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in ("protocol", "compression") if name in known
+        }
         tls = client_tls(self.tls, f"{key}.tls")
-        return Endpoint(endpoint=self.endpoint, headers=self.headers, timeout_s=self.timeout, tls=tls, **given)
+        return Endpoint(
+            endpoint=self.endpoint, headers=self.headers, timeout_s=self.timeout, tls=tls, **given
+        )
 
 
 class OtlpEndpoint(ExportEndpoint):
     """A server that takes OTLP."""
 
     endpoint: Target
-    """http:// or https:// URL. With http/protobuf the signal's path is added to it, e.g. `/v1/metrics`."""
+    """http:// or https:// URL. With http/protobuf the signal's path is added to it, e.g.
+    `/v1/metrics`.
+    """
     protocol: Literal["grpc", "http/protobuf"] = "grpc"
     """The protocol of the endpoint."""
 
@@ -78,16 +106,23 @@ class OtlpEndpoint(ExportEndpoint):
         """A URL that ends in the path of one signal, because the path is added for each signal."""
         yield from super().contradictions()
         if self.protocol != "grpc" and (found := _OF_ONE_SIGNAL.search(self.endpoint)):
-            yield f"endpoint: '{found[0]}' at its end is the path of one signal, which is added for each; leave it out"
+            yield (
+                f"endpoint: '{found[0]}' at its end is the path of one signal, which is added for"
+                " each; leave it out"
+            )
 
 
 class OtlpExporter(OtlpEndpoint):
     """Sends scores to an OTLP endpoint, usually a Collector."""
 
     name: ExporterName = "otlp"
-    """Its name in counters, log lines and the journal, before the signal; unique in a list of endpoints."""
+    """Its name in counters, log lines and the journal, before the signal; unique in a list of
+    endpoints.
+    """
     tls: TlsFiles | None = None
-    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the
+    system's authorities.
+    """
     signals: Signals = ("logs", "metrics", "spans")
     """Which signals are sent."""
     compression: Literal["none", "gzip"] = "gzip"
@@ -100,11 +135,15 @@ class JsonlExporter(Shape):
     path: str = Field(min_length=1)
     """The file to append to; `-` is stdout."""
     mode: Mode = "0600"
-    """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the file's group read it."""
+    """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the
+    file's group read it.
+    """
 
 
 class ForwardExporter(OtlpEndpoint):
-    """Forwards everything that `otel-eval serve` receives, unchanged except for the scores on the runs' own spans."""
+    """Forwards everything that `otel-eval serve` receives, unchanged except for the scores on the
+    runs' own spans.
+    """
 
     signals: ForwardedSignals = ("traces", "logs", "metrics")
     """Which signals are forwarded."""
@@ -113,7 +152,9 @@ class ForwardExporter(OtlpEndpoint):
     max_queue_size: Size = 64 * 2**20
     """Bytes of each signal that may be queued. Beyond it clients get a retryable error."""
     score_attributes: bool = False
-    """Whether the runs' spans have an attribute `otel_eval.score.NAME` for each score, beside the events."""
+    """Whether the runs' spans have an attribute `otel_eval.score.NAME` for each score, beside the
+    events.
+    """
 
 
 class AnnotationEndpoint(ExportEndpoint):
@@ -122,12 +163,20 @@ class AnnotationEndpoint(ExportEndpoint):
     endpoint: Target
     """http:// or https:// URL of the product, to which the paths of its API are added."""
     unscored: bool = False
-    """Whether skipped and failed results are always sent. If not, only where they replace a score of an earlier revision."""
+    """Whether skipped and failed results are always sent. If not, only where they replace a score
+    of an earlier revision.
+    """
 
     @property
     def options(self) -> dict[str, Any]:
-        """The values of keys that `ExportEndpoint` does not have: parameters of the exporter of the product."""
-        return {key: getattr(self, key) for key in type(self).model_fields if key not in ExportEndpoint.model_fields}
+        """The values of keys that `ExportEndpoint` does not have: parameters of the exporter of the
+        product.
+        """
+        return {
+            key: getattr(self, key)
+            for key in type(self).model_fields
+            if key not in ExportEndpoint.model_fields
+        }
 
 
 class PhoenixTarget(AnnotationEndpoint):
@@ -138,32 +187,44 @@ class PhoenixTarget(AnnotationEndpoint):
 
 
 class _NoneReplaced(AnnotationEndpoint):
-    """The endpoint of a product in which scores are not replaced, so that a result without a score has none to clear."""
+    """The endpoint of a product in which scores are not replaced, so that a result without a score
+    has none to clear.
+    """
 
     unscored: Literal[False] = False
     """Not possible for a product that takes values and labels only."""
 
 
 class LogfireTarget(_NoneReplaced):
-    """Sends scores to Logfire as feedback. Written from its documentation; not tried against the live service."""
+    """Sends scores to Logfire as feedback. Written from its documentation; not tried against the
+    live service.
+    """
 
 
 class DatadogTarget(_NoneReplaced):
-    """Sends scores to Datadog as external evaluations. Written from its documentation; not tried against the live service."""
+    """Sends scores to Datadog as external evaluations. Written from its documentation; not tried
+    against the live service.
+    """
 
     ml_app: str = Field(min_length=1, max_length=193)
     """The name of the LLM application to which the spans belong."""
 
 
 class LangfuseTarget(AnnotationEndpoint):
-    """Sends scores to Langfuse. Written from its documentation; not tried against the live service."""
+    """Sends scores to Langfuse. Written from its documentation; not tried against the live
+    service.
+    """
 
 
 class LangsmithTarget(AnnotationEndpoint):
-    """Sends scores to LangSmith as feedback. Written from its documentation; not tried against the live service."""
+    """Sends scores to LangSmith as feedback. Written from its documentation; not tried against the
+    live service.
+    """
 
     max_wait: Seconds = 600.0
-    """How long a score waits for a run that LangSmith does not have yet. Then it goes to the dead-letter file."""
+    """How long a score waits for a run that LangSmith does not have yet. Then it goes to the
+    dead-letter file.
+    """
 
 
 class MlflowTarget(AnnotationEndpoint):
@@ -172,9 +233,13 @@ class MlflowTarget(AnnotationEndpoint):
     experiment: str | None = Field(default=None, pattern="^[ -~]+$")
     """Id of the experiment, sent as `x-mlflow-experiment-id` for servers that route by it."""
     max_wait: Seconds = 600.0
-    """How long a score waits for a trace that MLflow does not have yet. Then it goes to the dead-letter file."""
+    """How long a score waits for a trace that MLflow does not have yet. Then it goes to the
+    dead-letter file.
+    """
     evaluation_passed: bool = False
-    """Whether each evaluation has an assessment of its own, yes or no. Not for evaluations with judges, which answer later."""
+    """Whether each evaluation has an assessment of its own, yes or no. Not for evaluations with
+    judges, which answer later.
+    """
 
 
 class KafkaExporter(KafkaClient):
@@ -183,7 +248,9 @@ class KafkaExporter(KafkaClient):
     topic: str = Field(default="otel_eval_results", min_length=1)
     """The topic."""
     encoding: Literal["json", "otlp_proto"] = "json"
-    """What a record holds: the JSON of a line of JSON Lines, or an OTLP logs request with one event."""
+    """What a record holds: the JSON of a line of JSON Lines, or an OTLP logs request with one
+    event.
+    """
     timeout: Seconds = Field(default=10.0, gt=0)
     """How long one batch may take to be acknowledged by all replicas."""
 
@@ -194,15 +261,21 @@ def _list_or_mapping(given: Any) -> str:
 
 # A union without a discriminator would report the problems of both forms for one mistake.
 _ListOfOtlp = Annotated[Some[OtlpExporter], Tag(LIST)]
-OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_list_or_mapping)]
+OtlpExporters = Annotated[
+    Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_list_or_mapping)
+]
 """One endpoint, or a list of them."""
 
 
 class Exporters(Shape):
-    """Where scores go. An exporter of an installed package is configured under its name, with its own options."""
+    """Where scores go. An exporter of an installed package is configured under its name, with its
+    own options.
+    """
 
     # Names of exporters that installed packages register are not known here; `known_keys` has them.
-    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}})
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}}
+    )
 
     otlp: OtlpExporters | None = None
     """An OTLP endpoint, or a list of them with a `name` each."""
@@ -229,7 +302,9 @@ class Exporters(Shape):
     dead_letter_mode: Mode = "0600"
     """Permissions of that file if it is created, in quotes."""
     max_queue: Count = 10_000
-    """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a retryable error (backpressure)."""
+    """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a
+    retryable error (backpressure).
+    """
 
     @classmethod
     def known_keys(cls) -> Collection[str]:
@@ -251,7 +326,9 @@ class Exporters(Shape):
 
     @property
     def has_no_run(self) -> bool:
-        """Whether an exporter gets a row for each trace without a run: those that write JSON do, events always have a run."""
+        """Whether an exporter gets a row for each trace without a run: those that write JSON do,
+        events always have a run.
+        """
         return self.jsonl is not None or (self.kafka is not None and self.kafka.encoding == "json")
 
     @property
@@ -261,7 +338,11 @@ class Exporters(Shape):
 
     def contradictions(self) -> Iterator[str]:
         """OTLP endpoints with the same name, and invalid options of exporters of packages."""
-        yield from duplicates("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
+        yield from duplicates(
+            "otlp",
+            [each.name for each in self.otlp_endpoints.values()],
+            "give one of them another name",
+        )
         for name, options in self.of_packages.items():
             if options is not None and not isinstance(options, Mapping):
                 yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"
@@ -276,7 +357,9 @@ class MetricsOtlp(OtlpEndpoint):
     """Sends the receiver's own metrics to an OTLP endpoint."""
 
     tls: TlsFiles | None = None
-    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the
+    system's authorities.
+    """
     interval: Seconds = Field(default=60.0, gt=0)
     """Time between two exports."""
 
@@ -285,13 +368,19 @@ class Telemetry(Shape):
     """Health, metrics and logs of `otel-eval serve`."""
 
     endpoint: Address | None = None
-    """host:port of /healthz, /readyz, /metrics (Prometheus) and /status; left out, they are not served."""
+    """host:port of /healthz, /readyz, /metrics (Prometheus) and /status; left out, they are not
+    served.
+    """
     allowed_hosts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name in `endpoint`."""
+    """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name
+    in `endpoint`.
+    """
     otlp: MetricsOtlp | None = None
     """Sends the metrics of the receiver itself by OTLP."""
     service_instance_id: str | None = Field(default=None, min_length=1)
-    """`service.instance.id` of all metrics that are sent by OTLP, so that their series go on after a restart; unique."""
+    """`service.instance.id` of all metrics that are sent by OTLP, so that their series go on after
+    a restart; unique.
+    """
     log_format: Literal["text", "json"] = "text"
     """The format of log lines on stderr: text, or one JSON object a line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -302,13 +391,19 @@ class Results(Shape):
     """What results carry besides their scores."""
 
     attributes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
+    """Attributes of the run's span, its resource or scope that every result carries, such as the id
+    of a test case.
+    """
     no_run: bool = True
-    """Whether JSON Lines and Kafka get a row for each trace without a result, so that `merge` sees traces that were split."""
+    """Whether JSON Lines and Kafka get a row for each trace without a result, so that `merge` sees
+    traces that were split.
+    """
 
 
 class Window(Shape):
-    """The sliding window of the metrics `otel_eval.window.*`, for each evaluation and scorer. 0 for either: no such metrics."""
+    """The sliding window of the metrics `otel_eval.window.*`, for each evaluation and scorer. 0 for
+    either: no such metrics.
+    """
 
     time: Seconds = 3600.0
     """The age up to which results count."""

@@ -1,8 +1,10 @@
-"""Loads a configuration from a file, a mapping or an object: YAML, variables of the environment, validation.
+"""Loads a configuration from a file, a mapping or an object: YAML, variables of the environment,
+validation.
 
-PyYAML reads YAML 1.1, where `no` is false, `1:30` is ninety and `2026-11-20` is a date. Verdicts, tools and operators look
-like that, so `parse` resolves the scalars of the YAML 1.2 core schema (https://yaml.org/spec/1.2.2/#103-core-schema):
-`yes`, `on`, `no` and `=` are text. Nothing builds Python objects.
+PyYAML reads YAML 1.1, where `no` is false, `1:30` is ninety and `2026-11-20` is a date. Verdicts,
+tools and operators look like that, so `parse` resolves the scalars of the YAML 1.2 core schema
+(https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on`, `no` and `=` are text. Nothing builds
+Python objects.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import is_file
 
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_USE_HEADERS: Final = "leave them out and write headers, e.g. headers: {authorization: '${env:OTLP_AUTHORIZATION}'}"
+_USE_HEADERS: Final = (
+    "leave them out and write headers, e.g. headers: {authorization: '${env:OTLP_AUTHORIZATION}'}"
+)
 _TEXT: Final = frozenset({"headers", "path", "name", "sasl"})
 MAX_FILE_BYTES: Final = 2**20
 
@@ -36,7 +40,8 @@ def load(source: ConfigSource = None) -> EvalConfig:
     """The configuration of a YAML file, a mapping, an object, or the default evaluation if None.
 
     Raises:
-        ConfigError: one line for each problem, joined by `; `: the path, the value received, what would be right.
+        ConfigError: one line for each problem, joined by `; `: the path, the value received, what
+            would be right.
     """
     if source is None:
         return EvalConfig()
@@ -47,7 +52,10 @@ def load(source: ConfigSource = None) -> EvalConfig:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         return _validated(_read(path), f"{path}: ", path.absolute().parent)
-    raise ConfigError(f"config: {type(source).__name__} is no configuration; give a path, a mapping or an EvalConfig")
+    raise ConfigError(
+        f"config: {type(source).__name__} is no configuration; give a path, a mapping or an"
+        " EvalConfig"
+    )
 
 
 def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None) -> EvalConfig:
@@ -67,7 +75,9 @@ def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None)
 
 
 def _with_full_paths(folder: Path, value: Any) -> Any:
-    """The value with full paths of files of references, which are relative to the folder of the configuration file."""
+    """The value with full paths of files of references, which are relative to the folder of the
+    configuration file.
+    """
     if isinstance(value, list):
         return [_with_full_paths(folder, each) for each in value]
     if not isinstance(value, Mapping):
@@ -86,7 +96,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
     if is_pipe and not raw:  # read before, or its writer failed
-        raise ConfigError(f"{path}: is a pipe without content; name a file, or see that what writes to the pipe succeeds")
+        raise ConfigError(
+            f"{path}: is a pipe without content; name a file, or see that what writes to the pipe"
+            " succeeds"
+        )
     if len(raw) > MAX_FILE_BYTES:
         raise ConfigError(f"{path}: is larger than 1 MiB; this is no configuration")
     try:
@@ -97,26 +110,39 @@ def _read(path: Path) -> Mapping[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{path}: is not a mapping of keys to values; begin with e.g. evaluations:")
+        raise ConfigError(
+            f"{path}: is not a mapping of keys to values; begin with e.g. evaluations:"
+        )
     return given
 
 
-def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], *, always_text: Collection[str] = ()) -> Any:
-    """The value with each `${env:NAME}` and `${env:NAME:-default}` (for unset or empty) in its texts replaced.
+def expand(
+    value: Any,
+    environment: Mapping[str, str],
+    missing: dict[str, str],
+    *,
+    always_text: Collection[str] = (),
+) -> Any:
+    """The value with each `${env:NAME}` and `${env:NAME:-default}` (for unset or empty) in its
+    texts replaced.
 
-    A text that is one whole reference is typed as an unquoted scalar would be; `$${env:NAME}` stays as `${env:NAME}`.
+    A text that is one whole reference is typed as an unquoted scalar would be; `$${env:NAME}` stays
+    as `${env:NAME}`.
 
     Args:
         value: plain YAML values.
         environment: the variables.
         missing: gets path → problem for each variable that is not set and has no default.
-        always_text: keys below which values stay text, so that an API key of digits keeps its leading zero.
+        always_text: keys below which values stay text, so that an API key of digits keeps its
+            leading zero.
     """
 
     def expanded(value: Any, path: str, as_text: bool) -> Any:
         if isinstance(value, Mapping):
             return {
-                key: expanded(inner, f"{path}.{key}" if path else str(key), as_text or key in always_text)
+                key: expanded(
+                    inner, f"{path}.{key}" if path else str(key), as_text or key in always_text
+                )
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
@@ -130,8 +156,12 @@ def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], 
     return expanded(value, "", False)
 
 
-def _resolved(found: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str) -> str:
-    """The text that replaces a reference; an unset variable without default is added to `missing`."""
+def _resolved(
+    found: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str
+) -> str:
+    """The text that replaces a reference; an unset variable without default is added to
+    `missing`.
+    """
     escaped, name, default = found.groups()
     if escaped:
         return found[0][1:]
@@ -149,7 +179,9 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
 
     Judges' URLs are refused earlier, when the configuration is read.
     """
-    named = {f"exporters.{name}": getattr(config.exporters, name) for name in Exporters.model_fields}
+    named = {
+        f"exporters.{name}": getattr(config.exporters, name) for name in Exporters.model_fields
+    }
     given = {**config.exporters.otlp_endpoints, **named, "telemetry.otlp": config.telemetry.otlp}
     return [
         f"{key}.endpoint: the URL holds a user, a password or a query; {_USE_HEADERS}"
@@ -159,7 +191,8 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
 
 
 def refuse_credentials(config: EvalConfig) -> None:
-    """Refuse credentials in URLs; for commands, where an operator can change the file. A program that scores itself only warns.
+    """Refuse credentials in URLs; for commands, where an operator can change the file. A program
+    that scores itself only warns.
 
     Raises:
         ConfigError: a URL holds credentials.
@@ -170,12 +203,14 @@ def refuse_credentials(config: EvalConfig) -> None:
 
 MAX_DEPTH: Final = 50
 MAX_DIGITS: Final = 1000
-MAX_NODES: Final = 100_000  # after aliases are resolved, so that an alias bomb is refused before it is expanded
+# after aliases are resolved, so that an alias bomb is refused before it is expanded
+MAX_NODES: Final = 100_000
 _REMEDY: Final = (
-    "see that lines of one level begin below one another, indented by blanks, that a blank follows each colon, that brackets and "
-    "quotes close, and that special characters are quoted"
+    "see that lines of one level begin below one another, indented by blanks, that a blank follows"
+    " each colon, that brackets and quotes close, and that special characters are quoted"
 )
-# What to do about the mistakes that are made most often, by words of PyYAML's description of the problem.
+# What to do about the mistakes that are made most often, by words of PyYAML's description of the
+# problem.
 _QUOTE_ALIAS: Final = 'a value that begins with * or & needs quotes, e.g. "*"'
 _REMEDIES: Final = {
     "found character '\\t'": "indent with blanks instead of tabs",
@@ -183,7 +218,9 @@ _REMEDIES: Final = {
     "expected alphabetic or numeric character": _QUOTE_ALIAS,
     "found undefined alias": _QUOTE_ALIAS,
     "expected <block end>": "begin the lines of one level in the same column",
-    "mapping values are not allowed here": "indent the keys of one level alike, and put a value that contains a colon in quotes",
+    "mapping values are not allowed here": (
+        "indent the keys of one level alike, and put a value that contains a colon in quotes"
+    ),
     "could not find expected ':'": "write a colon and a blank after each key",
 }
 # An operator that YAML takes for a folded text (`>`) or a tag (`!`): the value has to be quoted.
@@ -194,7 +231,8 @@ def parse(text: str, *, where: str) -> Any:
     """The plain Python value of a YAML document; `where` names it in errors.
 
     Raises:
-        ConfigError: it is no YAML, repeats a key, is nested or aliased beyond reason, or leaves an operator unquoted.
+        ConfigError: it is no YAML, repeats a key, is nested or aliased beyond reason, or leaves an
+            operator unquoted.
     """
     try:
         loader = _Loader(text)
@@ -233,7 +271,9 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels; flatten it", problem_mark=mark)
+            raise yaml.MarkedYAMLError(
+                problem=f"nested deeper than {MAX_DEPTH} levels; flatten it", problem_mark=mark
+            )
         node = super().compose_node(parent, index)
         self._depth -= 1
         if id(node) not in self._weights:
@@ -246,20 +286,30 @@ class _Loader(yaml.SafeLoader):
     def _weigh(self, node: Any) -> int:
         if isinstance(node, yaml.ScalarNode):
             return 1
-        # Inner nodes are weighed before outer ones, each once; an alias has the weight of its node. So ten levels of ten aliases
-        # are refused without being expanded.
-        inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        # Inner nodes are weighed before outer ones, each once; an alias has the weight of its node.
+        # So ten levels of ten aliases are refused without being expanded.
+        inner = [
+            part for item in node.value for part in (item if isinstance(item, tuple) else (item,))
+        ]
         return 1 + sum(self._weights[id(part)] for part in inner)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; refuse duplicate keys, and merging by `<<`, which YAML 1.2 does not have."""
+        """Build a mapping; refuse duplicate keys, and merging by `<<`, which YAML 1.2 does not
+        have.
+        """
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value == "<<" and key.style is None:
-                problem = "YAML 1.2 merges nothing by <<; write the keys out, or let an alias stand for a whole value"
+                problem = (
+                    "YAML 1.2 merges nothing by <<; write the keys out, or let an alias stand for a"
+                    " whole value"
+                )
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice; keep one", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} is there twice; keep one",
+                    problem_mark=key.start_mark,
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -273,11 +323,14 @@ def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
     if node.style == ">" and not node.value.strip():
-        raise yaml.MarkedYAMLError(problem="a folded text without any text", problem_mark=node.start_mark)
+        raise yaml.MarkedYAMLError(
+            problem="a folded text without any text", problem_mark=node.start_mark
+        )
     return str(loader.construct_scalar(node))
 
 
-for _kind, _pattern, _first in (  # \Z because PyYAML only asks for a match; `_first` are the first characters
+# \Z because PyYAML only asks for a match; `_first` are the first characters
+for _kind, _pattern, _first in (
     ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
     ("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
     ("int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", "-+0123456789"),
@@ -310,4 +363,7 @@ def _operator_hint(text: str, line: int) -> str:
     if not found:
         return ""
     operator = found[1]
-    return f'an unquoted {operator} means something else in YAML; quote it, e.g. "{operator} 3" or ["{operator}", 3]'
+    return (
+        f'an unquoted {operator} means something else in YAML; quote it, e.g. "{operator} 3" or'
+        f' ["{operator}", 3]'
+    )

@@ -1,4 +1,6 @@
-"""The configuration of a file as objects, and its parts about evaluations, scorers, judges and conventions."""
+"""The configuration of a file as objects, and its parts about evaluations, scorers, judges and
+conventions.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
-from otel_eval.config.units import Count, Plain, Seconds, Share, Some, TlsFiles, Variable, Whole, tls_without_https, url_of
+from otel_eval.config.units import (
+    Count,
+    Plain,
+    Seconds,
+    Share,
+    Some,
+    TlsFiles,
+    Variable,
+    Whole,
+    tls_without_https,
+    url_of,
+)
 from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, form_of
 from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
@@ -24,7 +45,9 @@ from otel_eval.scorers.registry import import_path
 
 
 class Match(Shape):
-    """Which runs an evaluation is for; all that is given must hold. `*` and `?` stand for any text and any character."""
+    """Which runs an evaluation is for; all that is given must hold. `*` and `?` stand for any text
+    and any character.
+    """
 
     service: str = "*"
     """The service that ran the agent."""
@@ -44,7 +67,11 @@ def scorer_of(spec: Any) -> Scorer:
     Raises:
         ConfigError: it cannot be built.
     """
-    return checked_scorer(spec) if isinstance(spec, Scorer) and not isinstance(spec, type) else create_scorer(spec)
+    return (
+        checked_scorer(spec)
+        if isinstance(spec, Scorer) and not isinstance(spec, type)
+        else create_scorer(spec)
+    )
 
 
 def _buildable(spec: Any) -> Any:
@@ -56,7 +83,11 @@ ScorerSpec = Annotated[
     Any,
     AfterValidator(_buildable),
     WithJsonSchema(
-        {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}, "name": {"type": "string"}}}
+        {
+            "type": "object",
+            "required": ["type"],
+            "properties": {"type": {"type": "string"}, "name": {"type": "string"}},
+        }
     ),
 ]
 
@@ -69,13 +100,17 @@ class Evaluation(Shape):
     match: Match = Match()
     """Which runs; every outermost run when left out."""
     sample: Share = 1.0
-    """The share of traces that is evaluated, chosen by trace id: every process and revision chooses the same."""
+    """The share of traces that is evaluated, chosen by trace id: every process and revision chooses
+    the same.
+    """
     scorers: Some[ScorerSpec]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
     def contradictions(self) -> Iterable[str]:
         """Scorers with the same name."""
-        return duplicates("scorers", [scorer.name for scorer in self.build()], "give one of them another name")
+        return duplicates(
+            "scorers", [scorer.name for scorer in self.build()], "give one of them another name"
+        )
 
     # The last validator wraps the others.
     @model_validator(mode="wrap")
@@ -91,11 +126,14 @@ class Evaluation(Shape):
 
 def _default() -> Evaluation:
     # These scorers need neither a reference nor a key, so they apply to any agent.
-    return Evaluation(name="default", scorers=({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 30000}))
+    return Evaluation(
+        name="default", scorers=({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 30000})
+    )
 
 
 def _convention(given: Any) -> Any:
-    from otel_eval.config.conventions import convention_from_mapping  # deferred: few configurations have tables of their own
+    # deferred: few configurations have tables of their own
+    from otel_eval.config.conventions import convention_from_mapping
 
     if isinstance(given, Convention):
         return given
@@ -113,7 +151,9 @@ class Conventions(Shape):
     tables: tuple[ConventionSpec, ...] = ()
     """Convention tables of your own; they are tried before the built-in ones."""
     records_tool_spans: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
+    """Globs of instrumentation scopes that record each tool call as a span: a run without tool
+    spans made no call there.
+    """
 
 
 _Tables = Annotated[tuple[ConventionSpec, ...], Tag(LIST)]
@@ -126,9 +166,15 @@ _RESERVED: Final = frozenset({"model", "messages", "stream", "n", "response_form
 
 def _url(text: str) -> str:
     if holds_credentials(text):  # not quoted
-        raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
+        raise ValueError(
+            "the URL holds a user, a password or a query; leave them out and write api_key_env:"
+            " JUDGE_API_KEY"
+        )
     if url_of(text) is None:
-        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
+        raise ValueError(
+            f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g."
+            " https://models.example/v1"
+        )
     return text
 
 
@@ -138,7 +184,10 @@ def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(f"{reserved[0]}: is set by otel-eval; leave it out")
     unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
     if unsendable is not None:
-        raise ValueError(f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of these")
+        raise ValueError(
+            f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of"
+            " these"
+        )
     return given
 
 
@@ -171,7 +220,9 @@ class JudgeEndpoint(Shape):
     """Attempts in any minute; further ones wait. Left out: any number."""
     cache: Whole = 1000
     """Responses in the cache; equal requests are sent once. 0: no cache."""
-    parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(default_factory=dict)
+    parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(
+        default_factory=dict
+    )
     """Further fields of each request, e.g. `{temperature: 0}`."""
 
     def contradictions(self) -> Iterator[str]:
@@ -180,14 +231,22 @@ class JudgeEndpoint(Shape):
         if self.api_key_env is not None and self.api_key_file is not None:
             yield "api_key_file: is given beside api_key_env; name one of them"
         if find_spec("openai") is None:
-            yield "an endpoint needs the package openai; install it with pip install 'otel-eval[judge]'"
+            yield (
+                "an endpoint needs the package openai; install it with pip install"
+                " 'otel-eval[judge]'"
+            )
 
 
 def _judge(given: Any, endpoint: Any) -> Any:
-    """Return a coroutine function, given itself or by its path; validate anything else as an endpoint."""
+    """Return a coroutine function, given itself or by its path; validate anything else as an
+    endpoint.
+    """
     is_path = isinstance(given, str) and ":" in given and "://" not in given
     if isinstance(given, str) and not is_path:  # not quoted: it may be the key itself
-        raise ValueError("a text is no endpoint; write base_url, model and api_key_env, or the path package.module:function")
+        raise ValueError(
+            "a text is no endpoint; write base_url, model and api_key_env, or the path"
+            " package.module:function"
+        )
     if not callable(given) and not is_path:
         return endpoint(given)
     if is_path:
@@ -196,7 +255,10 @@ def _judge(given: Any, endpoint: Any) -> Any:
         except ConfigError as error:
             raise ValueError(str(error).removeprefix(": ")) from None
     if not is_coroutine_function(given):
-        raise ValueError(f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
+        raise ValueError(
+            f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt:"
+            " str) -> str"
+        )
     return given
 
 
@@ -214,7 +276,9 @@ class AsyncScoring(Shape):
     timeout: Seconds = Field(default=300.0, gt=0)
     """How long one result may take, with all attempts; then it fails with `timeout`."""
     scorer_timeout: Seconds = Field(default=30.0, gt=0)
-    """How long a scorer of your own that is not a coroutine may take for one run; then it fails with `timeout`."""
+    """How long a scorer of your own that is not a coroutine may take for one run; then it fails
+    with `timeout`.
+    """
 
 
 class EvalConfig(Shape):
@@ -240,9 +304,13 @@ class EvalConfig(Shape):
     exporters: Exporters = Exporters()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
     workers: Annotated[Count, Field(le=256)] = 1
-    """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests by trace id."""
+    """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests
+    by trace id.
+    """
     storage: Storage | None = None
-    """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is in memory."""
+    """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is
+    in memory.
+    """
     telemetry: Telemetry = Telemetry()
     """Health, metrics and logs of `otel-eval serve`."""
     signals: Signals | None = None
@@ -259,7 +327,9 @@ class EvalConfig(Shape):
         return given if isinstance(given, Conventions) else Conventions(tables=given)
 
     def named_scorers(self) -> list[tuple[str, Scorer]]:
-        """Every scorer with the name of its evaluation, for inspection only: their judges are placeholders."""
+        """Every scorer with the name of its evaluation, for inspection only: their judges are
+        placeholders.
+        """
         with any_judge_name():
             return [(each.name, scorer) for each in self.evaluations for scorer in each.build()]
 
@@ -268,19 +338,29 @@ class EvalConfig(Shape):
         for place, evaluation in enumerate(self.evaluations):
             for number, spec in enumerate(evaluation.scorers):
                 try:
-                    scorer_of(spec)  # an evaluation that was given as an object may name unknown judges
+                    # an evaluation that was given as an object may name unknown judges
+                    scorer_of(spec)
                 except ConfigError as error:
-                    yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
-        yield from duplicates("evaluations", [each.name for each in self.evaluations], "rename one of them")
+                    yield from (
+                        f"evaluations[{place}].scorers[{number}].{problem}"
+                        for problem in error.problems
+                    )
+        yield from duplicates(
+            "evaluations", [each.name for each in self.evaluations], "rename one of them"
+        )
 
     @model_validator(mode="wrap")
     @classmethod
     def _with_judge_names(cls, given: Any, handler: Any) -> Any:
-        """Make the names of judges known while scorers are validated, which happens before this object exists."""
+        """Make the names of judges known while scorers are validated, which happens before this
+        object exists.
+        """
         if not isinstance(given, Mapping):
             return handler(given)
         judges = given.get("judges")
-        with named_judges(dict.fromkeys(judges, _placeholder_judge) if isinstance(judges, Mapping) else {}):
+        with named_judges(
+            dict.fromkeys(judges, _placeholder_judge) if isinstance(judges, Mapping) else {}
+        ):
             return handler(given)
 
 

@@ -1,4 +1,6 @@
-"""Where spans come from and how long they are kept: receivers with their servers, Kafka, assembly of traces, storage."""
+"""Where spans come from and how long they are kept: receivers with their servers, Kafka, assembly
+of traces, storage.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, 
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
-_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
+_ADDRESS: Final = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII
+)
 
 
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or int(found["port"]) > 65535:
-        raise ValueError(f"{redacted_repr(redacted(text))} is not host:port; write e.g. 127.0.0.1:4317")
+        raise ValueError(
+            f"{redacted_repr(redacted(text))} is not host:port; write e.g. 127.0.0.1:4317"
+        )
     return text
 
 
@@ -54,14 +60,19 @@ class Auth(Shape):
     def contradictions(self) -> Iterator[str]:
         """At least one source of tokens is required."""
         if not (self.token_files or self.token_env):
-            yield "no token is named; write token_files or token_env, or leave auth out to accept every client"
+            yield (
+                "no token is named; write token_files or token_env, or leave auth out to accept"
+                " every client"
+            )
 
 
 class HttpServer(Shape):
     """OTLP over HTTP, protobuf or JSON."""
 
     endpoint: Address = "127.0.0.1:4318"
-    """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from this machine only."""
+    """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from
+    this machine only.
+    """
     max_message_size: Size = 64 * 2**20
     """The largest request taken, before and after decompression."""
     tls: ServerTls | None = None
@@ -72,12 +83,17 @@ class GrpcServer(HttpServer):
     """OTLP over gRPC."""
 
     endpoint: Address = "127.0.0.1:4317"
-    """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from this machine only."""
+    """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from
+    this machine only.
+    """
 
     def contradictions(self) -> Iterator[str]:
         """Options that the gRPC server does not support."""
         if self.tls is not None and self.tls.min_version != "1.2":
-            yield "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and 1.3; leave it out"
+            yield (
+                "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and"
+                " 1.3; leave it out"
+            )
 
 
 # `grpc:` without a value is null in YAML.
@@ -101,17 +117,34 @@ class Protocols(Shape):
 class OtlpReceiver(Shape):
     """The OTLP receiver of `otel-eval serve`."""
 
-    protocols: Protocols = Field(default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer()))
+    protocols: Protocols = Field(
+        default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer())
+    )
     """Which protocols are served; both when left out."""
     max_inflight_size: Size = 256 * 2**20
-    """Bytes of requests in memory at one time, decoded parts included. Beyond it clients get a retryable error."""
+    """Bytes of requests in memory at one time, decoded parts included. Beyond it clients get a
+    retryable error.
+    """
     max_attributes: Count = 4096
-    """Attributes of one span, event, link, log record, resource or scope. Items with more are rejected (partial success)."""
+    """Attributes of one span, event, link, log record, resource or scope. Items with more are
+    rejected (partial success).
+    """
     auth: Auth | None = None
     """Authentication for both protocols; left out, every client is accepted."""
 
 
-_OWN: Final = ("bootstrap.", "security.", "sasl.", "ssl.ca", "ssl.certificate", "ssl.key", "enable.", "auto.", "group.id", "acks")
+_OWN: Final = (
+    "bootstrap.",
+    "security.",
+    "sasl.",
+    "ssl.ca",
+    "ssl.certificate",
+    "ssl.key",
+    "enable.",
+    "auto.",
+    "group.id",
+    "acks",
+)
 """Prefixes of settings that other keys set, or on which guarantees depend."""
 
 
@@ -132,7 +165,9 @@ class KafkaClient(Shape):
     brokers: Some[Broker]
     """Addresses, host:port, of some brokers of the cluster."""
     tls: TlsFiles | None = None
-    """Use TLS with these files; `tls: {}` trusts the system's authorities. Left out, nothing is encrypted."""
+    """Use TLS with these files; `tls: {}` trusts the system's authorities. Left out, nothing is
+    encrypted.
+    """
     sasl: Sasl | None = None
     """Authentication; left out, none."""
     options: Mapping[str, Plain] = Field(default_factory=dict)
@@ -144,14 +179,24 @@ class KafkaClient(Shape):
             if name.startswith(_OWN):
                 yield f"options.{name}: is set by otel-eval; leave it out"
         if find_spec("confluent_kafka") is None:
-            yield "brokers: Kafka needs the package confluent-kafka; install it with pip install 'otel-eval[kafka]'"
+            yield (
+                "brokers: Kafka needs the package confluent-kafka; install it with pip install"
+                " 'otel-eval[kafka]'"
+            )
 
     def settings(self) -> dict[str, Any]:
         """The settings of librdkafka for a client of this cluster."""
         protocol = ("SASL_" if self.sasl else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
-        settings: dict[str, Any] = {"bootstrap.servers": ",".join(self.brokers), "security.protocol": protocol}
+        settings: dict[str, Any] = {
+            "bootstrap.servers": ",".join(self.brokers),
+            "security.protocol": protocol,
+        }
         if self.tls is not None:
-            files = {"ca": self.tls.ca_file, "certificate": self.tls.cert_file, "key": self.tls.key_file}
+            files = {
+                "ca": self.tls.ca_file,
+                "certificate": self.tls.cert_file,
+                "key": self.tls.key_file,
+            }
             settings |= {f"ssl.{name}.location": path for name, path in files.items() if path}
         if self.sasl is not None:
             settings |= {f"sasl.{name}": value for name, value in self.sasl}
@@ -159,7 +204,9 @@ class KafkaClient(Shape):
 
 
 class KafkaReceiver(KafkaClient):
-    """Spans from a topic. Offsets are committed when the traces they belong to are scored and their results delivered."""
+    """Spans from a topic. Offsets are committed when the traces they belong to are scored and their
+    results delivered.
+    """
 
     topic: str = Field(default="otlp_spans", min_length=1)
     """The topic; each record's key is its trace id in 32 hexadecimal digits."""
@@ -170,13 +217,19 @@ class KafkaReceiver(KafkaClient):
     initial_offset: Literal["latest", "earliest"] = "latest"
     """Where a group without committed offsets begins."""
     unkeyed: Literal["refuse", "accept"] = "refuse"
-    """Records whose key is not the trace id of all their spans. `accept` is right only if the topic has one partition."""
+    """Records whose key is not the trace id of all their spans. `accept` is right only if the topic
+    has one partition.
+    """
     margin: Seconds = 60.0
-    """How long before the committed offset a new owner reads trace ids, so that late spans of scored traces are recognised."""
+    """How long before the committed offset a new owner reads trace ids, so that late spans of
+    scored traces are recognised.
+    """
     max_message_size: Size = 64 * 2**20
     """The largest record taken."""
     dead_letter: str | None = Field(default=None, min_length=1)
-    """A file of JSON Lines to which records that cannot be read are appended, with their content in base64."""
+    """A file of JSON Lines to which records that cannot be read are appended, with their content in
+    base64.
+    """
     dead_letter_topic: str | None = Field(default=None, min_length=1)
     """A topic to which they are written unchanged."""
 
@@ -186,7 +239,10 @@ class KafkaReceiver(KafkaClient):
         if self.dead_letter and self.dead_letter_topic:
             yield "dead_letter and dead_letter_topic are both given; leave one out"
         if self.dead_letter_topic == self.topic:
-            yield f"dead_letter_topic: {redacted_repr(self.topic)} is the topic that is read; name another one"
+            yield (
+                f"dead_letter_topic: {redacted_repr(self.topic)} is the topic that is read; name"
+                " another one"
+            )
 
 
 class Receivers(Shape):
@@ -218,13 +274,19 @@ class Traces(Shape):
         "late": "grace_period",
     }
     decision_wait: Seconds = 1.0
-    """Wait after the last span of a complete trace of one service before it is evaluated. 0: none."""
+    """Wait after the last span of a complete trace of one service before it is evaluated. 0:
+    none.
+    """
     decision_wait_partial: Seconds = 6.0
     """The same if a parent is missing or several services take part."""
     decision_wait_detached: Seconds = 60.0
-    """How long after the last span of its subtree an agent's run is evaluated whose parent has not arrived."""
+    """How long after the last span of its subtree an agent's run is evaluated whose parent has not
+    arrived.
+    """
     grace_period: Seconds = 30.0
-    """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not kept."""
+    """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not
+    kept.
+    """
     idle_timeout: Seconds = 300.0
     """How long a trace whose root has not ended may have no new span before it is closed."""
     max_age: Seconds = Field(default=3600.0, gt=0)
@@ -242,12 +304,19 @@ class Traces(Shape):
         """Times and sizes that cannot be reached because of others."""
         times = ("decision_wait", "decision_wait_partial", "idle_timeout", "max_age")
         pairs = [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]
-        if "decision_wait_detached" in self.model_fields_set:  # its default is limited by the times that are given
-            pairs += [("decision_wait_partial", "decision_wait_detached"), ("decision_wait_detached", "idle_timeout")]
+        # its default is limited by the times that are given
+        if "decision_wait_detached" in self.model_fields_set:
+            pairs += [
+                ("decision_wait_partial", "decision_wait_detached"),
+                ("decision_wait_detached", "idle_timeout"),
+            ]
         for lesser, greater in pairs:
             if getattr(self, lesser) > getattr(self, greater):
                 limit = f"{greater} ({self._text(greater)})"
-                yield f"{lesser}: {self._text(lesser)} is more than {limit}; lower it or raise {greater}"
+                yield (
+                    f"{lesser}: {self._text(lesser)} is more than {limit}; lower it or raise"
+                    f" {greater}"
+                )
 
     def _text(self, key: str) -> str:
         """The value of a key as it is written, with its unit."""
@@ -256,11 +325,15 @@ class Traces(Shape):
 
 
 class Storage(Shape):
-    """The journal of `otel-eval serve`: acknowledged requests until they are scored and delivered."""
+    """The journal of `otel-eval serve`: acknowledged requests until they are scored and
+    delivered.
+    """
 
     directory: str = Field(min_length=1)
     """A directory for this process alone; created if it does not exist."""
     max_size: Size = 10 * 2**30
     """Bytes on disk. Beyond it clients get a retryable error."""
     sync: bool = True
-    """Whether a request is acknowledged after fsync. If not, it survives a crash of the process but not of the machine."""
+    """Whether a request is acknowledged after fsync. If not, it survives a crash of the process but
+    not of the machine.
+    """

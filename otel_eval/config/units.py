@@ -1,4 +1,6 @@
-"""Durations, sizes, numbers, URLs and TLS files as users write them, and the types of keys that hold them."""
+"""Durations, sizes, numbers, URLs and TLS files as users write them, and the types of keys that
+hold them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,25 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SECONDS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_BYTES: Final = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _LONGEST_S: Final = 365 * 86400.0
 _LARGEST: Final = 2**50
@@ -33,7 +52,10 @@ def seconds_of(value: Any) -> float:
     """
     seconds = _quantity_of(value, _SECONDS)
     if seconds is None or not 0 <= seconds <= _LONGEST_S:
-        raise ValueError(f"{redacted_repr(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
+        raise ValueError(
+            f"{redacted_repr(value)} is not a duration between 0 and 365 days; write e.g. 250ms,"
+            " 1s, 5m or 1h"
+        )
     return seconds
 
 
@@ -48,7 +70,10 @@ def bytes_of(value: Any) -> int:
     """
     size = _quantity_of(value, _BYTES)
     if size is None or not 1 <= size <= _LARGEST or size != int(size):
-        raise ValueError(f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
+        raise ValueError(
+            f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or"
+            " 1GiB"
+        )
     return int(size)
 
 
@@ -72,20 +97,31 @@ def url_of(text: str) -> SplitResult | None:
         return None
     try:
         parts = urlsplit(text)
-        return parts if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 else None
+        return (
+            parts
+            if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            else None
+        )
     except ValueError:
         return None
 
 
 def _target(text: str) -> str:
     if url_of(text) is None:
-        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
+        raise ValueError(
+            f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g."
+            " http://127.0.0.1:5317"
+        )
     return text
 
 
 def _variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):  # not quoted: it may be the key itself, written here by mistake
-        raise ValueError("the value is not the name of an environment variable; write e.g. OTEL_EVAL_TOKEN, and never the key")
+    # not quoted: it may be the key itself, written here by mistake
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(
+            "the value is not the name of an environment variable; write e.g. OTEL_EVAL_TOKEN, and"
+            " never the key"
+        )
     return name
 
 
@@ -97,7 +133,10 @@ def _not_empty(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _text_or_number(value: Any) -> str | bool | int | float:
     if not isinstance(value, str | bool | int | float):
-        raise ValueError(f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of them")
+        raise ValueError(
+            f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of"
+            " them"
+        )
     return value
 
 
@@ -115,7 +154,9 @@ def _quantity_of(value: Any, units: Mapping[str, float]) -> float | None:
 def _quantity(units: Mapping[str, float]) -> WithJsonSchema:
     """The schema of a number, or of a text of a number and one of the units."""
     pattern = rf"^[0-9.]+\s*({'|'.join(filter(None, units))})$"
-    return WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": pattern}]})
+    return WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": pattern}]}
+    )
 
 
 Seconds = Annotated[float, BeforeValidator(seconds_of), _quantity(_SECONDS)]
@@ -145,11 +186,15 @@ class TlsFiles(Shape):
     def contradictions(self) -> Iterator[str]:
         """A certificate and its key come together."""
         if (self.cert_file is None) != (self.key_file is None):
-            given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
+            given, other = (
+                ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
+            )
             yield f"{given} is given without {other}; name both or neither"
 
 
 def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
     """A problem if TLS files are given for an endpoint without TLS."""
     if tls is not None and not url.startswith("https"):
-        yield f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"
+        yield (
+            f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"
+        )

@@ -1,4 +1,6 @@
-"""The base class of all parts of the configuration: unknown keys are errors, and each problem is one line."""
+"""The base class of all parts of the configuration: unknown keys are errors, and each problem is
+one line.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
 _log = logging.getLogger("otel_eval")
 
-# Tags for keys that accept a list or a mapping; pydantic adds them to paths, and messages leave them out.
+# Tags for keys that accept a list or a mapping; pydantic adds them to paths, and messages leave
+# them out.
 LIST: Final = "[]"
 MAPPING: Final = "{}"
-_SECRET: Final = frozenset({"headers", "sasl", "username", "password"})  # their values are never shown
-# What is wrong with a value and what to write instead, by pydantic's type of error; names in braces are values of its context.
+# their values are never shown
+_SECRET: Final = frozenset({"headers", "sasl", "username", "password"})
+# What is wrong with a value and what to write instead, by pydantic's type of error; names in braces
+# are values of its context.
 _LIST_WORDS: Final = "is not a list; write one, in brackets or with `- ` before each entry"
 _MAPPING_WORDS: Final = "is not a mapping; write keys with values, e.g. {{key: value}}"
 _CHOICE_WORDS: Final = "is invalid; write {expected}"
@@ -59,9 +64,12 @@ class Shape(BaseModel):
         ConfigError: one line for each invalid value, joined by `; `.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True
+    )
 
-    # Deprecated keys -> the keys that replace them. They are accepted for one minor version, with a warning.
+    # Deprecated keys -> the keys that replace them. They are accepted for one minor version, with a
+    # warning.
     deprecated_keys: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **values: Any) -> None:
@@ -70,11 +78,14 @@ class Shape(BaseModel):
         except ValidationError as error:
             raise ConfigError(*lines_of(error)) from None
 
-    # pydantic then builds nested parts without this constructor, so that their errors keep their full path.
+    # pydantic then builds nested parts without this constructor, so that their errors keep their
+    # full path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def contradictions(self) -> Iterable[str]:
-        """Problems between values that are valid by themselves, each beginning with a key. Called if all values are valid."""
+        """Problems between values that are valid by themselves, each beginning with a key. Called
+        if all values are valid.
+        """
         return ()
 
     @classmethod
@@ -85,14 +96,20 @@ class Shape(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _checked(cls, given: Any, handler: Any) -> Any:
-        """All problems of the part in one error; pydantic alone would not report contradictions beside unknown keys."""
+        """All problems of the part in one error; pydantic alone would not report contradictions
+        beside unknown keys.
+        """
         if isinstance(given, cls):  # an object, which was validated when it was built
             return handler(given)
         if not isinstance(given, Mapping):
-            raise PydanticCustomError("part_type", "not a mapping", {"keys": ", ".join(sorted(cls.known_keys()))})
+            raise PydanticCustomError(
+                "part_type", "not a mapping", {"keys": ", ".join(sorted(cls.known_keys()))}
+            )
         problems: list[str] = []
         present = cls._present(given, problems)
-        known = dict.fromkeys(cls.known_keys(), False) | {name: each.is_required() for name, each in cls.model_fields.items()}
+        known = dict.fromkeys(cls.known_keys(), False) | {
+            name: each.is_required() for name, each in cls.model_fields.items()
+        }
         problems += wrong_keys(present, known)
         try:
             built = handler({key: value for key, value in present.items() if key in known})
@@ -105,14 +122,21 @@ class Shape(BaseModel):
 
     @classmethod
     def _present(cls, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-        """Rename deprecated keys, with a warning; a key that is given under both names is added to `problems`."""
+        """Rename deprecated keys, with a warning; a key that is given under both names is added to
+        `problems`.
+        """
         values = dict(given)
         for old in cls.deprecated_keys.keys() & given.keys():
             value, new = values.pop(old), cls.deprecated_keys[old]
             if new in given:
-                problems.append(f"{old}: is the deprecated name of {new}, which is given as well; leave {old} out")
+                problems.append(
+                    f"{old}: is the deprecated name of {new}, which is given as well; leave"
+                    f" {old} out"
+                )
                 continue
-            _log.warning("%s is deprecated and will be removed in the next minor version; write %s", old, new)
+            _log.warning(
+                "%s is deprecated and will be removed in the next minor version; write %s", old, new
+            )
             values[new] = value
         return values
 
@@ -126,7 +150,10 @@ def _lines(problem: Any) -> list[str]:
     path, kind = _path(problem["loc"]), problem["type"]
     if kind == "value_error":
         cause = problem["ctx"]["error"]
-        return [joined(path, each) for each in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])]
+        return [
+            joined(path, each)
+            for each in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])
+        ]
     if kind == "missing":  # found by `wrong_keys`
         return []
     value = "the value" if _SECRET.intersection(problem["loc"]) else _quoted(problem["input"])
@@ -141,7 +168,9 @@ def _quoted(value: Any) -> str:
 
 
 def joined(path: str, message: str) -> str:
-    """The path before the message; a message that begins with a key of its own continues the path."""
+    """The path before the message; a message that begins with a key of its own continues the
+    path.
+    """
     if not path:
         return message
     return f"{path}.{message}" if _BEGINS_WITH_A_KEY.match(message) else f"{path}: {message}"
@@ -150,7 +179,8 @@ def joined(path: str, message: str) -> str:
 def _path(location: tuple[Any, ...]) -> str:
     text = ""
     for part in location:
-        if part not in (LIST, MAPPING, "[key]"):  # "[key]": the key of a mapping is invalid, not its value
+        # "[key]": the key of a mapping is invalid, not its value
+        if part not in (LIST, MAPPING, "[key]"):
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 

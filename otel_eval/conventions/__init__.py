@@ -1,4 +1,6 @@
-"""How the instrumentations of agents record tool calls, models and agents: tables as data, and the readers that apply them."""
+"""How the instrumentations of agents record tool calls, models and agents: tables as data, and the
+readers that apply them.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +8,14 @@ from otel_eval.conventions.builtin import TABLES
 from otel_eval.conventions.message_formats import WRAPPERS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 
-__all__ = ["TABLES", "WRAPPERS", "Convention", "EventRow", "Field", "Mark", "MessageRow", "Rule", "Side"]
+__all__ = [
+    "TABLES",
+    "WRAPPERS",
+    "Convention",
+    "EventRow",
+    "Field",
+    "Mark",
+    "MessageRow",
+    "Rule",
+    "Side",
+]

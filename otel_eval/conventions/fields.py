@@ -1,4 +1,6 @@
-"""Read the fields of a span (tool name, arguments, result, …) by the rows of the table that recognised it."""
+"""Read the fields of a span (tool name, arguments, result, …) by the rows of the table that
+recognised it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 
-# Memo keys beyond these limits come from attributes with free text: there memory matters more than speed.
+# Memo keys beyond these limits come from attributes with free text: there memory matters more than
+# speed.
 MEMO_LIMIT: Final = 4096
 MEMO_BYTES: Final = 1024
 _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
 
 
 class ReadTable:
-    """A convention with its globs compiled and its attributes grouped by what is decoded together."""
+    """A convention with its globs compiled and its attributes grouped by what is decoded
+    together.
+    """
 
     def __init__(self, convention: Convention) -> None:
         self.convention = convention
@@ -29,9 +34,15 @@ class ReadTable:
         self.events = tuple((glob(row.event), row) for row in convention.events)
         self.fields_in_events = frozenset(row.field for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
-        self._fields = {Field.FINISH_REASONS: FINISH_REASONS, Field.RESPONSE_ID: RESPONSE_ID, **convention.fields}
+        self._fields = {
+            Field.FINISH_REASONS: FINISH_REASONS,
+            Field.RESPONSE_ID: RESPONSE_ID,
+            **convention.fields,
+        }
         self._encoded = convention.json_encoded
-        self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
+        self.placeholder_texts = frozenset(
+            text for texts in convention.placeholders.values() for text in texts
+        )
         self._masks = convention.masks
         self._takes_all = not (convention.placeholders or convention.truncated or convention.masks)
         self._wanted: dict[tuple[Field, ...], Wanted] = {}
@@ -40,23 +51,36 @@ class ReadTable:
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
         self._marks = {
             mark: glob(mark.value.lower())  # marks are compared without case
-            for mark in (*convention.errors, *convention.not_call_marks, *convention.unreliable_finish_reasons)
+            for mark in (
+                *convention.errors,
+                *convention.not_call_marks,
+                *convention.unreliable_finish_reasons,
+            )
         }
         self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
         self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
         self._repeats = tuple(glob(each) for each in convention.repeats)
         self.finish_wanted = Wanted(
-            frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
+            frozenset(
+                {
+                    *self._fields[Field.FINISH_REASONS],
+                    *(mark.key for mark in convention.unreliable_finish_reasons),
+                }
+            )
         )
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.messages_wanted = {side: self._messages_of(side) for side in Side}
 
     def _messages_of(self, side: Side) -> Wanted:
-        """The attributes that hold messages of a side, with those that are needed to interpret them."""
+        """The attributes that hold messages of a side, with those that are needed to interpret
+        them.
+        """
         keys = {row.key for row in self.convention.messages if row.side is side}
         prefixes = tuple(key for key in keys if key.endswith("."))
-        return Wanted(self._marked(keys.difference(prefixes)) | self._keys(Field.FIRST_NEW_MESSAGE), prefixes)
+        return Wanted(
+            self._marked(keys.difference(prefixes)) | self._keys(Field.FIRST_NEW_MESSAGE), prefixes
+        )
 
     def _keys(self, *fields: Field) -> frozenset[str]:
         """The attributes that hold these fields, with those that are needed to interpret them."""
@@ -67,17 +91,23 @@ class ReadTable:
 
     def _marked(self, keys: set[str]) -> frozenset[str]:
         """The attributes, and those that mark a value of theirs as truncated."""
-        return frozenset(keys) | {mark for key, mark in self.convention.truncated.items() if key in keys}
+        return frozenset(keys) | {
+            mark for key, mark in self.convention.truncated.items() if key in keys
+        }
 
     def keys_wanted(self, *fields: Field) -> Wanted:
-        """The attributes of these fields; the same object for the same fields, so that sources prepare its look-up once."""
+        """The attributes of these fields; the same object for the same fields, so that sources
+        prepare its look-up once.
+        """
         known = self._wanted.get(fields)
         if known is None:
             known = self._wanted[fields] = Wanted(self._keys(*fields))
         return known
 
     def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
-        """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
+        """The recorded value of a field: the first of its attributes that is neither a placeholder,
+        cut nor masked; else None.
+        """
         for key in self._fields.get(wanted, ()):
             value = self.recorded(read, key)
             if value is not None:
@@ -87,10 +117,18 @@ class ReadTable:
     def recorded(self, read: Mapping[str, Any], key: str) -> Any:
         """The value of an attribute that is neither a placeholder, cut nor masked; else None."""
         value = read.get(key)
-        return value if value is not None and (self._takes_all or self._is_recorded(read, key, value)) else None
+        return (
+            value
+            if value is not None and (self._takes_all or self._is_recorded(read, key, value))
+            else None
+        )
 
     def _is_recorded(self, read: Mapping[str, Any], key: str, value: Any) -> bool:
-        if isinstance(value, str) and value in self.placeholder_texts and self.is_placeholder(key, value):
+        if (
+            isinstance(value, str)
+            and value in self.placeholder_texts
+            and self.is_placeholder(key, value)
+        ):
             return False
         return not self.is_cut(read, key) and not self.is_masked(value)
 
@@ -101,7 +139,11 @@ class ReadTable:
 
     def is_masked(self, value: Any) -> bool:
         """Whether the instrumentation replaced a part of the value, for instance a password."""
-        return bool(self._masks) and isinstance(value, str) and any(mask in value for mask in self._masks)
+        return (
+            bool(self._masks)
+            and isinstance(value, str)
+            and any(mask in value for mask in self._masks)
+        )
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
         """`value` as text, "" for none."""
@@ -110,7 +152,9 @@ class ReadTable:
     def is_placeholder(self, key: str, value: Any) -> bool:
         """Whether the value stands for "not recorded"."""
         known = self.convention.placeholders
-        return isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
+        return isinstance(value, str) and (
+            value in known.get(key, ()) or value in known.get("*", ())
+        )
 
     def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
         """The fields of a tool span that one of its events or log records holds."""
@@ -118,27 +162,44 @@ class ReadTable:
         for pattern, row in self.events:
             match = pattern.fullmatch(event.name)
             if match is not None:
-                # `*` as the key takes the value from the event's name, as in Letta's `start_search_execution`.
-                named = next((group for group in match.groups() if group), None) if row.key == "*" else None
+                # `*` as the key takes the value from the event's name, as in Letta's
+                # `start_search_execution`.
+                named = (
+                    next((group for group in match.groups() if group), None)
+                    if row.key == "*"
+                    else None
+                )
                 value = event.attributes.get(row.key, body.get(row.key, named))
                 if value is not None and not self.is_placeholder(row.key, value):
                     yield row.field, value
 
     def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The tool's name: from its attribute, else from the part of the span's name that the table marks, else ""."""
-        return self.text(read, Field.TOOL_NAME) or captured(self._span_names, self._titled(read, span_name))
+        """The tool's name: from its attribute, else from the part of the span's name that the table
+        marks, else "".
+        """
+        return self.text(read, Field.TOOL_NAME) or captured(
+            self._span_names, self._titled(read, span_name)
+        )
 
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The agent's name: from its attribute, else from the part of the span's name that the table marks, else ""."""
-        return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
+        """The agent's name: from its attribute, else from the part of the span's name that the
+        table marks, else "".
+        """
+        return self.text(read, Field.AGENT_NAME) or captured(
+            self._agent_names, self._titled(read, span_name)
+        )
 
     def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
         """The span's name with its values filled in, where the table has an attribute for it."""
         return text_of(read.get(self._title)) or span_name
 
     def name_in_mcp(self, name: str) -> str:
-        """The name by which an MCP server knows the tool, if the table has a pattern for it; else the name itself."""
-        found = next((match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None)
+        """The name by which an MCP server knows the tool, if the table has a pattern for it; else
+        the name itself.
+        """
+        found = next(
+            (match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None
+        )
         return name if found is None else found.groups()[-1] or name
 
     def is_mcp_tool(self, name: str) -> bool:
@@ -147,10 +208,14 @@ class ReadTable:
 
     def is_call(self, read: Mapping[str, Any], name: str) -> bool:
         """False for spans that look like tool calls and are artefacts of the instrumentation."""
-        return name not in self.convention.not_calls and not self.marked(read, self.convention.not_call_marks)
+        return name not in self.convention.not_calls and not self.marked(
+            read, self.convention.not_call_marks
+        )
 
     def is_request(self, name: str) -> bool:
-        """False for names that a model requests and no tool answers, such as output tools and handoffs."""
+        """False for names that a model requests and no tool answers, such as output tools and
+        handoffs.
+        """
         return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
 
     def asks_for_tools(self, finish_reason: str) -> bool:
@@ -164,14 +229,18 @@ class ReadTable:
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""
         return bool(marks) and any(
-            mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()) for mark in marks
+            mark.key in read
+            and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower())
+            for mark in marks
         )
 
     def _decoded(self, value: Any) -> Any:
         return decode(value, literals=False) if self._encoded else value
 
 
-NO_TABLE: Final = ReadTable(Convention(name="", source="", rules=(), fields=dict.fromkeys(Field, ())))
+NO_TABLE: Final = ReadTable(
+    Convention(name="", source="", rules=(), fields=dict.fromkeys(Field, ()))
+)
 """The table of spans that no convention recognises: nothing is read from them."""
 
 
@@ -196,18 +265,21 @@ class ToolFields:
     succeeded: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "succeeded", self.is_call and not self.error_type and not self.failed)
+        object.__setattr__(
+            self, "succeeded", self.is_call and not self.error_type and not self.failed
+        )
 
 
-# A result that no scorer reads is decoded only if it contains one of these, because then it may show that the call failed.
+# A result that no scorer reads is decoded only if it contains one of these, because then it may
+# show that the call failed.
 FAILURE_WORDS: Final = ("rror", "ERROR")
 
 
 class ToolReader:
     """Reads the tool spans of one table, and of their content only what scorers need.
 
-    Most spans of a tool differ only in ids, times and content, so their `ToolFields` are memoised by the undecoded bytes of the
-    attributes they are made of.
+    Most spans of a tool differ only in ids, times and content, so their `ToolFields` are memoised
+    by the undecoded bytes of the attributes they are made of.
 
     Attributes:
         content: the attributes that hold arguments, result and call id.
@@ -216,10 +288,16 @@ class ToolReader:
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
         marks = (*table.convention.errors, *table.convention.not_call_marks)
-        held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else [])]
+        held = [
+            Field.CALL_ID,
+            Field.RESULT,
+            *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else []),
+        ]
         self.table: Final = table
         self.content: Final = table.keys_wanted(*held)
-        described_by = table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks}
+        described_by = table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {
+            mark.key for mark in marks
+        }
         self._described_by: Final = Wanted(described_by, named=True)
         self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
         self._known: Final[dict[bytes, ToolFields]] = {}
@@ -229,20 +307,36 @@ class ToolReader:
         # In other tables ids must be decoded, or whether there is a result shows only once it is.
         convention = table.convention
         self._is_raw_read: Final = not (
-            convention.json_encoded or convention.failures_unrecorded or (convention.failures_in_results and convention.truncated)
+            convention.json_encoded
+            or convention.failures_unrecorded
+            or (convention.failures_in_results and convention.truncated)
         )
-        stand_ins = {text for key in ("*", *self._result.keys) for text in convention.placeholders.get(key, ())}
-        self._words: Final = tuple(word.encode() for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins)) if word)
+        stand_ins = {
+            text
+            for key in ("*", *self._result.keys)
+            for text in convention.placeholders.get(key, ())
+        }
+        self._words: Final = tuple(
+            word.encode()
+            for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins))
+            if word
+        )
 
     def succeeded(self, span: SpanReader) -> tuple[ToolFields, str] | None:
-        """The fields of the span and the id of its call, if the call certainly succeeded and nothing else must be decoded.
+        """The fields of the span and the id of its call, if the call certainly succeeded and
+        nothing else must be decoded.
 
-        None if the span must be decoded to find out: the extension only searches the undecoded result for `FAILURE_WORDS` and for
-        texts that stand for none.
+        None if the span must be decoded to find out: the extension only searches the undecoded
+        result for `FAILURE_WORDS` and for texts that stand for none.
         """
         look = getattr(span, "call", None) if self._is_raw_read else None
-        found = None if look is None else look(self._described_by, self._call_id, self._result, self._words)
-        if found is None or (self.table.events and span.events()):  # an event may hold the tool's name or the result
+        found = (
+            None
+            if look is None
+            else look(self._described_by, self._call_id, self._result, self._words)
+        )
+        # an event may hold the tool's name or the result
+        if found is None or (self.table.events and span.events()):
             return None
         fingerprint, call_id, has_result = found
         fields = self._known.get(fingerprint)

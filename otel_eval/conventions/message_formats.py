@@ -1,4 +1,5 @@
-"""How message formats and frameworks write tool calls, their results, and envelopes around values, as data.
+"""How message formats and frameworks write tool calls, their results, and envelopes around values,
+as data.
 
 Each row cites the format it was taken from.
 """
@@ -17,7 +18,8 @@ class MessageShape:
         source: the format.
         needs: dotted keys that must be present.
         equals: keys with the texts that they may have (empty: the key may be missing).
-        call_id, name, payload: dotted keys in order of preference; the payload is the arguments or the result.
+        call_id, name, payload: dotted keys in order of preference; the payload is the arguments or
+            the result.
         error: dotted keys that mark the result as a failure (true, or "error").
         within: the key of the list or object that must hold it, or "".
         is_result: it is a tool result.
@@ -34,7 +36,9 @@ class MessageShape:
     is_result: bool = False
 
 
-def _nested(source: str, key: str, *, name: str = "name", call_id: str = "id", payload: tuple[str, ...]) -> MessageShape:
+def _nested(
+    source: str, key: str, *, name: str = "name", call_id: str = "id", payload: tuple[str, ...]
+) -> MessageShape:
     """A shape whose fields are all in an object under one key; the name must be there."""
     return MessageShape(
         source,
@@ -47,7 +51,8 @@ def _nested(source: str, key: str, *, name: str = "name", call_id: str = "id", p
 
 REQUESTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
-        "OpenTelemetry GenAI message parts (gen-ai-output-messages.json, 1.37 and later); LangChain tool_calls (`args`)",
+        "OpenTelemetry GenAI message parts (gen-ai-output-messages.json, 1.37 and later); LangChain"
+        " tool_calls (`args`)",
         needs=("name",),
         equals=(("type", ("tool_call", "tool_call_request", "server_tool_call")),),
         payload=("arguments", "args", "server_tool_call"),
@@ -91,7 +96,8 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         payload=("input", "args"),
     ),
     MessageShape(
-        "OpenLLMetry flattened gen_ai.completion.N.tool_calls.M; Ollama; anything listed as tool_calls",
+        "OpenLLMetry flattened gen_ai.completion.N.tool_calls.M; Ollama; anything listed as"
+        " tool_calls",
         needs=("name",),
         payload=("arguments", "args", "input"),
         within="tool_calls",
@@ -172,11 +178,36 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
 RESULTS: Final = tuple(replace(shape, is_result=True) for shape in _RESULTS)
 
 # Keys under which messages and their parts are searched; the values of all other keys are skipped.
-CONTAINERS: Final = frozenset({
-    "messages", "message", "parts", "content", "contents", "message_content", "tool_calls", "toolCalls", "choices",
-    "generations", "kwargs", "data", "update", "output", "outputs", "input", "inputs", "candidates", "delta", "items",
-    "replies", "_content", "tool_messages", "tool.result", "gen_ai.input.messages", "gen_ai.output.messages",
-})  # fmt: skip
+CONTAINERS: Final = frozenset(
+    {
+        "messages",
+        "message",
+        "parts",
+        "content",
+        "contents",
+        "message_content",
+        "tool_calls",
+        "toolCalls",
+        "choices",
+        "generations",
+        "kwargs",
+        "data",
+        "update",
+        "output",
+        "outputs",
+        "input",
+        "inputs",
+        "candidates",
+        "delta",
+        "items",
+        "replies",
+        "_content",
+        "tool_messages",
+        "tool.result",
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+    }
+)
 
 
 ANY: Final = "*"
@@ -187,7 +218,8 @@ class Wrapper:
     """An object that only wraps a value.
 
     Attributes:
-        needs: keys it must have, each with a type of its value or with texts that it may be, separated by `|` ("*": any).
+        needs: keys it must have, each with a type of its value or with texts that it may be,
+            separated by `|` ("*": any).
         only: every key it may have; None: any.
         take: where the value is, dotted; the first that is there and not null.
         call_id, error: where they are, dotted, or "".
@@ -202,49 +234,89 @@ class Wrapper:
     failed: str = "error"
 
 
-_PYTHON_CALL: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs", "self", "tags", "metadata"})
+_PYTHON_CALL: Final = frozenset(
+    {"args", "kwargs", "sanitize_inputs_outputs", "self", "tags", "metadata"}
+)
 
 WRAPPERS: Final[dict[str, Wrapper]] = {
     # Function wrappers record the Python call: smolagents, LlamaIndex, Traceloop's decorators.
     "python_call": Wrapper((("kwargs", dict), ("args", list)), ("kwargs",), only=_PYTHON_CALL),
     "kwargs": Wrapper((("kwargs", dict),), ("kwargs",), only=frozenset({"kwargs"})),
     # LangChain callbacks: on_tool_start(serialized, input_str, inputs=…).
-    "langchain_tool_start": Wrapper((("input_str", ANY),), ("inputs", "input_str"), call_id="kwargs.tool_call_id"),
+    "langchain_tool_start": Wrapper(
+        (("input_str", ANY),), ("inputs", "input_str"), call_id="kwargs.tool_call_id"
+    ),
     "langchain_input": Wrapper((("input", str),), ("input",), only=frozenset({"input"})),
-    "langchain_output": Wrapper((("output", ANY),), ("output",), only=frozenset({"output", "kwargs", "tags", "metadata"})),
+    "langchain_output": Wrapper(
+        (("output", ANY),), ("output",), only=frozenset({"output", "kwargs", "tags", "metadata"})
+    ),
     # BeeAI's `Tool.run(input, options)`.
-    "beeai_input": Wrapper((("input", ANY), ("options", ANY)), ("input",), only=frozenset({"input", "options"})),
+    "beeai_input": Wrapper(
+        (("input", ANY), ("options", ANY)), ("input",), only=frozenset({"input", "options"})
+    ),
     # A LangChain message as `dumps`, `message_to_dict` and `model_dump` write it.
     "langchain_constructor": Wrapper(
-        (("lc", "1"), ("kwargs", dict)), ("kwargs.content",), call_id="kwargs.tool_call_id", error="kwargs.status"
+        (("lc", "1"), ("kwargs", dict)),
+        ("kwargs.content",),
+        call_id="kwargs.tool_call_id",
+        error="kwargs.status",
     ),
     "langchain_message": Wrapper(
-        (("type", "tool"), ("data", dict)), ("data.content",), call_id="data.tool_call_id", error="data.status"
+        (("type", "tool"), ("data", dict)),
+        ("data.content",),
+        call_id="data.tool_call_id",
+        error="data.status",
     ),
     "langchain_dump": Wrapper(
-        (("type", "tool"), ("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"
+        (("type", "tool"), ("content", ANY), ("tool_call_id", ANY)),
+        ("content",),
+        call_id="tool_call_id",
+        error="status",
     ),
-    # LangGraph's Command: the result of a tool that hands over or changes the state is the last message of the update.
-    "langgraph_command": Wrapper((("graph", ANY), ("update", dict), ("goto", ANY)), ("update.messages.-1", "update")),
+    # LangGraph's Command: the result of a tool that hands over or changes the state is the last
+    # message of the update.
+    "langgraph_command": Wrapper(
+        (("graph", ANY), ("update", dict), ("goto", ANY)), ("update.messages.-1", "update")
+    ),
     # LlamaIndex ToolOutput.
-    "llama_index_output": Wrapper((("raw_output", ANY), ("tool_name", ANY)), ("raw_output",), error="is_error", failed="true"),
+    "llama_index_output": Wrapper(
+        (("raw_output", ANY), ("tool_name", ANY)), ("raw_output",), error="is_error", failed="true"
+    ),
     # MCP CallToolResult in both spellings; structured content is the value the tool returned.
     "mcp_result": Wrapper(
-        (("content", list), ("isError", bool)), ("structuredContent", "content"), error="isError", failed="true"
+        (("content", list), ("isError", bool)),
+        ("structuredContent", "content"),
+        error="isError",
+        failed="true",
     ),
     "mcp_result_snake": Wrapper(
-        (("content", list), ("is_error", bool)), ("structured_content", "content"), error="is_error", failed="true"
+        (("content", list), ("is_error", bool)),
+        ("structured_content", "content"),
+        error="is_error",
+        failed="true",
     ),
     "mcp_structured": Wrapper(
         (("content", list), ("structuredContent", dict)),
         ("structuredContent",),
         only=frozenset({"content", "structuredContent", "_meta", "meta"}),
     ),
-    # A content block alone, as OpenAI Agents records the result of an MCP tool; of several it records a list.
-    "text_block": Wrapper((("type", "text"), ("text", str)), ("text",), only=frozenset({"type", "text", "annotations", "_meta"})),
+    # A content block alone, as OpenAI Agents records the result of an MCP tool; of several it
+    # records a list.
+    "text_block": Wrapper(
+        (("type", "text"), ("text", str)),
+        ("text",),
+        only=frozenset({"type", "text", "annotations", "_meta"}),
+    ),
     # Bedrock and Strands toolResult.
-    "tool_result": Wrapper((("toolUseId", ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"),
-    "uipath_output": Wrapper((("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"),
+    "tool_result": Wrapper(
+        (("toolUseId", ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"
+    ),
+    "uipath_output": Wrapper(
+        (("content", ANY), ("tool_call_id", ANY)),
+        ("content",),
+        call_id="tool_call_id",
+        error="status",
+    ),
     # The output of a call that failed; messages have the text alone.
     "haystack_error": Wrapper((("error", str),), ("error",), only=frozenset({"error"})),
     # Gemini's FunctionResponse, as OpenInference records the result of an ADK tool.
@@ -255,7 +327,9 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
         call_id="id",
     ),
     # Gemini CLI: a ToolCallRequestInfo, and a CompletedToolCall.
-    "gemini_cli_request": Wrapper((("callId", ANY), ("name", ANY), ("args", dict)), ("args",), call_id="callId"),
+    "gemini_cli_request": Wrapper(
+        (("callId", ANY), ("name", ANY), ("args", dict)), ("args",), call_id="callId"
+    ),
     "gemini_cli_result": Wrapper(
         (("status", "success|error|cancelled"), ("response", dict)),
         ("response.responseParts.0.functionResponse.response", "response.resultDisplay"),
@@ -265,27 +339,51 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     # The content alone, as Mastra records the result of an MCP tool.
     "mcp_content": Wrapper((("content", list),), ("content",), only=frozenset({"content"})),
     # A request to an MCP client and its answer, as OpenLLMetry records them.
-    "mcp_request": Wrapper((("tool_name", str), ("arguments", ANY)), ("arguments",), only=frozenset({"tool_name", "arguments"})),
+    "mcp_request": Wrapper(
+        (("tool_name", str), ("arguments", ANY)),
+        ("arguments",),
+        only=frozenset({"tool_name", "arguments"}),
+    ),
     "mcp_response": Wrapper(
-        (("result", ANY),), ("result",), only=frozenset({"result", "is_error"}), error="is_error", failed="true"
+        (("result", ANY),),
+        ("result",),
+        only=frozenset({"result", "is_error"}),
+        error="is_error",
+        failed="true",
     ),
     # A message of LangChain without its status, as langchain-azure-ai records it.
     "azure_message": Wrapper(
-        (("tool_call_id", ANY), ("content", ANY)), ("content",), only=frozenset({"name", "tool_call_id", "content"})
+        (("tool_call_id", ANY), ("content", ANY)),
+        ("content",),
+        only=frozenset({"name", "tool_call_id", "content"}),
     ),
-    # LangWatch's values beside their type: that of a tool of LangChain is a list of one message without its status.
-    "langwatch_messages": Wrapper((("type", "chat_messages"), ("value", list)), ("value.-1.content",)),
-    "langwatch_value": Wrapper((("type", "text|json"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
+    # LangWatch's values beside their type: that of a tool of LangChain is a list of one message
+    # without its status.
+    "langwatch_messages": Wrapper(
+        (("type", "chat_messages"), ("value", list)), ("value.-1.content",)
+    ),
+    "langwatch_value": Wrapper(
+        (("type", "text|json"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})
+    ),
     # An action of browser-use, and its ActionResult.
-    "browser_use_action": Wrapper((("action", str), ("params", dict)), ("params",), only=frozenset({"action", "params"})),
+    "browser_use_action": Wrapper(
+        (("action", str), ("params", dict)), ("params",), only=frozenset({"action", "params"})
+    ),
     "browser_use_result": Wrapper(
-        (("is_done", bool), ("error", ANY), ("extracted_content", ANY)), ("extracted_content", "error")
+        (("is_done", bool), ("error", ANY), ("extracted_content", ANY)),
+        ("extracted_content", "error"),
     ),
     # A tool of Genkit whose result may have several parts.
-    "genkit_output": Wrapper((("output", ANY),), ("output",), only=frozenset({"output", "content", "metadata"})),
+    "genkit_output": Wrapper(
+        (("output", ANY),), ("output",), only=frozenset({"output", "content", "metadata"})
+    ),
     # Strands for TypeScript puts what is no object into one.
     "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
-    "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
+    "vercel_output": Wrapper(
+        (("type", "text|json|content"), ("value", ANY)),
+        ("value",),
+        only=frozenset({"type", "value"}),
+    ),
 }
 
 # Shapes that are strict enough to be tried on every result, whichever instrumentation recorded it.

@@ -1,4 +1,5 @@
-"""Read tool calls, their results and texts out of recorded messages in any of the formats of `message_formats`.
+"""Read tool calls, their results and texts out of recorded messages in any of the formats of
+`message_formats`.
 
 Never raises; looks no deeper than `MAX_DEPTH`.
 """
@@ -11,31 +12,53 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from otel_eval.conventions.message_formats import CONTAINERS, REQUESTS, RESULT_WRAPPERS, RESULTS, MessageShape
+from otel_eval.conventions.message_formats import (
+    CONTAINERS,
+    REQUESTS,
+    RESULT_WRAPPERS,
+    RESULTS,
+    MessageShape,
+)
 from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, first_of, unwrap_decoded
 from otel_eval.conventions.values import plain as as_json
 from otel_eval.model import UNRECORDED
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
-# Keys whose text may be messages as JSON: events and flattened families write them so. The content of a message proper is never
-# parsed for calls, whatever it looks like: a user could inject calls by writing them into a prompt.
+# Keys whose text may be messages as JSON: events and flattened families write them so. The content
+# of a message proper is never parsed for calls, whatever it looks like: a user could inject calls
+# by writing them into a prompt.
 _TEXT_HOLDERS: Final = frozenset(
-    {"message", "messages", "parts", "tool_calls", "tool.result", "gen_ai.input.messages", "gen_ai.output.messages"}
+    {
+        "message",
+        "messages",
+        "parts",
+        "tool_calls",
+        "tool.result",
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+    }
 )
 
 
-# An object in one of these lists is a request, even if so much of it is missing that no shape matches.
+# An object in one of these lists is a request, even if so much of it is missing that no shape
+# matches.
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
-_REQUEST_KEYS: Final = frozenset({"function_call", "functionCall", "toolUse", "toolRequest", "tool_call"})
+_REQUEST_KEYS: Final = frozenset(
+    {"function_call", "functionCall", "toolUse", "toolRequest", "tool_call"}
+)
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
-_JOINED_IDS: Final = re.compile(r"call_[A-Za-z]*\d[A-Za-z0-9]*call_[A-Za-z0-9]+")  # not `call_recall_1`
+# not `call_recall_1`
+_JOINED_IDS: Final = re.compile(r"call_[A-Za-z]*\d[A-Za-z0-9]*call_[A-Za-z0-9]+")
 _OPENING: Final = ("[", "{")
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
-@dataclass(slots=True)  # neither this nor the next is frozen: messages hold many, and they are made at a third of the cost
+# neither this nor the next is frozen: messages hold many, and they are made at a third of the cost
+@dataclass(slots=True)
 class ToolRequest:
-    """A tool call that a model requested. `arguments` is a JSON value or `UNRECORDED`; `name` is "" where it was not recorded."""
+    """A tool call that a model requested. `arguments` is a JSON value or `UNRECORDED`; `name` is ""
+    where it was not recorded.
+    """
 
     name: str
     call_id: str = ""
@@ -52,16 +75,21 @@ class ToolResult:
     failed: bool = False
 
 
-# Each shape and each list of requests has a key or a text with one of these in it; only escapes of JSON and Python could hide it.
-# An expression with a fixed beginning is searched as fast as plain text, so there is one for each beginning.
+# Each shape and each list of requests has a key or a text with one of these in it; only escapes of
+# JSON and Python could hide it. An expression with a fixed beginning is searched as fast as plain
+# text, so there is one for each beginning.
 _WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU])")
 _WORDS_OF_FUNCTIONS: Final = re.compile(r"unction(?:_[cr]|[CR]|[\"'\\])")
 _ESCAPES: Final = re.compile(r"\\(?:u00|[xNU0-7])")
 
 
 def may_mention(text: str) -> bool:
-    """Whether a text may hold a request or a result; searching takes a third of the time of decoding."""
-    return bool(_WORDS_OF_TOOLS.search(text) or _WORDS_OF_FUNCTIONS.search(text) or _ESCAPES.search(text))
+    """Whether a text may hold a request or a result; searching takes a third of the time of
+    decoding.
+    """
+    return bool(
+        _WORDS_OF_TOOLS.search(text) or _WORDS_OF_FUNCTIONS.search(text) or _ESCAPES.search(text)
+    )
 
 
 def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | ToolResult]:
@@ -77,7 +105,9 @@ def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | Tool
 
 
 def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult]) -> None:
-    """Add the requests and results in a decoded value that was found under the key; recurses to `MAX_DEPTH` at most."""
+    """Add the requests and results in a decoded value that was found under the key; recurses to
+    `MAX_DEPTH` at most.
+    """
     if isinstance(value, dict):
         mention = _mention(value, key)
         if mention is not None:
@@ -89,14 +119,20 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
     elif isinstance(value, list):
         for each in value if depth < MAX_DEPTH else ():
             _read(each, key, depth + 1, found)
-    elif isinstance(value, str) and value[:1] in _OPENING and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
+    elif (
+        isinstance(value, str)
+        and value[:1] in _OPENING
+        and (key in _TEXT_HOLDERS or (key == "content" and depth == 1))
+    ):
         held = decode(value, literals=False)
         if depth < MAX_DEPTH and not isinstance(held, str):
             _read(held, key, depth + 1, found)
 
 
 def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
-    """Read an object as a result or else a request, since some results also match a shape of a request; None if it is neither."""
+    """Read an object as a result or else a request, since some results also match a shape of a
+    request; None if it is neither.
+    """
     candidates = _SHAPES.candidates(value, key)
     for shape in candidates:
         if shape.matches(value):
@@ -107,7 +143,9 @@ def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None
     # An object without candidates has none of these keys, since they are keys of shapes.
     if not candidates or _REQUEST_KEYS.isdisjoint(value):
         return None
-    is_hollow = any(isinstance(value[each], dict) and value[each] for each in _REQUEST_KEYS & value.keys())
+    is_hollow = any(
+        isinstance(value[each], dict) and value[each] for each in _REQUEST_KEYS & value.keys()
+    )
     return ToolRequest("") if is_hollow else None
 
 
@@ -145,7 +183,8 @@ class _ShapeReader:
         payload = self._payload(value)
         arguments = UNRECORDED if payload is None else decode_text(payload)
         call_id = known_id(_text(self._call_id(value)))
-        # OpenInference for JavaScript joins the parallel calls of a streamed answer: `call_1call_2`, `{…}{…}` and the names.
+        # OpenInference for JavaScript joins the parallel calls of a streamed answer:
+        # `call_1call_2`, `{…}{…}` and the names.
         if ("call_" in call_id[1:] and _JOINED_IDS.fullmatch(call_id)) or _is_joined(arguments):
             return ToolRequest("")
         return ToolRequest(_text(self._name(value)), call_id, arguments)
@@ -156,7 +195,9 @@ class _ShapeReader:
         for error in self._errors:
             taken.failed = taken.failed or _is_failure(error(value))
         call_id, name = known_id(_text(self._call_id(value))), _text(self._name(value))
-        return ToolResult(call_id, name, UNRECORDED if payload is None else taken.value, taken.failed)
+        return ToolResult(
+            call_id, name, UNRECORDED if payload is None else taken.value, taken.failed
+        )
 
 
 _Shapes = tuple[_ShapeReader, ...]
@@ -172,9 +213,11 @@ def _index_keys(shape: MessageShape) -> list[tuple[str, str]]:
 
 
 class _ShapeIndex:
-    """Shapes indexed by a key that an object of that shape must have, and where possible by the text under it.
+    """Shapes indexed by a key that an object of that shape must have, and where possible by the
+    text under it.
 
-    There are two dozen shapes, and most objects in a message match none; trying each shape would be most of the work.
+    There are two dozen shapes, and most objects in a message match none; trying each shape would be
+    most of the work.
     """
 
     def __init__(self, shapes: Sequence[MessageShape]) -> None:
@@ -193,7 +236,9 @@ class _ShapeIndex:
         self._keys: Final = frozenset(self._by_key)
 
     def candidates(self, value: dict[str, Any], key: str) -> _Shapes:
-        """The shapes that an object under the key may have, in the order of the tables: the first that matches counts."""
+        """The shapes that an object under the key may have, in the order of the tables: the first
+        that matches counts.
+        """
         found = self._within.get(key, ())
         for name, shapes_of in self._by_text:
             text = value.get(name)
@@ -209,14 +254,22 @@ _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
 
 
 def _is_joined(arguments: Any) -> bool:
-    """Whether the arguments are several JSON objects in one text; code may also hold `}{`, but seldom begins with `{`."""
-    return isinstance(arguments, str) and "}{" in arguments and arguments[0] == "{" and arguments[-1] == "}"
+    """Whether the arguments are several JSON objects in one text; code may also hold `}{`, but
+    seldom begins with `{`.
+    """
+    return (
+        isinstance(arguments, str)
+        and "}{" in arguments
+        and arguments[0] == "{"
+        and arguments[-1] == "}"
+    )
 
 
 def _is_failure(status: Any) -> bool:
     """Whether a status field marks a result as failed."""
     return status is True or (
-        isinstance(status, str) and status.lower() in ("error", "true", "tool-error", "error-text", "error-json")
+        isinstance(status, str)
+        and status.lower() in ("error", "true", "tool-error", "error-text", "error-json")
     )
 
 
@@ -226,7 +279,9 @@ def _text(value: Any) -> str:
 
 
 def known_id(text: Any) -> str:
-    """A call id without the quotes that some write around it; "" for placeholders and for anything but text."""
+    """A call id without the quotes that some write around it; "" for placeholders and for anything
+    but text.
+    """
     if not isinstance(text, str) or text in NO_ID:
         return ""
     return text[1:-1] if text[0] == '"' == text[-1] and len(text) > 2 else text
@@ -237,7 +292,9 @@ _Mention = TypeVar("_Mention", bound=ToolRequest | ToolResult)
 
 
 def without_positional_id(mention: _Mention) -> _Mention:
-    """The mention without an id that consists of the tool's name and a number; a result gets the name from it."""
+    """The mention without an id that consists of the tool's name and a number; a result gets the
+    name from it.
+    """
     found = _POSITIONAL_ID.fullmatch(mention.call_id)
     if found is None or mention.name not in ("", found[1]):
         return mention
@@ -245,12 +302,15 @@ def without_positional_id(mention: _Mention) -> _Mention:
 
 
 def nested(family: Mapping[str, Any]) -> Any:
-    """Rebuild a flattened family of attributes: `0.role`, `0.tool_calls.1.name` become a list of objects.
+    """Rebuild a flattened family of attributes: `0.role`, `0.tool_calls.1.name` become a list of
+    objects.
 
-    Levels whose keys are all digits become lists; indices that are missing (attribute limits) close up.
+    Levels whose keys are all digits become lists; indices that are missing (attribute limits) close
+    up.
     """
     root: dict[str, Any] = {}
-    numbered: list[tuple[dict[str, Any], str]] = []  # where objects are whose first key is a number, outer ones first
+    # where objects are whose first key is a number, outer ones first
+    numbered: list[tuple[dict[str, Any], str]] = []
     for key, value in family.items():
         node, name = root, ""
         for part in key.split(".", MAX_DEPTH):
@@ -268,8 +328,12 @@ def nested(family: Mapping[str, Any]) -> Any:
     return root.get("", {})
 
 
-def messages_by_number(parts: Sequence[tuple[str, Any]], *, after: str = "") -> dict[str, dict[str, Any]] | None:
-    """The parts of flattened messages by their numbers, in order; None if a part has no number, or one that is not after this."""
+def messages_by_number(
+    parts: Sequence[tuple[str, Any]], *, after: str = ""
+) -> dict[str, dict[str, Any]] | None:
+    """The parts of flattened messages by their numbers, in order; None if a part has no number, or
+    one that is not after this.
+    """
     messages: dict[str, dict[str, Any]] = {}
     for key, value in parts:
         number, _, part = key.partition(".")
@@ -290,8 +354,8 @@ def _in_order(number: str) -> tuple[int, str]:
     return len(number), number
 
 
-# Keys under which an object holds messages, each with another key that it must have: LangChain's runs, OpenAI's responses,
-# the arguments of smolagents' `run`.
+# Keys under which an object holds messages, each with another key that it must have: LangChain's
+# runs, OpenAI's responses, the arguments of smolagents' `run`.
 _MESSAGE_KEYS: Final = (
     ("messages", ""),
     ("choices", ""),
@@ -313,9 +377,10 @@ _ENVELOPES: Final = frozenset({"input", "input_args"})
 def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """The text of the last (or first) message with one of these roles that has text.
 
-    Without such a message: "" if one of them is explicitly empty, else the value itself, or None if that is one message of which
-    only the role is recorded, as where content is not captured. A question before a message without text, such as a request for
-    a tool that waits for an approval, is no answer.
+    Without such a message: "" if one of them is explicitly empty, else the value itself, or None if
+    that is one message of which only the role is recorded, as where content is not captured. A
+    question before a message without text, such as a request for a tool that waits for an approval,
+    is no answer.
 
     Args:
         value: decoded messages in any format, or a plain answer, which is returned as it is.
@@ -328,7 +393,14 @@ def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
             return None
         if len(value) == 1 and value.keys() <= _ENVELOPES:
             return message_text(next(iter(value.values())), roles, last=last)
-        messages = next((value[key] for key, mark in _MESSAGE_KEYS if key in value and (not mark or mark in value)), [value])
+        messages = next(
+            (
+                value[key]
+                for key, mark in _MESSAGE_KEYS
+                if key in value and (not mark or mark in value)
+            ),
+            [value],
+        )
         if isinstance(messages, dict):
             return message_text(messages, roles, last=last)
         if isinstance(messages, str):
@@ -340,13 +412,17 @@ def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
 
 
 def _found_text(messages: Iterable[Any], roles: frozenset[str], *, last: bool) -> str | None:
-    """The first text; "" if none has text and one of the messages is explicitly empty, else None."""
+    """The first text; "" if none has text and one of the messages is explicitly empty, else
+    None.
+    """
     empty = is_silent = False
     for message in messages:
         found: Any = None
         if isinstance(message, list):
             found = message_text(message, roles, last=last)
-        elif isinstance(message, dict) and (_role(message) in roles if roles else not is_silent or _role(message) not in _ASKING):
+        elif isinstance(message, dict) and (
+            _role(message) in roles if roles else not is_silent or _role(message) not in _ASKING
+        ):
             found = _content_text(message) or ("" if _is_empty(message) else None)
         if isinstance(found, str) and found:
             return found
@@ -365,8 +441,12 @@ def _is_empty(message: dict[str, Any]) -> bool:
     """Whether the message holds an empty text and nothing else, such as a tool call."""
     parts = message.get("parts")
     if isinstance(parts, list):
-        return bool(parts) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
-    return message.get("content") == "" and not any(message.get(key) for key in ("tool_calls", "function_call"))
+        return bool(parts) and all(
+            isinstance(part, dict) and part.get("type") == "text" for part in parts
+        )
+    return message.get("content") == "" and not any(
+        message.get(key) for key in ("tool_calls", "function_call")
+    )
 
 
 def _content_text(message: Any, depth: int = 0) -> str:

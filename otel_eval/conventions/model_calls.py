@@ -1,9 +1,11 @@
-"""What model spans and their events record: messages, earlier calls in the history, and why the model stopped.
+"""What model spans and their events record: messages, earlier calls in the history, and why the
+model stopped.
 
-Events (and log records joined to a span) have three sources: the events of older GenAI conventions, the log records of coding
-agents, and content that AWS's distribution of OpenTelemetry (ADOT) moves from a span into the body of a log record
-(aws-opentelemetry-distro 0.21 llo_handler.py). Such a body holds `input.messages` and `output.messages`; each message has a role
-and, as `content`, the value of one attribute of the span or the attributes of one of its events.
+Events (and log records joined to a span) have three sources: the events of older GenAI conventions,
+the log records of coding agents, and content that AWS's distribution of OpenTelemetry (ADOT) moves
+from a span into the body of a log record (aws-opentelemetry-distro 0.21 llo_handler.py). Such a
+body holds `input.messages` and `output.messages`; each message has a role and, as `content`, the
+value of one attribute of the span or the attributes of one of its events.
 """
 
 from __future__ import annotations
@@ -16,13 +18,22 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
-from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, may_mention, message_text, nested, read_messages
+from otel_eval.conventions.messages import (
+    ToolRequest,
+    ToolResult,
+    known_id,
+    may_mention,
+    message_text,
+    nested,
+    read_messages,
+)
 from otel_eval.conventions.messages import messages_by_number as numbered
 from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.values import SPACES, decode, parse_json, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
 
-# OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
+# OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for
+# gen_ai.content.*.
 _SIDES: Final = {
     "gen_ai.choice": Side.OUTPUT,
     "gen_ai.assistant.message": Side.HISTORY,
@@ -33,7 +44,8 @@ _TOOL_MESSAGE: Final = "gen_ai.tool.message"
 _USER_ROLES: Final = frozenset({"user", "human"})
 # azure-ai-inference, azure-ai-agents and Azure's tracers for LangChain.
 _PACKED: Final = "gen_ai.event.content"
-# 1.37 and later: one event holds a whole inference; AWS ADOT moves the same into the body of log records.
+# 1.37 and later: one event holds a whole inference; AWS ADOT moves the same into the body of log
+# records.
 _DETAILS: Final = {
     "gen_ai.output.messages": Side.OUTPUT,
     "gen_ai.input.messages": Side.HISTORY,
@@ -57,7 +69,10 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | Tool
         yield Side.HISTORY, _tool_results(held)
         return
     if event.name == _CLAUDE_TOOL_RESULT and "tool_input" in held:
-        yield Side.HISTORY, [ToolRequest("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))]
+        yield (
+            Side.HISTORY,
+            [ToolRequest("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))],
+        )
         return
     side = _SIDES.get(event.name)
     if side is not None and not (held.keys() & _DETAILS.keys()):
@@ -80,9 +95,15 @@ def output_of(event: SpanEvent) -> Iterator[Any]:
 
 
 def _content(event: SpanEvent) -> dict[str, Any]:
-    """Attributes and body of the event in one, with the message that some pack into one attribute as JSON text."""
+    """Attributes and body of the event in one, with the message that some pack into one attribute
+    as JSON text.
+    """
     # The body overrides attributes, and messages that ADOT moved override both.
-    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **adot_messages(event)}
+    held = {
+        **event.attributes,
+        **(event.body if isinstance(event.body, dict) else {}),
+        **adot_messages(event),
+    }
     packed = decode(held.get(_PACKED), literals=False)
     return {**held, **packed} if isinstance(packed, dict) else held
 
@@ -94,11 +115,17 @@ def _tool_results(held: dict[str, Any]) -> list[ToolRequest | ToolResult]:
         return found
     taken = unwrap(held["content"], RESULT_WRAPPERS)
     call_id = known_id(held.get("id")) or known_id(held.get("tool_call_id"))
-    return [ToolResult(call_id=call_id, name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
+    return [
+        ToolResult(
+            call_id=call_id, name=str(held.get("name", "")), result=taken.value, failed=taken.failed
+        )
+    ]
 
 
 def text_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
-    """The text of the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`), or None."""
+    """The text of the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`), or
+    None.
+    """
     found = None
     for event in events:
         value, roles = _event_text(event, user=wanted is Field.INPUT)
@@ -109,7 +136,11 @@ def text_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
 
 def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
     """The messages or the text in the event, and the roles to look for in them (none: any)."""
-    name, whole = ("gen_ai.user.message", "gen_ai.input.messages") if user else ("gen_ai.choice", "gen_ai.output.messages")
+    name, whole = (
+        ("gen_ai.user.message", "gen_ai.input.messages")
+        if user
+        else ("gen_ai.choice", "gen_ai.output.messages")
+    )
     roles = _USER_ROLES if user else frozenset[str]()
     held = _content(event)
     if whole in held:
@@ -122,12 +153,17 @@ def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
     return value, frozenset() if single else roles
 
 
-# LangGraph's `interrupt` (GraphInterrupt), and pydantic-ai's requests for an approval or for a result from elsewhere.
-_PAUSE: Final = re.compile(r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred)(?:\(|$)")
+# LangGraph's `interrupt` (GraphInterrupt), and pydantic-ai's requests for an approval or for a
+# result from elsewhere.
+_PAUSE: Final = re.compile(
+    r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred)(?:\(|$)"
+)
 
 
 def is_pause(*texts: str) -> bool:
-    """Whether the type or the message of an exception shows that a tool raised it in order to wait: no call was made yet."""
+    """Whether the type or the message of an exception shows that a tool raised it in order to wait:
+    no call was made yet.
+    """
     return any(_PAUSE.match(text) for text in texts)
 
 
@@ -136,25 +172,39 @@ def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:
     found = ("", "")
     for event in events:
         if event.name == "exception":
-            found = (str(event.attributes.get("exception.type", "")), str(event.attributes.get("exception.message", "")))
+            found = (
+                str(event.attributes.get("exception.type", "")),
+                str(event.attributes.get("exception.message", "")),
+            )
     return found
 
 
-# These record all messages of a side in one attribute. Others record text of users, which is not parsed for calls.
-_ADOT_ONE_ATTRIBUTE: Final = ("amazon.opentelemetry.distro.instrumentation.", "opentelemetry.instrumentation.genai.")
+# These record all messages of a side in one attribute. Others record text of users, which is not
+# parsed for calls.
+_ADOT_ONE_ATTRIBUTE: Final = (
+    "amazon.opentelemetry.distro.instrumentation.",
+    "opentelemetry.instrumentation.genai.",
+)
 _ADOT_SIDES: Final = {"input": "gen_ai.input.messages", "output": "gen_ai.output.messages"}
 
 
 def adot_messages(event: SpanEvent) -> dict[str, Any]:
-    """GenAI attribute → the messages that ADOT moved out of it; empty for instrumentations with other attributes."""
+    """GenAI attribute → the messages that ADOT moved out of it; empty for instrumentations with
+    other attributes.
+    """
     if not event.name.startswith(_ADOT_ONE_ATTRIBUTE):
         return {}
-    found = {key: [each for content in _contents(event, side) for each in _listed(content)] for side, key in _ADOT_SIDES.items()}
+    found = {
+        key: [each for content in _contents(event, side) for each in _listed(content)]
+        for side, key in _ADOT_SIDES.items()
+    }
     return {key: messages for key, messages in found.items() if messages}
 
 
 def adot_call_fields(event: SpanEvent) -> Iterator[tuple[Field, Any]]:
-    """The arguments and the result that ADOT moved out of a tool span, and the id of the call where an event held it."""
+    """The arguments and the result that ADOT moved out of a tool span, and the id of the call where
+    an event held it.
+    """
     for side, field in (("input", Field.ARGUMENTS), ("output", Field.RESULT)):
         content = next(_contents(event, side), None)
         if isinstance(content, dict) and "id" in content:
@@ -165,7 +215,9 @@ def adot_call_fields(event: SpanEvent) -> Iterator[tuple[Field, Any]]:
 
 
 def adot_text(event: SpanEvent, *, user: bool) -> tuple[Any, bool]:
-    """The input of the run (the first content) or its output (the last), or None; and whether it is a single message."""
+    """The input of the run (the first content) or its output (the last), or None; and whether it is
+    a single message.
+    """
     contents = [*_contents(event, "input" if user else "output")]
     if not contents:
         return None, False
@@ -178,7 +230,11 @@ def _contents(event: SpanEvent, side: str) -> Iterator[Any]:
     held = event.body.get(side) if isinstance(event.body, dict) else None
     messages = held.get("messages") if isinstance(held, dict) else None
     for message in messages if isinstance(messages, list) else ():
-        if isinstance(message, dict) and message.get("role") != "system" and message.get("content") is not None:
+        if (
+            isinstance(message, dict)
+            and message.get("role") != "system"
+            and message.get("content") is not None
+        ):
             yield message["content"]
 
 
@@ -199,8 +255,8 @@ class _KnownHistory(NamedTuple):
     """A history that was read.
 
     Attributes:
-        start: what a longer history of the same conversation begins with: the text without its last bracket, or all parts of
-            flattened messages.
+        start: what a longer history of the same conversation begins with: the text without its last
+            bracket, or all parts of flattened messages.
         found: the tool requests and results in the messages.
         last: the number of the last of the flattened messages.
     """
@@ -221,7 +277,9 @@ _MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value
 _SHORT: Final = 4096  # characters: of longer texts, only what they add to earlier ones is read
 SEARCHED: Final = 32  # characters that are searched for words in a step
 # A message of text in these parts alone holds neither requests nor results.
-_PLAIN_PARTS: Final = frozenset({"role", "content", "finish_reason", "message.role", "message.content"})
+_PLAIN_PARTS: Final = frozenset(
+    {"role", "content", "finish_reason", "message.role", "message.content"}
+)
 
 
 def may_mention_in(family: Mapping[str, Any]) -> bool:
@@ -232,9 +290,9 @@ def may_mention_in(family: Mapping[str, Any]) -> bool:
 class Histories:
     """Reads the message histories of one trace, each part that several histories repeat only once.
 
-    An agent sends the whole conversation to the model with each request, so n requests record about n² / 2 messages; reading only
-    what a history adds keeps the cost linear. Requests and results in a repeated part are the same objects each time: do not
-    change them.
+    An agent sends the whole conversation to the model with each request, so n requests record about
+    n² / 2 messages; reading only what a history adds keeps the cost linear. Requests and results in
+    a repeated part are the same objects each time: do not change them.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -254,10 +312,13 @@ class Histories:
         if known is None and len(text) < _SHORT and not may_mention(text):
             self._steps.take(len(text) // SEARCHED)
             return ()
-        tail = text[len(known.start) :].strip(SPACES) if known and text.startswith(known.start) else ""
+        tail = (
+            text[len(known.start) :].strip(SPACES) if known and text.startswith(known.start) else ""
+        )
         if known and tail == "]":
             return known.found
-        added = self._parsed("[" + tail[1:]) if tail[:1] == "," else None  # the added elements as a list of their own
+        # the added elements as a list of their own
+        added = self._parsed("[" + tail[1:]) if tail[:1] == "," else None
         if not known or not added or not isinstance(added, list):
             known, added = _NO_TEXT, self._parsed(text.strip(SPACES))
         if isinstance(added, str):
@@ -275,7 +336,9 @@ class Histories:
         return parse_json(text)
 
     def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
-        """The tool requests and results in flattened messages: a mapping from part, without the common prefix, to value."""
+        """The tool requests and results in flattened messages: a mapping from part, without the
+        common prefix, to value.
+        """
         parts, known = [*family.items()], self._known.get(conversation, _NO_PARTS)
         size = len(known.start)
         added = numbered(parts[size:], after=known.last) if parts[:size] == known.start else None
@@ -289,7 +352,9 @@ class Histories:
         return found
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
-        """The requests and results in one flattened message; equal messages of text are read once."""
+        """The requests and results in one flattened message; equal messages of text are read
+        once.
+        """
         if not _is_text(message):
             return read_messages([nested(message)], plain=True)
         if _PLAIN_PARTS.issuperset(message):
@@ -308,9 +373,13 @@ class Histories:
         key = (event.name, tuple(event.attributes.items()))
         found = self._events.get(key)
         if found is None:
-            self._steps.take(_NEW_EVENT_STEPS + _MESSAGE_STEPS * sum(map(steps_of_text, event.attributes.values())))
+            self._steps.take(
+                _NEW_EVENT_STEPS
+                + _MESSAGE_STEPS * sum(map(steps_of_text, event.attributes.values()))
+            )
             found = [*read_event(event)]
-            if all(side is not Side.OUTPUT for side, _ in found):  # equal outputs of a model are two outputs, not one repeated
+            # equal outputs of a model are two outputs, not one repeated
+            if all(side is not Side.OUTPUT for side, _ in found):
                 self._events[key] = found
         return found
 
@@ -319,18 +388,32 @@ _ONLY_TEXT: Final = frozenset({str})
 
 
 def _is_text(values: Mapping[str, Any]) -> bool:
-    """Whether all values are text, so that equal keys mean equal values: in Python 1 == True, but they differ in JSON."""
+    """Whether all values are text, so that equal keys mean equal values: in Python 1 == True, but
+    they differ in JSON.
+    """
     return _ONLY_TEXT.issuperset(map(type, values.values()))
 
 
-# Texts without information; `completed` and `incomplete` of the Responses API are states and mean nothing about tool calls.
+# Texts without information; `completed` and `incomplete` of the Responses API are states and mean
+# nothing about tool calls.
 _NO_REASON: Final = frozenset(
     {"", "none", "null", "n/a", "unknown", "unspecified", "finish_reason_unspecified", "other"}
     | {"completed", "incomplete", "in_progress"}
 )
 # OpenAI and most others; Vercel and Gemini; Anthropic; Bedrock; Ollama.
-_KEYS: Final = frozenset({"finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason"})
-_WITHIN: Final = ("choices", "message", "candidates", "generations", "generation_info", "response_metadata", "raw", "kwargs")
+_KEYS: Final = frozenset(
+    {"finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason"}
+)
+_WITHIN: Final = (
+    "choices",
+    "message",
+    "candidates",
+    "generations",
+    "generation_info",
+    "response_metadata",
+    "raw",
+    "kwargs",
+)
 _MOST: Final = 1000  # objects visited in one value
 
 
@@ -354,7 +437,10 @@ def finish_of(table: ReadTable, attributes: Mapping[str, Any]) -> Finish:
 
 
 def finish_of_messages(
-    table: ReadTable, attributes: Mapping[str, Any], values: Iterable[Any], events: Iterable[SpanEvent]
+    table: ReadTable,
+    attributes: Mapping[str, Any],
+    values: Iterable[Any],
+    events: Iterable[SpanEvent],
 ) -> Finish:
     """How the model call ended, by the span's output messages.
 
@@ -369,7 +455,9 @@ def finish_of_messages(
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
-    """TOOLS if a reason shows a request for tools, OTHER if another reason is reliable, else UNKNOWN."""
+    """TOOLS if a reason shows a request for tools, OTHER if another reason is reliable, else
+    UNKNOWN.
+    """
     known = False
     for reason in reasons:
         if reason.lower() in _NO_REASON:

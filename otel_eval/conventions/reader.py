@@ -1,7 +1,8 @@
-"""Recognise spans: their kind by the rules of the tables, local roots, and which attributes of a resource identify it.
+"""Recognise spans: their kind by the rules of the tables, local roots, and which attributes of a
+resource identify it.
 
-A reader decodes only the few attributes that decide the kind and remembers each combination, so that recognising a span costs two
-look-ups.
+A reader decodes only the few attributes that decide the kind and remembers each combination, so
+that recognising a span costs two look-ups.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from otel_eval.model import Kind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classification:
-    """The kind of a span, and the table that recognised it (`NO_TABLE`: no rule matched); `handoff` as in `Rule`.
+    """The kind of a span, and the table that recognised it (`NO_TABLE`: no rule matched); `handoff`
+    as in `Rule`.
 
     There is one object for each rule; objects are compared by identity.
     """
@@ -36,8 +38,10 @@ class Recognition:
     """Why a span was classified as it was; for `otel-eval explain`.
 
     Attributes:
-        table, rule: the convention and the first of its rules that matches; "" and None if no rule does.
-        evaluation_mark: the mark by which the span belongs to an evaluation and is left out, or None.
+        table, rule: the convention and the first of its rules that matches; "" and None if no rule
+            does.
+        evaluation_mark: the mark by which the span belongs to an evaluation and is left out, or
+            None.
         looked_at: the attributes of the span that rules test, with their values.
     """
 
@@ -76,9 +80,12 @@ class _CompiledRule:
         self.result = Classification(self.rule.kind, self.table, self.rule.handoff)
         self.names_span = "{name}" in self.rule.value
         self.encoded = self.table.convention.json_encoded
-        # A value of short literal alternatives cannot match a long text, so such a rule never has to search one.
+        # A value of short literal alternatives cannot match a long text, so such a rule never has
+        # to search one.
         short = "*" not in self.rule.value and not any(map(_is_long, self.rule.value.split("|")))
-        self._may_match_long = self.value is not None and (self.names_span or not short or self.encoded)
+        self._may_match_long = self.value is not None and (
+            self.names_span or not short or self.encoded
+        )
 
     def needs_long_text(self, attributes: Mapping[str, Any], span_name: str) -> bool:
         """Whether the rule can be decided only by searching a long text of this span."""
@@ -86,13 +93,17 @@ class _CompiledRule:
         return isinstance(value, str) and _is_long(value) and self._matches_name(span_name)
 
     def matches(self, attributes: Mapping[str, Any], span_name: str) -> bool:
-        """Whether the span meets all conditions of the rule; an empty attribute counts as missing."""
+        """Whether the span meets all conditions of the rule; an empty attribute counts as
+        missing.
+        """
         key = self.rule.key
         if key:
             value = attributes.get(key)
             if value is None or value == "":
                 return False
-            if self.value is not None and not fits(self._value_for(span_name), _comparable(value, self.encoded)):
+            if self.value is not None and not fits(
+                self._value_for(span_name), _comparable(value, self.encoded)
+            ):
                 return False
         return self._matches_name(span_name)
 
@@ -101,13 +112,17 @@ class _CompiledRule:
         assert self.value is not None
         if not self.names_span:
             return self.value
-        return tuple(tuple(part.replace("{name}", span_name) for part in parts) for parts in self.value)
+        return tuple(
+            tuple(part.replace("{name}", span_name) for part in parts) for parts in self.value
+        )
 
     def _matches_name(self, span_name: str) -> bool:
         return self.name is None or self.name.fullmatch(span_name) is not None
 
     def remaining(self, span_name: str, *, certain: bool) -> _Candidate:
-        """Return what remains to be tested for spans of this name: the long text, or nothing if the rule matches for certain."""
+        """Return what remains to be tested for spans of this name: the long text, or nothing if the
+        rule matches for certain.
+        """
         value = None if certain or self.value is None else self._value_for(span_name)
         return _Candidate(self.rule.key, value, self.encoded, self.result)
 
@@ -140,15 +155,17 @@ class _Undecided(NamedTuple):
 
 
 _Memo = dict[Any, Classification | _Undecided]
-_MOST_ENTRIES: Final = 16 * MEMO_LIMIT  # in all memos together, since the names of scopes are input, too
+# in all memos together, since the names of scopes are input, too
+_MOST_ENTRIES: Final = 16 * MEMO_LIMIT
 
 
 class ScopeReader:
     """Classifies the spans of the instrumentation scopes to which the same tables apply.
 
-    Results are memoised. The key leaves out what differs from span to span without changing the result: the values of attributes
-    that rules test only for presence, such as call ids, and long texts. The memo holds a classification, or, where rules search a
-    long text (LangChain's `metadata`), the few candidates that remain to be tested.
+    Results are memoised. The key leaves out what differs from span to span without changing the
+    result: the values of attributes that rules test only for presence, such as call ids, and long
+    texts. The memo holds a classification, or, where rules search a long text (LangChain's
+    `metadata`), the few candidates that remain to be tested.
 
     Attributes:
         dropped: all spans of the scope are left out; `read` does not look at this.
@@ -157,14 +174,21 @@ class ScopeReader:
 
     __slots__ = ("_memo", "_memos", "_rules", "_searched", "_tests_name", "dropped", "wanted")
 
-    def __init__(self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool) -> None:
+    def __init__(
+        self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool
+    ) -> None:
         self.dropped = dropped
         self._rules = tuple(rules)
         self._tests_name = any(each.name is not None or each.names_span for each in rules)
-        # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares its value.
-        compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
+        # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares
+        # its value.
+        compared = {each.rule.key for each in rules if each.value is not None} | {
+            mark.key for mark in EVALUATION_MARKS
+        }
         keys = {each.rule.key for each in rules if each.rule.key} | compared
-        self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True, named=self._tests_name)
+        self.wanted = Wanted(
+            frozenset(keys), presence=frozenset(keys - compared), short=True, named=self._tests_name
+        )
         self._memo: _Memo = {}
         self._memos = memos
         memos.append(self._memo)
@@ -172,8 +196,8 @@ class ScopeReader:
 
     def read(self, span: SpanReader) -> Classification:
         """Classify the span."""
-        # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long texts, so most spans are
-        # recognised without decoding an attribute.
+        # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long
+        # texts, so most spans are recognised without decoding an attribute.
         look = getattr(span, "fingerprint", None)
         fingerprint = None if look is None else look(self.wanted)
         entry = self._memo.get(fingerprint)
@@ -185,10 +209,16 @@ class ScopeReader:
             entry = self._decide(*self._tested(span))
             if len(fingerprint) <= MEMO_BYTES:
                 self._remember(fingerprint, entry)
-        return entry if isinstance(entry, Classification) else _resolve(entry, span.attributes(entry.wanted))
+        return (
+            entry
+            if isinstance(entry, Classification)
+            else _resolve(entry, span.attributes(entry.wanted))
+        )
 
     def _read_decoded(self, span: SpanReader) -> Classification:
-        """Classify a span of a source without fingerprints: the memo key is made of decoded attributes."""
+        """Classify a span of a source without fingerprints: the memo key is made of decoded
+        attributes.
+        """
         attributes, name = self._tested(span)
         if not attributes and not name:
             return UNRECOGNIZED
@@ -204,7 +234,9 @@ class ScopeReader:
         return _resolve(entry, attributes)
 
     def _remember(self, key: Any, entry: Classification | _Undecided) -> None:
-        """Add an entry; full memos are emptied, which costs less than tracking what was used last."""
+        """Add an entry; full memos are emptied, which costs less than tracking what was used
+        last.
+        """
         if len(self._memo) >= MEMO_LIMIT or sum(map(len, self._memos)) >= _MOST_ENTRIES:
             for memo in self._memos:
                 memo.clear()
@@ -215,7 +247,9 @@ class ScopeReader:
         return span.attributes(self.wanted), span.name if self._tests_name else ""
 
     def _key_part(self, key: str, value: Any) -> Any:
-        """An attribute as a part of a memo key: its value where rules compare it and it is short, else only its presence."""
+        """An attribute as a part of a memo key: its value where rules compare it and it is short,
+        else only its presence.
+        """
         if isinstance(value, str) and value and (key in self.wanted.presence or _is_long(value)):
             return key
         return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
@@ -238,7 +272,14 @@ class ScopeReader:
 
     def _evaluation_mark(self, attributes: Mapping[str, Any]) -> Mark | None:
         """The mark by which the span belongs to an evaluation, or None."""
-        return next((mark for mark in EVALUATION_MARKS if text_of(attributes.get(mark.key)).upper() == mark.value.upper()), None)
+        return next(
+            (
+                mark
+                for mark in EVALUATION_MARKS
+                if text_of(attributes.get(mark.key)).upper() == mark.value.upper()
+            ),
+            None,
+        )
 
     def explain(self, span: SpanReader) -> Recognition:
         """Why `read` classifies the span as it does; not memoised."""
@@ -255,14 +296,18 @@ def _resolve(entry: Classification | _Undecided, attributes: Mapping[str, Any]) 
     if isinstance(entry, Classification):
         return entry
     for key, value, encoded, result in entry.candidates:
-        if value is None or fits(value, _comparable(attributes[key], encoded) if encoded else attributes[key]):
+        if value is None or fits(
+            value, _comparable(attributes[key], encoded) if encoded else attributes[key]
+        ):
             return result
     return UNRECOGNIZED
 
 
 def _is_long(text: str) -> bool:
     """Whether the text has more than `LONG_TEXT` bytes in UTF-8, as the extension counts."""
-    return len(text) > LONG_TEXT or (4 * len(text) > LONG_TEXT and len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT)
+    return len(text) > LONG_TEXT or (
+        4 * len(text) > LONG_TEXT and len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT
+    )
 
 
 class Reader:
@@ -271,7 +316,8 @@ class Reader:
     def __init__(self, conventions: Iterable[Convention]) -> None:
         self.tables = tuple(ReadTable(each) for each in conventions)
         self._scopes: dict[str, ScopeReader] = {}
-        self._readers: dict[tuple[bool, tuple[int, ...]], ScopeReader] = {}  # by whether the scope is ours, and its tables
+        # by whether the scope is ours, and its tables
+        self._readers: dict[tuple[bool, tuple[int, ...]], ScopeReader] = {}
         self._memos: list[_Memo] = []
         self._rules = tuple(
             (
@@ -285,7 +331,8 @@ class Reader:
         """The reader for the spans of one instrumentation scope."""
         known = self._scopes.get(scope_name)
         if known is None:
-            if len(self._scopes) >= MEMO_LIMIT:  # scope names are input, and must not fill the memory
+            # scope names are input, and must not fill the memory
+            if len(self._scopes) >= MEMO_LIMIT:
                 self._scopes.clear()
             known = self._scopes[scope_name] = self._for(scope_name)
         return known
@@ -294,7 +341,11 @@ class Reader:
         """Find or create the reader with the rules that apply to a scope."""
         # Spans that this package records about its own work must not be evaluated in turn.
         own = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
-        tables = [at for at, (scopes, _) in enumerate(self._rules) if not scopes or any(each.fullmatch(scope) for each in scopes)]
+        tables = [
+            at
+            for at, (scopes, _) in enumerate(self._rules)
+            if not scopes or any(each.fullmatch(scope) for each in scopes)
+        ]
         key = own, tuple(tables)
         if key not in self._readers:
             rules = [rule for at in tables for rule in self._rules[at][1]]
@@ -308,11 +359,13 @@ def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
     return _CompiledRule(rule, table, value, glob(rule.name) if rule.name else None)
 
 
-_ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They start a process's part even where no flag records it.
+# OTLP: SERVER, CONSUMER. They start a process's part even where no flag records it.
+_ENTRY_KINDS: Final = (2, 5)
 
 
 def parent_is_remote(frame: Frame, span: SpanReader | None = None) -> bool | None:
-    """Whether the parent that a span names is in another process, by its flags or else its kind; None if neither shows it.
+    """Whether the parent that a span names is in another process, by its flags or else its kind;
+    None if neither shows it.
 
     Args:
         frame: the span; its parent's id is not empty.
@@ -337,12 +390,18 @@ _LONGEST_VALUE: Final = 256
 
 
 def exported_resource(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the attributes of a resource that are exported: all, or those that identify the service and project if it is large.
+    """Return the attributes of a resource that are exported: all, or those that identify the
+    service and project if it is large.
 
-    A resource is large with more than 8,192 characters; identifying values longer than 256 are left out, too. The journal holds
-    the resource of each report, so without a limit one request could grow it by the request's size for each of its traces.
+    A resource is large with more than 8,192 characters; identifying values longer than 256 are left
+    out, too. The journal holds the resource of each report, so without a limit one request could
+    grow it by the request's size for each of its traces.
     """
     if sum(len(key) + len(str(value)) for key, value in attributes.items()) <= _LONGEST:
         return attributes
     identity = {key: attributes[key] for key in _IDENTITY if key in attributes}
-    return {key: value for key, value in identity.items() if isinstance(value, str) and len(value) <= _LONGEST_VALUE}
+    return {
+        key: value
+        for key, value in identity.items()
+        if isinstance(value, str) and len(value) <= _LONGEST_VALUE
+    }

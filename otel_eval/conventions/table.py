@@ -48,11 +48,11 @@ class Rule:
     Attributes:
         kind: the kind.
         key: an attribute that must be present, or "".
-        value: a glob that the attribute's text must match; alternatives are separated by `|`, and `{name}` in it stands
-            for the span's own name.
+        value: a glob that the attribute's text must match; alternatives are separated by `|`, and
+            `{name}` in it stands for the span's own name.
         name: a glob that the span's name must match, or "".
-        handoff: the span passes the conversation to another agent: like a tool call it follows a model's request, but it
-            is none.
+        handoff: the span passes the conversation to another agent: like a tool call it follows a
+            model's request, but it is none.
     """
 
     kind: Kind
@@ -64,7 +64,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call."""
+    """An attribute whose text, compared without case, matches a glob and so marks something, for
+    instance a failed call.
+    """
 
     key: str
     value: str
@@ -77,7 +79,8 @@ class EventRow:
     Attributes:
         event: a glob that the event's name must match.
         field: the field.
-        key: the attribute, or the key of the record's body; "*": what the first `*` stands for in the event's name.
+        key: the attribute, or the key of the record's body; "*": what the first `*` stands for in
+            the event's name.
     """
 
     event: str
@@ -112,13 +115,17 @@ FINISH_REASONS: Final = (
     "gen_ai.response.stop_reason",
 )
 RESPONSE_ID: Final = ("gen_ai.response.id",)
-# `tool_calls`, `tool-calls`, `toolUse`, `TOOL_EXECUTION`, `FinishReason.TOOL_CALLS`, `FunctionCall`; some join several by commas.
+# `tool_calls`, `tool-calls`, `toolUse`, `TOOL_EXECUTION`, `FinishReason.TOOL_CALLS`,
+# `FunctionCall`; some join several by commas.
 TOOL_FINISH_REASONS: Final = ("*tool*|*function*call*",)
 # Gemini ends with STOP and Ollama with `stop` whether or not they ask for a tool.
 UNRELIABLE: Final = tuple(
     Mark(key, value)
     for value, keys in (
-        ("*gemini*|*vertex*|*google*|gcp*|*ollama*", ("gen_ai.provider.name", "gen_ai.system", "llm.system", "llm.provider")),
+        (
+            "*gemini*|*vertex*|*google*|gcp*|*ollama*",
+            ("gen_ai.provider.name", "gen_ai.system", "llm.system", "llm.provider"),
+        ),
         ("*gemini*", ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")),
     )
     for key in keys
@@ -135,42 +142,52 @@ class Convention:
         scopes: globs of instrumentation scope names; none: any scope.
         rules: what kind a span is; the first that matches decides.
         fields: attributes that hold a field, in order of preference.
-        span_name: globs of span names, tried in order, whose `*` is the tool's name where no attribute holds it.
+        span_name: globs of span names, tried in order, whose `*` is the tool's name where no
+            attribute holds it.
         agent_span_name: the same for an agent's name.
-        title: an attribute that holds the span's name with its values filled in, or ""; where it is recorded, the two above
-            are matched against it instead of the span's name.
+        title: an attribute that holds the span's name with its values filled in, or ""; where it is
+            recorded, the two above are matched against it instead of the span's name.
         mcp_names: globs of tool names whose last `*` is the tool's name on its MCP server.
         errors: marks of a failed call, in addition to the span's status.
         events: fields of tool spans that are recorded in events.
         messages: message attributes of model and agent spans.
-        conclusive_events: whether finding no tool call in the messages of events proves that none was requested.
-        positional_ids: whether an id in messages may be the tool's name and a position (`search_0`), which later ones repeat.
-        wrappers: envelopes to take arguments and results out of, tried in order: names in `message_formats.WRAPPERS`, or
-            wrappers of the table's own.
+        conclusive_events: whether finding no tool call in the messages of events proves that none
+            was requested.
+        positional_ids: whether an id in messages may be the tool's name and a position
+            (`search_0`), which later ones repeat.
+        wrappers: envelopes to take arguments and results out of, tried in order: names in
+            `message_formats.WRAPPERS`, or wrappers of the table's own.
         not_calls: tool names of spans that are no calls.
-        not_requests: globs of names requested in messages for which no tool runs, such as output tools and handoffs.
+        not_requests: globs of names requested in messages for which no tool runs, such as output
+            tools and handoffs.
         not_call_marks: marks of tool spans that are no calls.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
-        masks: texts that an instrumentation writes in place of a part of some content, such as a password; a value that
-            contains one of them counts as not recorded.
-        truncated: attribute → the attribute that is true where its value was cut; such a value counts as not recorded.
+        masks: texts that an instrumentation writes in place of a part of some content, such as a
+            password; a value that contains one of them counts as not recorded.
+        truncated: attribute → the attribute that is true where its value was cut; such a value
+            counts as not recorded.
         json_encoded: every attribute value is JSON text.
-        tool_spans: whether each tool call of a run leaves a span, so that no span means no call; None: unknown.
-        tool_finish_reasons: globs, compared without case, of the finish reasons of a model call that requested tools.
-        unreliable_finish_reasons: marks of model spans whose finish reason does not show whether tools were requested.
-        own_content: which of `input` and `output` agent spans record whenever content is captured; one that is not listed is
-            taken from the first or last model call if the agent's span lacks it.
+        tool_spans: whether each tool call of a run leaves a span, so that no span means no call;
+            None: unknown.
+        tool_finish_reasons: globs, compared without case, of the finish reasons of a model call
+            that requested tools.
+        unreliable_finish_reasons: marks of model spans whose finish reason does not show whether
+            tools were requested.
+        own_content: which of `input` and `output` agent spans record whenever content is captured;
+            one that is not listed is taken from the first or last model call if the agent's span
+            lacks it.
         repeats: globs of scopes whose spans record the model calls of this client beside its own.
-        failures_in_results: whether the result alone may show that a call failed, so that without a recorded result the
-            outcome is unknown.
-        failures_unrecorded: whether a failed call may look like any other, so that the outcome of a call without an error is
-            unknown.
-        pauses_unrecorded: whether a call that waits for a person's approval, or that was cancelled, may leave the span of one
-            that returned nothing, so that it is unknown whether the last call of a run was made if it has no result.
-        raised_unrecorded: whether a call that raised leaves no span, so that the calls are unknown unless each one that the model
-            asked for left one.
-        statuses_spread: whether a span may have the error of another one as its status, so that only an exception of its own
-            shows that it failed.
+        failures_in_results: whether the result alone may show that a call failed, so that without a
+            recorded result the outcome is unknown.
+        failures_unrecorded: whether a failed call may look like any other, so that the outcome of a
+            call without an error is unknown.
+        pauses_unrecorded: whether a call that waits for a person's approval, or that was cancelled,
+            may leave the span of one that returned nothing, so that it is unknown whether the last
+            call of a run was made if it has no result.
+        raised_unrecorded: whether a call that raised leaves no span, so that the calls are unknown
+            unless each one that the model asked for left one.
+        statuses_spread: whether a span may have the error of another one as its status, so that
+            only an exception of its own shows that it failed.
     """
 
     name: str

@@ -1,8 +1,9 @@
 """Decode the values of attributes, and take arguments and results out of the envelopes around them.
 
-Decoding reads JSON, JSON within JSON and Python literals. It never raises: text that cannot be read, or that nests deeper than
-`MAX_DEPTH`, stays text. An envelope is recognised by its keys alone, so a table names those that its instrumentation uses, and a
-tool whose real argument is called `kwargs` is safe everywhere else.
+Decoding reads JSON, JSON within JSON and Python literals. It never raises: text that cannot be
+read, or that nests deeper than `MAX_DEPTH`, stays text. An envelope is recognised by its keys
+alone, so a table names those that its instrumentation uses, and a tool whose real argument is
+called `kwargs` is safe everywhere else.
 """
 
 from __future__ import annotations
@@ -25,27 +26,33 @@ from otel_eval.interfaces import all_but
 from otel_eval.model import UNRECORDED
 
 MAX_DEPTH: Final = 64
-# Longer literals, and those with more parts, stay text: Python's parser allocates half a kilobyte for each part.
+# Longer literals, and those with more parts, stay text: Python's parser allocates half a kilobyte
+# for each part.
 _MAX_LITERAL: Final = 262_144
 _MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
 _NO_PARTS: Final = all_but(b"{[(,:")
 _NO_BRACKETS: Final = all_but(b"{[()]}")
-_LEVELS: Final = bytes.maketrans(b"{[()]}", b"\1\1\1\xff\xff\xff")  # as signed bytes: one level down, one level up
+# as signed bytes: one level down, one level up
+_LEVELS: Final = bytes.maketrans(b"{[()]}", b"\1\1\1\xff\xff\xff")
 SPACES: Final = " \t\n\r"  # JSON's
-_FIRST: Final = frozenset('{["-0123456789tfnNI')  # what a JSON value begins with; NaN and Infinity are Python's additions
-# Python's parser warns about an unknown escape, and about a number that a keyword follows without a space (`5in`); a library must
-# not print warnings about recorded content. What stands in a string is matched first, so that no number is found in it.
+# what a JSON value begins with; NaN and Infinity are Python's additions
+_FIRST: Final = frozenset('{["-0123456789tfnNI')
+# Python's parser warns about an unknown escape, and about a number that a keyword follows without a
+# space (`5in`); a library must not print warnings about recorded content. What stands in a string
+# is matched first, so that no number is found in it.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
-_ODD_NUMBER: Final = re.compile(r"""(?s:'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?)|([\w.](?:and|else|for|i[fns]|not|or))""")
+_ODD_NUMBER: Final = re.compile(
+    r"""(?s:'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?)|([\w.](?:and|else|for|i[fns]|not|or))"""
+)
 
 
 def decode(value: Any, *, literals: bool = True) -> Any:
     """The JSON value that a recorded value represents.
 
-    Text that is JSON is parsed, and once more if the result is text with an object or array in it; text that is no JSON is parsed
-    as a Python literal of a container (as `repr` writes it); else the text is the value. NaN and infinities become their names,
-    since JSON has no such numbers.
+    Text that is JSON is parsed, and once more if the result is text with an object or array in it;
+    text that is no JSON is parsed as a Python literal of a container (as `repr` writes it); else
+    the text is the value. NaN and infinities become their names, since JSON has no such numbers.
 
     Args:
         value: anything an attribute can hold.
@@ -54,7 +61,8 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     if not isinstance(value, str):
         return plain(value)
     read = parse_json(value)
-    # Some serialise twice: JSON text with JSON in it. Other text in JSON stays as it is: "1" is a string, not a number.
+    # Some serialise twice: JSON text with JSON in it. Other text in JSON stays as it is: "1" is a
+    # string, not a number.
     if isinstance(read, str) and read is not value and read.lstrip()[:1] in ("{", "["):
         inner = parse_json(read)
         if inner is read and literals:
@@ -102,9 +110,16 @@ def _literal(text: str) -> Any:
 
 def _parsed(text: str) -> Any:
     """The value of a Python literal; the same text object if it is none."""
-    if len(text) > _MAX_LITERAL or len(text.encode("utf-8", "surrogatepass").translate(None, _NO_PARTS)) > _MAX_PARTS:
+    if (
+        len(text) > _MAX_LITERAL
+        or len(text.encode("utf-8", "surrogatepass").translate(None, _NO_PARTS)) > _MAX_PARTS
+    ):
         return text
-    if _is_too_deep(text) or _ODD_ESCAPE.search(text) or any(found[1] for found in _ODD_NUMBER.finditer(text)):
+    if (
+        _is_too_deep(text)
+        or _ODD_ESCAPE.search(text)
+        or any(found[1] for found in _ODD_NUMBER.finditer(text))
+    ):
         return text
     try:
         value = ast.literal_eval(text)
@@ -114,16 +129,21 @@ def _parsed(text: str) -> Any:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, so that the answer is on the safe side."""
+    """Whether brackets nest deeper than `MAX_DEPTH`; those inside strings count too, so that the
+    answer is on the safe side.
+    """
     if len(text) <= MAX_DEPTH:
         return False
     levels = text.encode("utf-8", "surrogatepass").translate(_LEVELS, _NO_BRACKETS)
-    # Most texts have few brackets: to count those that open is much faster than to add up the levels.
+    # Most texts have few brackets: to count those that open is much faster than to add up the
+    # levels.
     return levels.count(1) > MAX_DEPTH and max(accumulate(array("b", levels))) > MAX_DEPTH
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The value as JSON types: dicts with text keys, lists, text, finite numbers, booleans and None."""
+    """The value as JSON types: dicts with text keys, lists, text, finite numbers, booleans and
+    None.
+    """
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
@@ -136,7 +156,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return {str(key): plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each, depth + 1) for each in value]
-    if isinstance(value, set):  # in an order that does not depend on hashes, which differ from process to process
+    # in an order that does not depend on hashes, which differ from process to process
+    if isinstance(value, set):
         return [plain(each, depth + 1) for each in sorted(value, key=repr)]
     return str(value)
 
@@ -147,7 +168,9 @@ def writable(value: int) -> int | str:
 
 
 def frozen(value: Any) -> Any:
-    """A hashable stand-in: two are equal if the JSON values are, and otherwise only where Python's are, as 1 and true."""
+    """A hashable stand-in: two are equal if the JSON values are, and otherwise only where Python's
+    are, as 1 and true.
+    """
     if isinstance(value, Mapping):
         return "object", frozenset((key, frozen(below)) for key, below in value.items())
     if isinstance(value, list | tuple):
@@ -156,7 +179,9 @@ def frozen(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """An attribute's value as the text that rules compare: booleans as `true` and `false`, "" for containers."""
+    """An attribute's value as the text that rules compare: booleans as `true` and `false`, "" for
+    containers.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -185,7 +210,8 @@ _BEFORE_ID: Final = re.compile(r"(?:,? name='[^']*')?(?:,? id='[^']*')?,?$")
 
 
 def _tool_message(text: str) -> Unwrapped | None:
-    """A LangChain ToolMessage as `str` writes it: `content='…' name='…' tool_call_id='…' status='error'`.
+    """A LangChain ToolMessage as `str` writes it: `content='…' name='…' tool_call_id='…'
+    status='error'`.
 
     Or as `repr` writes it, with commas, where it is all that a tool node of LangGraph returned.
     """
@@ -200,16 +226,21 @@ def _tool_message(text: str) -> Unwrapped | None:
 
 
 _TOOL_RESPONSE: Final = re.compile(
-    r"ToolResponse\(content=\[(.*)\], (?:state=<ToolResultState\.(\w+): '\w+'>, )?metadata=.*\)", re.DOTALL
+    r"ToolResponse\(content=\[(.*)\], (?:state=<ToolResultState\.(\w+): '\w+'>, )?metadata=.*\)",
+    re.DOTALL,
 )
 _STRING: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _TEXT_BLOCK: Final = re.compile(
-    rf"TextBlock\(type='text', text=({_STRING}), id='\w+', created_at='[^']*', finished_at=[^()]*\)", re.DOTALL
+    rf"TextBlock\(type='text', text=({_STRING}), id='\w+', created_at='[^']*',"
+    r" finished_at=[^()]*\)",
+    re.DOTALL,
 )
 
 
 def _tool_response(text: str) -> Unwrapped | None:
-    """A ToolResponse of AgentScope as `repr` writes it: dictionaries of content blocks in 1, objects and a state in 2."""
+    """A ToolResponse of AgentScope as `repr` writes it: dictionaries of content blocks in 1,
+    objects and a state in 2.
+    """
     # Of a text that was cut, each `], ` would be tried with all that follows it.
     found = _TOOL_RESPONSE.fullmatch(text) if text.endswith(")") else None
     if found is None:
@@ -230,15 +261,18 @@ TEXT_WRAPPERS: Final[Mapping[str, Callable[[str], Unwrapped | None]]] = {
 }
 
 _BLOCK_KEYS: Final = ("text", "json")
-_FIRST_KEYS: Final = frozenset(wrapper.needs[0][0] for wrapper in WRAPPERS.values())  # most values have none of them
+# most values have none of them
+_FIRST_KEYS: Final = frozenset(wrapper.needs[0][0] for wrapper in WRAPPERS.values())
 
 
 def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
-    """Take a value out of the given wrappers and of content blocks, decoding it again after each of them.
+    """Take a value out of the given wrappers and of content blocks, decoding it again after each of
+    them.
 
     Args:
         value: a recorded value.
-        wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or wrappers; the first that matches is opened.
+        wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or wrappers; the first that matches is
+            opened.
     """
     return unwrap_decoded(decode(value), wrappers)
 
@@ -269,11 +303,16 @@ def named_arguments(taken: Unwrapped, parameters: Any) -> Any:
     if not taken.positional:
         return taken.value
     if not isinstance(names, dict) or len(names) < len(taken.positional):
-        # Some arguments have names and the others cannot be named: the named ones alone would pass for all of them.
+        # Some arguments have names and the others cannot be named: the named ones alone would pass
+        # for all of them.
         partial = isinstance(taken.value, dict) and taken.value not in taken.positional
         return UNRECORDED if partial else taken.value
     given = dict(zip(names, taken.positional, strict=False))
-    return {**given, **taken.value} if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given) else given
+    return (
+        {**given, **taken.value}
+        if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given)
+        else given
+    )
 
 
 def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
@@ -350,7 +389,9 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def first_of(*paths: str) -> Callable[[dict[str, Any]], Any]:
-    """A function that returns the value at the first of the dotted paths where an object has one, or None."""
+    """A function that returns the value at the first of the dotted paths where an object has one,
+    or None.
+    """
     if len(paths) == 1 and "." not in paths[0]:
         return methodcaller("get", paths[0])
 
@@ -370,8 +411,12 @@ def _path(path: str) -> tuple[str, ...]:
 
 
 def _blocks(blocks: list[Any]) -> Any:
-    """The value of a list of content blocks (`{"text": …}`, `{"json": …}`, `{"type": "text", "text": …}`), else the list."""
-    values = [block[key] for block in blocks if isinstance(block, dict) and (key := _block_key(block))]
+    """The value of a list of content blocks (`{"text": …}`, `{"json": …}`, `{"type": "text",
+    "text": …}`), else the list.
+    """
+    values = [
+        block[key] for block in blocks if isinstance(block, dict) and (key := _block_key(block))
+    ]
     if not values or len(values) < len(blocks):
         return blocks
     return values[0] if len(values) == 1 else [decode_text(each) for each in values]

@@ -1,7 +1,8 @@
-"""Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, exporters of other packages.
+"""Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines,
+exporters of other packages.
 
-Every exporter is a subclass of `Exporter`: `export` takes a batch of reports and returns which of them were exported. No exporter
-is loaded before it is used, because OTLP loads gRPC.
+Every exporter is a subclass of `Exporter`: `export` takes a batch of reports and returns which of
+them were exported. No exporter is loaded before it is used, because OTLP loads gRPC.
 """
 
 from __future__ import annotations
@@ -21,20 +22,24 @@ __all__ = ["ExportResult", "Exporter", "ProviderExporter", "rows_of"]
 class Exporter(ABC):
     """Sends results somewhere.
 
-    Only `export` has to be implemented. Exporters of other packages get a queue and a thread of their own: batches arrive one
-    after the other, in the order in which the results were made, and the `ExportResult` decides about retries and dead letters.
+    Only `export` has to be implemented. Exporters of other packages get a queue and a thread of
+    their own: batches arrive one after the other, in the order in which the results were made, and
+    the `ExportResult` decides about retries and dead letters.
 
-    An exporter is created once, with the options of the configuration as keyword arguments. `__init__` must not do I/O:
-    `otel-eval check` calls it, and a process may fork afterwards.
+    An exporter is created once, with the options of the configuration as keyword arguments.
+    `__init__` must not do I/O: `otel-eval check` calls it, and a process may fork afterwards.
 
     Attributes:
-        name: the exporter's name in counters, log lines and the dead-letter file; set from the configuration.
-        max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole: a retry repeats no other report.
-        exports_no_run: whether reports on traces without a result are exported too; they are created if `exporters.jsonl`
-            or `exporters.kafka` is configured to write them.
-        waits_for_access: whether results are retried while the endpoint refuses the credentials (401, 403) or has no such path
-            (404), instead of being refused permanently.
-        accepted_key: the key under which it is recorded, beyond a restart, that the endpoint accepted results; "": it is not.
+        name: the exporter's name in counters, log lines and the dead-letter file; set from the
+            configuration.
+        max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole: a
+            retry repeats no other report.
+        exports_no_run: whether reports on traces without a result are exported too; they are
+            created if `exporters.jsonl` or `exporters.kafka` is configured to write them.
+        waits_for_access: whether results are retried while the endpoint refuses the credentials
+            (401, 403) or has no such path (404), instead of being refused permanently.
+        accepted_key: the key under which it is recorded, beyond a restart, that the endpoint
+            accepted results; "": it is not.
     """
 
     name: str = ""
@@ -47,32 +52,42 @@ class Exporter(ABC):
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Export a batch. May block, so requests should have a timeout.
 
-        An exception is a retryable failure, except for those that a defect in the code or in the data causes (`TypeError`,
-        `ValueError`, `LookupError`, `AttributeError`), which are permanent.
+        An exception is a retryable failure, except for those that a defect in the code or in the
+        data causes (`TypeError`, `ValueError`, `LookupError`, `AttributeError`), which are
+        permanent.
         """
 
     def prepared(self, report: Report) -> Report:
-        """Return the report to queue. Must be quick: it is called on threads of the host program."""
+        """Return the report to queue. Must be quick: it is called on threads of the host
+        program.
+        """
         return report
 
     def revised(self, report: Report) -> None:  # noqa: B027 - few exporters need it
-        """Called after a restart with a report of a revision above 0 from an earlier process, whether it was exported or not."""
+        """Called after a restart with a report of a revision above 0 from an earlier process,
+        whether it was exported or not.
+        """
 
     def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
-        """Called after a restart with reports of an earlier process, which are exported next and may have been exported before.
+        """Called after a restart with reports of an earlier process, which are exported next and
+        may have been exported before.
 
         None means that the journal was damaged: then any result may have been exported before.
         """
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
-        """Announce results of these scorers for runs of the agent, so that exporters with counters can start them at 0."""
+        """Announce results of these scorers for runs of the agent, so that exporters with counters
+        can start them at 0.
+        """
 
     def counts(self) -> Mapping[str, int]:
         """The current values of gauges for `/status`, as `name{label=value}`."""
         return {}
 
     def flush(self, timeout_s: float) -> bool:
-        """Export what the exporter itself has queued; False if that failed or took longer than `timeout_s` seconds."""
+        """Export what the exporter itself has queued; False if that failed or took longer than
+        `timeout_s` seconds.
+        """
         return True
 
     def close(self, timeout_s: float) -> None:  # noqa: B027 - few exporters need it
@@ -80,7 +95,9 @@ class Exporter(ABC):
 
 
 class ProviderExporter(Exporter):
-    """Exports through a provider of the SDK, which it flushes; the owner of the provider shuts it down."""
+    """Exports through a provider of the SDK, which it flushes; the owner of the provider shuts it
+    down.
+    """
 
     _provider: Any = None  # None: the provider is flushed elsewhere
 

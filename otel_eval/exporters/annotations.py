@@ -1,7 +1,7 @@
 """The base of the exporters that send scores to the HTTP API of a product.
 
-A product's exporter builds the requests and interprets the responses. The base selects and checks the results, halves batches
-that are refused, and never replaces a newer revision by an older one.
+A product's exporter builds the requests and interprets the responses. The base selects and checks
+the results, halves batches that are refused, and never replaces a newer revision by an older one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from otel_eval.exporters import Exporter
-from otel_eval.exporters.scores import KnownScorers, Score, ScoreKey, key_of, problem_of, score_of, shows_something, summarized
+from otel_eval.exporters.scores import (
+    KnownScorers,
+    Score,
+    ScoreKey,
+    key_of,
+    problem_of,
+    score_of,
+    shows_something,
+    summarized,
+)
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http
 from otel_eval.retry import ExportResult, Place, reason_of
@@ -55,16 +64,21 @@ class _Batch:
     not_sent: Counter[str] = field(default_factory=Counter)
 
     def result(self) -> ExportResult:
-        parts: Any = {"failed": tuple(self.refused), "deferred": tuple(self.deferred), "reasons": self.refused | self.deferred}
+        parts: Any = {
+            "failed": tuple(self.refused),
+            "deferred": tuple(self.deferred),
+            "reasons": self.refused | self.deferred,
+        }
         return ExportResult("ok", not_sent=self.not_sent, **parts)
 
 
 class AnnotationExporter(Exporter):
     """Sends each result as a score on the run's span.
 
-    Skipped and failed results are sent only where they replace a score of an earlier revision, unless `unscored`. A refused
-    request is halved until the results that are refused are found. A result at which the product fails again and again, while it
-    accepts others, is refused permanently; one whose trace is missing is retried for `max_wait` seconds.
+    Skipped and failed results are sent only where they replace a score of an earlier revision,
+    unless `unscored`. A refused request is halved until the results that are refused are found. A
+    result at which the product fails again and again, while it accepts others, is refused
+    permanently; one whose trace is missing is retried for `max_wait` seconds.
 
     Args:
         to: the product; the base of its URLs.
@@ -84,7 +98,9 @@ class AnnotationExporter(Exporter):
     max_scores: ClassVar[int] = 1
     """The most scores in one request."""
     replaces: ClassVar[bool] = True
-    """Whether the product replaces a score that is sent again; if not, only results with a value or a label are sent."""
+    """Whether the product replaces a score that is sent again; if not, only results with a value or
+    a label are sent.
+    """
 
     def __init__(
         self,
@@ -96,19 +112,29 @@ class AnnotationExporter(Exporter):
         max_wait: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client: Final = HttpClient(to, dict.fromkeys(("Content-Type", "Accept"), self.media_type))
-        self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait, clock
+        self._client: Final = HttpClient(
+            to, dict.fromkeys(("Content-Type", "Accept"), self.media_type)
+        )
+        self._known, self._unscored, self._max_wait_s, self._clock = (
+            known,
+            unscored,
+            max_wait,
+            clock,
+        )
         self._summarized: Final = known.summarized if evaluation_passed else frozenset()
-        self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last revision, if it is above 0
+        # the last revision, if it is above 0
+        self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()
         self._failed: dict[str, _FailedResult] = {}  # by result id
-        self._sent: set[str] = set()  # ids of results of this batch that were exported, by an earlier attempt too
+        # ids of results of this batch that were exported, by an earlier attempt too
+        self._sent: set[str] = set()
         self._exported = 0
 
     # ------------------------------------------------------------------ for products
 
     @abstractmethod
     def send(self, scores: Sequence[Score]) -> ExportResult:
-        """Send scores in one request. The status `missing` is for a trace or run that the product does not have yet.
+        """Send scores in one request. The status `missing` is for a trace or run that the product
+        does not have yet.
 
         Raises:
             OSError: there is no response.
@@ -116,7 +142,11 @@ class AnnotationExporter(Exporter):
 
     def call(self, method: str, path: str, body: Any = None) -> HttpResponse:
         """Make a request; a body that is not bytes is encoded as JSON."""
-        return self._client.request(method, path, body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode())
+        return self._client.request(
+            method,
+            path,
+            body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode(),
+        )
 
     # ---------------------------------------------------------------------- what is sent
 
@@ -134,17 +164,25 @@ class AnnotationExporter(Exporter):
             self._revisions.popitem(last=False)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Send the scores of a batch, except those that an earlier attempt for this batch exported."""
+        """Send the scores of a batch, except those that an earlier attempt for this batch
+        exported.
+        """
         ids = {result.result_id for report in batch for result in report.results}
         self._sent &= ids
         for report in batch:
             self.revised(report)
         state = self._select(batch)
-        problem = self._send_all([score for score in state.scores if score.result.result_id not in self._sent], state)
+        problem = self._send_all(
+            [score for score in state.scores if score.result.result_id not in self._sent], state
+        )
         if problem is not None:
             return problem
         self._sent.clear()
-        deferred_ids = {batch[place[0]].results[place[1]].result_id for place in state.deferred if isinstance(place, tuple)}
+        deferred_ids = {
+            batch[place[0]].results[place[1]].result_id
+            for place in state.deferred
+            if isinstance(place, tuple)
+        }
         for each in ids - deferred_ids:
             self._failed.pop(each, None)
         return state.result()
@@ -156,7 +194,10 @@ class AnnotationExporter(Exporter):
                 place = (at, number)
                 if self._revisions.get(key_of(report, result), 0) > result.revision:
                     state.not_sent["superseded"] += 1
-                elif not (shows_something(result) or (self.replaces and (result.revision or self._unscored))):
+                elif not (
+                    shows_something(result)
+                    or (self.replaces and (result.revision or self._unscored))
+                ):
                     state.not_sent["unscored"] += 1
                 elif problem := problem_of(report, result, self._known.name_of(result)):
                     state.refused[place] = problem
@@ -168,13 +209,17 @@ class AnnotationExporter(Exporter):
 
     def _send_all(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
         """Send all scores; return a result if the product failed, else None."""
-        # Those that failed before come last and one by one, so that it is seen whether the product accepts others.
+        # Those that failed before come last and one by one, so that it is seen whether the product
+        # accepts others.
         new = [score for score in scores if score.result.result_id not in self._failed]
         failed = [score for score in scores if score.result.result_id in self._failed]
         if failed:
-            random.SystemRandom().shuffle(new)  # else those at which the product fails could be first at every attempt
+            # else those at which the product fails could be first at every attempt
+            random.SystemRandom().shuffle(new)
         groups = [*_groups(new, self.max_scores), *_groups(failed, 1)]
-        return next((problem for group in groups if (problem := self._send(group, state)) is not None), None)
+        return next(
+            (problem for group in groups if (problem := self._send(group, state)) is not None), None
+        )
 
     def _send(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
         try:
@@ -193,7 +238,9 @@ class AnnotationExporter(Exporter):
             return self._send(scores[half:], state) if problem is None else problem
         return self._refuse_or_defer(scores[0], result, state)
 
-    def _refuse_or_defer(self, score: Score, result: ExportResult, state: _Batch) -> ExportResult | None:
+    def _refuse_or_defer(
+        self, score: Score, result: ExportResult, state: _Batch
+    ) -> ExportResult | None:
         """Refuse or defer one score and return None, or return the result if the product failed."""
         if result.status == "permanent":
             state.refused[score.place] = result.reason
@@ -203,13 +250,27 @@ class AnnotationExporter(Exporter):
         failed.suspect = result.status == "server_error"
         if failed.suspect and self._exported > failed.exported:
             failed.failures, failed.exported = failed.failures + 1, self._exported
-        is_final = failed.failures >= _MAX_FAILURES if failed.suspect else now - failed.since >= self._max_wait_s
+        is_final = (
+            failed.failures >= _MAX_FAILURES
+            if failed.suspect
+            else now - failed.since >= self._max_wait_s
+        )
         if is_final or (len(self._failed) >= _MAX_WAITING and key not in self._failed):
-            state.refused[score.place] = result.reason if is_final else f"{result.reason}, and {_MAX_WAITING} other results wait"
+            state.refused[score.place] = (
+                result.reason
+                if is_final
+                else f"{result.reason}, and {_MAX_WAITING} other results wait"
+            )
             return None
-        suspects = sum(each.suspect for each in self._failed.values()) if failed.suspect and not self._sent else 0
+        suspects = (
+            sum(each.suspect for each in self._failed.values())
+            if failed.suspect and not self._sent
+            else 0
+        )
         if suspects >= _MAX_SUSPECTS and key not in self._failed:
-            return result  # no result of this batch was ever accepted: the product fails, not because of these results
+            # no result of this batch was ever accepted: the product fails, not because of these
+            # results
+            return result
         self._failed[key] = failed
         state.deferred[score.place] = result.reason
         return None
@@ -220,14 +281,23 @@ class AnnotationExporter(Exporter):
 
 
 def response_result(response: HttpResponse) -> ExportResult:
-    """The meaning of a response for the scores that were sent. Its content is not quoted: it may repeat the request."""
+    """The meaning of a response for the scores that were sent. Its content is not quoted: it may
+    repeat the request.
+    """
     if 200 <= response.status < 300:
         return ExportResult.ok()
     if 300 <= response.status < 400:
-        return ExportResult("denied", f"{response.status}, redirects are not followed", concerns_all=True)
+        return ExportResult(
+            "denied", f"{response.status}, redirects are not followed", concerns_all=True
+        )
     result = of_http(response.status, response.after_s)
-    # Only a 500 may be about one result; 408 and the other 5xx are about the product or a proxy in front of it.
-    return replace(result, status="retryable") if result.status == "server_error" and response.status != 500 else result
+    # Only a 500 may be about one result; 408 and the other 5xx are about the product or a proxy in
+    # front of it.
+    return (
+        replace(result, status="retryable")
+        if result.status == "server_error" and response.status != 500
+        else result
+    )
 
 
 def _groups(scores: Sequence[Score], most: int) -> Iterator[Sequence[Score]]:

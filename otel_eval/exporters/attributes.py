@@ -1,8 +1,9 @@
-"""The names under which results are exported, the attributes of one result, and the context and time of its run.
+"""The names under which results are exported, the attributes of one result, and the context and
+time of its run.
 
-Sources: the `gen_ai.evaluation.result` event of the OpenTelemetry GenAI semantic conventions (Development) for what is
-standard, `otel_eval.*` for what is ours, OpenInference's span kind for the span that carries results, pydantic-evals for
-the target of an evaluation.
+Sources: the `gen_ai.evaluation.result` event of the OpenTelemetry GenAI semantic conventions
+(Development) for what is standard, `otel_eval.*` for what is ours, OpenInference's span kind for
+the span that carries results, pydantic-evals for the target of an evaluation.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from otel_eval.exporters.result_rows import SCHEMA, compact_json, duration_ms, outcome_of, rfc3339, start_time
+from otel_eval.exporters.result_rows import (
+    SCHEMA,
+    compact_json,
+    duration_ms,
+    outcome_of,
+    rfc3339,
+    start_time,
+)
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
 SCOPE: Final = "otel_eval"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
-"""The schema of the first version of the semantic conventions that defines the event and all of its attributes used here."""
+"""The schema of the first version of the semantic conventions that defines the event and all of its
+attributes used here.
+"""
 INSTRUMENTATION_SCOPE: Final = (SCOPE, VERSION, SCHEMA_URL)
 """The arguments of `get_tracer`, `get_logger` and `get_meter`."""
 EVENT_NAME: Final = "gen_ai.evaluation.result"
@@ -34,13 +44,27 @@ TOOL_NAME: Final = "gen_ai.tool.name"
 EVALUATION: Final = "otel_eval.evaluation"
 SCORER_TYPE: Final = "otel_eval.scorer.type"
 OUTCOME: Final = "otel_eval.outcome"
-_KIND: Final = (NAME, SCORE_LABEL, ERROR_TYPE, SCORER_TYPE, "otel_eval.scorer.version", OUTCOME, "otel_eval.skip.reason")
+_KIND: Final = (
+    NAME,
+    SCORE_LABEL,
+    ERROR_TYPE,
+    SCORER_TYPE,
+    "otel_eval.scorer.version",
+    OUTCOME,
+    "otel_eval.skip.reason",
+)
 SERVICE: Final = "otel_eval.service"
 _ORIGIN: Final = (
     *(EVALUATION, "otel_eval.completeness", "otel_eval.revision", SERVICE, AGENT_NAME),
-    # Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22).
+    # Not in the conventions. Logfire shows only events that have it, grouped by it (docs:
+    # evaluate/live-evals, 2026-11-22).
     "gen_ai.evaluation.target",
-    *("otel_eval.service_version", "otel_eval.environment", "otel_eval.evaluator.id", "otel_eval.schema"),
+    *(
+        "otel_eval.service_version",
+        "otel_eval.environment",
+        "otel_eval.evaluator.id",
+        "otel_eval.schema",
+    ),
 )
 SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
 _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
@@ -57,7 +81,9 @@ def label_of(result: Result) -> str:
 
 
 def explanation_of(result: Result) -> str:
-    """The explanation of an outcome, without content: the message of a scorer's exception is not exported."""
+    """The explanation of an outcome, without content: the message of a scorer's exception is not
+    exported.
+    """
     match result.outcome:
         case Scored(explanation=text) | Skipped(text=text):
             return text
@@ -71,20 +97,33 @@ def event_attributes(report: Report, result: Result) -> dict[str, Any]:
 
 
 def run_attributes(report: Report) -> dict[str, Any]:
-    """What the events of all results of a report share: which run, when, which case, made from which spans."""
+    """What the events of all results of a report share: which run, when, which case, made from
+    which spans.
+    """
     return origin_attributes(origin_of(report)) | single_attributes(report)
 
 
 def origin_attributes(origin: tuple[Any, ...]) -> dict[str, Any]:
     """What the events of all reports with one origin, as of `origin_of`, share."""
-    return {name: _sendable(value) for name, value in zip(_ORIGIN, origin, strict=True) if value != ""}
+    return {
+        name: _sendable(value) for name, value in zip(_ORIGIN, origin, strict=True) if value != ""
+    }
 
 
 def origin_of(report: Report) -> tuple[Any, ...]:
-    """The values of attributes of a run of which there are few combinations, so that encoding can remember them."""
+    """The values of attributes of a run of which there are few combinations, so that encoding can
+    remember them.
+    """
     run = report.trajectory
     of_run = run.service, run.agent, run.agent or run.name, run.service_version, run.environment
-    return report.evaluation, run.completeness.value, report.revision, *of_run, report.stamp.evaluator, SCHEMA
+    return (
+        report.evaluation,
+        run.completeness.value,
+        report.revision,
+        *of_run,
+        report.stamp.evaluator,
+        SCHEMA,
+    )
 
 
 def single_attributes(report: Report) -> dict[str, Any]:
@@ -98,7 +137,10 @@ def single_attributes(report: Report) -> dict[str, Any]:
         "gen_ai.response.id": run.response_id or None,
     }
     if evidence is not None:
-        named |= {"otel_eval.spans": evidence.spans, "otel_eval.spans_digest": evidence.digest or None}
+        named |= {
+            "otel_eval.spans": evidence.spans,
+            "otel_eval.spans_digest": evidence.digest or None,
+        }
     for key, value in report.attributes.items():
         named[sendable(f"{_RUN_ATTRIBUTES}{key}")] = _primitive(value)
     return {name: _sendable(value) for name, value in named.items() if value is not None}
@@ -119,11 +161,21 @@ def kind_attributes(kind: tuple[str, ...]) -> dict[str, Any]:
 
 
 def kind_of(result: Result) -> tuple[str, ...]:
-    """The values of attributes that have few combinations, so that their encoding can be cached; "" for none."""
+    """The values of attributes that have few combinations, so that their encoding can be cached; ""
+    for none.
+    """
     outcome = result.outcome
     error = outcome.error_type if isinstance(outcome, Failed) else ""
     reason = outcome.reason if isinstance(outcome, Skipped) else ""
-    return result.scorer, label_of(result), error, result.type, result.version, outcome_of(result), reason
+    return (
+        result.scorer,
+        label_of(result),
+        error,
+        result.type,
+        result.version,
+        outcome_of(result),
+        reason,
+    )
 
 
 def outcome_attributes(result: Result) -> dict[str, Any]:
@@ -145,11 +197,16 @@ def outcome_attributes(result: Result) -> dict[str, Any]:
 
 def _primitive(value: Any) -> Any:
     """The value if an attribute can hold it, else its JSON."""
-    return value if value is None or isinstance(value, str | bool | int | float) else compact_json(value)
+    return (
+        value
+        if value is None or isinstance(value, str | bool | int | float)
+        else compact_json(value)
+    )
 
 
 def sendable(text: str) -> str:
-    """The text without lone surrogates, which JSON may contain and with which an encoder would leave out the attribute.
+    """The text without lone surrogates, which JSON may contain and with which an encoder would
+    leave out the attribute.
 
     >>> sendable(chr(0xD800) + "é")
     '?é'
@@ -163,7 +220,8 @@ def evaluated_ns(report: Report) -> int:
 
 
 def run_ended_ns(report: Report) -> int:
-    """The time of events and evaluation spans: the end of the run, so that the durations of run and trace do not change.
+    """The time of events and evaluation spans: the end of the run, so that the durations of run and
+    trace do not change.
 
     If no time was recorded, it is the time of the evaluation.
     """
@@ -171,12 +229,18 @@ def run_ended_ns(report: Report) -> int:
 
 
 def run_context(run: Trajectory) -> Context:
-    """A context whose current span is the run's: remote, since it has ended, and sampled, since we saw it.
+    """A context whose current span is the run's: remote, since it has ended, and sampled, since we
+    saw it.
 
     A run without ids (one built by hand) gives the empty context.
     """
     if not run.trace_id or not run.span_id:
         return Context()
     # Only a sampled context makes an exemplar of a measurement and passes parent-based samplers.
-    context = SpanContext(int(run.trace_id, 16), int(run.span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    context = SpanContext(
+        int(run.trace_id, 16),
+        int(run.span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
     return set_span_in_context(NonRecordingSpan(context), Context())

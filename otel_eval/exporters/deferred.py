@@ -1,4 +1,6 @@
-"""Parts of reports that an exporter deferred: they are retried by themselves, while the queue goes on."""
+"""Parts of reports that an exporter deferred: they are retried by themselves, while the queue goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,14 @@ class _Deferred:
 
 
 class DeferredReports:
-    """Reports that wait for their next attempt, with backoff. Not thread-safe: the queue has the lock."""
+    """Reports that wait for their next attempt, with backoff. Not thread-safe: the queue has the
+    lock.
+    """
 
     def __init__(self, retry: RetryPolicy) -> None:
         self._retry: Final = retry
-        self._deferred: dict[int, _Deferred] = {}  # by `id(remaining)`, in order of the last attempts
+        # by `id(remaining)`, in order of the last attempts
+        self._deferred: dict[int, _Deferred] = {}
 
     def __len__(self) -> int:
         return len(self._deferred)
@@ -49,17 +54,23 @@ class DeferredReports:
     def due(self, hurry: bool) -> list[Report]:
         """The reports to retry now; in a hurry each wait is `RetryPolicy.last_s`."""
         now = time.monotonic()
-        return [each.remaining for each in self._deferred.values() if self._due_at(each, hurry) <= now]
+        return [
+            each.remaining for each in self._deferred.values() if self._due_at(each, hurry) <= now
+        ]
 
     def due_in_s(self, hurry: bool) -> float:
         """Seconds until a report is due; infinite if there is none."""
-        return min([self._due_at(each, hurry) for each in self._deferred.values()], default=inf) - time.monotonic()
+        return (
+            min([self._due_at(each, hurry) for each in self._deferred.values()], default=inf)
+            - time.monotonic()
+        )
 
     def _due_at(self, each: _Deferred, hurry: bool) -> float:
         return each.attempted_at + (self._retry.last_s if hurry else each.delay_s)
 
     def finish(self, reports: Sequence[Report], deferred: dict[int, Report]) -> list[Report]:
-        """Record the outcome of an attempt to export `reports`; `deferred` are those to retry, by place in the batch.
+        """Record the outcome of an attempt to export `reports`; `deferred` are those to retry, by
+        place in the batch.
 
         Returns:
             The reports, as they were queued, that need no further attempt.
@@ -72,7 +83,9 @@ class DeferredReports:
             queued = before.queued if before else report
             if at in deferred:
                 waits = before.delays if before else delays(self._retry)
-                self._deferred[id(deferred[at])] = _Deferred(deferred[at], queued, now, next(waits), waits)
+                self._deferred[id(deferred[at])] = _Deferred(
+                    deferred[at], queued, now, next(waits), waits
+                )
             else:
                 finished.append(queued)
         return finished
@@ -83,7 +96,9 @@ def results_of(reports: Sequence[Report]) -> int:
     return sum([len(report.results) for report in reports])
 
 
-def refusals_of(result: ExportResult, reports: Sequence[Report]) -> list[tuple[str, Sequence[Report]]]:
+def refusals_of(
+    result: ExportResult, reports: Sequence[Report]
+) -> list[tuple[str, Sequence[Report]]]:
     """The reports of an accepted batch that were refused, grouped by reason."""
     by_reason: dict[str, list[Place]] = {}
     for place in result.failed:
@@ -92,10 +107,16 @@ def refusals_of(result: ExportResult, reports: Sequence[Report]) -> list[tuple[s
 
 
 def parts_of(reports: Sequence[Report], places: Sequence[Place]) -> dict[int, Report]:
-    """The reports at these places, by place in the batch; only with the results at these places if results are named."""
+    """The reports at these places, by place in the batch; only with the results at these places if
+    results are named.
+    """
     named: dict[int, set[int]] = {}
     for place in places:
-        at, some = (place, range(len(reports[place].results))) if isinstance(place, int) else (place[0], place[1:])
+        at, some = (
+            (place, range(len(reports[place].results)))
+            if isinstance(place, int)
+            else (place[0], place[1:])
+        )
         named.setdefault(at, set()).update(some)
     return {at: _with_results(reports[at], some) for at, some in sorted(named.items())}
 

@@ -20,10 +20,17 @@ class ExportQueues:
     Args:
         queues: one for each exporter.
         dead_letters: the file to which they write refused results; it is closed with them.
-        kept: whether results that are queued at the end are on disk, to be exported after the next start.
+        kept: whether results that are queued at the end are on disk, to be exported after the next
+            start.
     """
 
-    def __init__(self, queues: Sequence[ExportQueue], dead_letters: DeadLetterFile | None = None, *, kept: bool = False) -> None:
+    def __init__(
+        self,
+        queues: Sequence[ExportQueue],
+        dead_letters: DeadLetterFile | None = None,
+        *,
+        kept: bool = False,
+    ) -> None:
         self._queues: Final = tuple(queues)
         self._dead, self._kept = dead_letters, kept
 
@@ -40,27 +47,36 @@ class ExportQueues:
                 queue.put(light)
 
     def exporters_for(self, report: Report) -> Collection[str]:
-        """The names of the exporters of a report: all if it has results, else those that export traces without results."""
+        """The names of the exporters of a report: all if it has results, else those that export
+        traces without results.
+        """
         return tuple([queue.name for queue in self._queues if queue.accepts(report)])
 
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
-        """Queue reports of an earlier process, each for those exporters that have not acknowledged it."""
+        """Queue reports of an earlier process, each for those exporters that have not acknowledged
+        it.
+        """
         for queue in self._queues:
             mine = [report for report, names in unacknowledged if queue.name in names]
             queue.exporter.requeued(mine)
             queue.put(mine)
 
     def revised(self, report: Report) -> None:
-        """Called before `start` with a report of a revision above 0 from an earlier process, exported or not."""
+        """Called before `start` with a report of a revision above 0 from an earlier process,
+        exported or not.
+        """
         for queue in self._queues:
             queue.exporter.revised(report)
 
     def write_dead_letters(self, reports: Sequence[Report], exporter: str, why: str) -> bool:
-        """Write results to the dead-letter file instead of exporting them; False if that is not possible."""
+        """Write results to the dead-letter file instead of exporting them; False if that is not
+        possible.
+        """
         try:
             if self._dead is not None:
                 self._dead.add(exporter, reports, why)
-        except (OSError, ValueError):  # the disk is full, or the file is closed because the process ends
+        except (OSError, ValueError):
+            # the disk is full, or the file is closed because the process ends
             return False
         return self._dead is not None
 
@@ -86,7 +102,9 @@ class ExportQueues:
             queue.stop()
 
     def close(self, timeout_s: float) -> None:
-        """Close the queues. What is left is counted and written to the dead-letter file, unless it is kept on disk."""
+        """Close the queues. What is left is counted and written to the dead-letter file, unless it
+        is kept on disk.
+        """
         deadline = time.monotonic() + timeout_s
         for queue in self._queues:
             queue.halt(max(0.0, deadline - time.monotonic()))
@@ -96,7 +114,9 @@ class ExportQueues:
             self._dead.close()
 
     def counts(self) -> dict[str, Any]:
-        """The number of results in the queues, and 1 for each endpoint that does not support the signal, by exporter."""
+        """The number of results in the queues, and 1 for each endpoint that does not support the
+        signal, by exporter.
+        """
         return {name: count for queue in self._queues for name, count in queue.counts().items()}
 
 
@@ -105,9 +125,11 @@ Trace = tuple[str, str]
 
 
 class Undelivered:
-    """Counts, by trace, the reports of some evaluators that are not delivered yet. May be called from any thread.
+    """Counts, by trace, the reports of some evaluators that are not delivered yet. May be called
+    from any thread.
 
-    The reports of a second evaluation of a trace are added: the trace is finished when those of both are delivered.
+    The reports of a second evaluation of a trace are added: the trace is finished when those of
+    both are delivered.
 
     Attributes:
         evaluators: the ids of the evaluators whose reports are counted.
@@ -121,7 +143,9 @@ class Undelivered:
         self._count: Final[Counter[Trace]] = Counter()
 
     def made(self, report: Report, exporters: int) -> None:
-        """Count a report before it is queued for this number of exporters; each pending result will be a report of its own."""
+        """Count a report before it is queued for this number of exporters; each pending result will
+        be a report of its own.
+        """
         if report.stamp.evaluator in self.evaluators:
             # A late report is one that was counted as pending before.
             self._add(_trace(report), exporters + len(report.pending) - report.late)

@@ -27,10 +27,11 @@ Run = tuple[str, str]
 
 
 class FinalResults(Exporter):
-    """Delays reports to an exporter that counts each run once: a run that may be inside another one waits until that is known.
+    """Delays reports to an exporter that counts each run once: a run that may be inside another one
+    waits until that is known.
 
-    A run that turns out to be inside another one is never exported as an outermost one. Reports that wait when the exporter is
-    closed, or when too many runs wait, are exported as they are.
+    A run that turns out to be inside another one is never exported as an outermost one. Reports
+    that wait when the exporter is closed, or when too many runs wait, are exported as they are.
 
     Args:
         exporter: exports the reports that are final.
@@ -41,7 +42,8 @@ class FinalResults(Exporter):
         self.name = exporter.name
         self._exporter: Final = exporter
         self._most = most
-        self._waiting: OrderedDict[Run, dict[str, list[Report]]] = OrderedDict()  # by run, then by evaluation
+        # by run, then by evaluation
+        self._waiting: OrderedDict[Run, dict[str, list[Report]]] = OrderedDict()
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Export the reports that are final; the others wait."""
@@ -50,16 +52,26 @@ class FinalResults(Exporter):
         return ExportResult("accepted")
 
     def _ready(self, report: Report) -> list[Report]:
-        """Return the reports to export now because of this one: none, itself, or those that waited and itself."""
+        """Return the reports to export now because of this one: none, itself, or those that waited
+        and itself.
+        """
         run = report.trajectory.trace_id, report.trajectory.span_id
         waiting = self._waiting.get(run, {})
-        if report.evaluation in waiting and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost:
+        if (
+            report.evaluation in waiting
+            and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost
+        ):
             del waiting[report.evaluation]
             return [report]
-        # A later revision waits only if the first one does: once that was exported, the run was counted.
+        # A later revision waits only if the first one does: once that was exported, the run was
+        # counted.
         is_first = report.revision == 0 and not report.late
-        if report.trajectory.completeness is Completeness.DETACHED and (is_first or report.evaluation in waiting):
-            self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_without_values(report))
+        if report.trajectory.completeness is Completeness.DETACHED and (
+            is_first or report.evaluation in waiting
+        ):
+            self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(
+                _without_values(report)
+            )
             self._limit_waiting()
             return []
         return [*waiting.pop(report.evaluation, ()), report]
@@ -93,7 +105,9 @@ class FinalResults(Exporter):
 
 
 def _without_values(report: Report) -> Report:
-    """Return the report without arguments, results, input and output, which are not needed for counting."""
+    """Return the report without arguments, results, input and output, which are not needed for
+    counting.
+    """
     run = report.trajectory
     calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in run.calls])
     reduced: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
@@ -103,33 +117,44 @@ def _without_values(report: Report) -> Report:
 class Fanout:
     """Exports to all exporters in turn; flushes and closes them in parallel within one deadline.
 
-    Counts `results.exported` and `results.export_failed` by exporter, unless the exporter counts them itself.
+    Counts `results.exported` and `results.export_failed` by exporter, unless the exporter counts
+    them itself.
     """
 
     def __init__(self, exporters: Sequence[Exporter], counters: Counters | None = None) -> None:
         self._exporters: Final = tuple(exporters)
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        # Exporters are flushed and closed on these threads, since flushes of the SDK do not keep to a deadline.
-        self._workers: Final = [WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters]
+        # Exporters are flushed and closed on these threads, since flushes of the SDK do not keep to
+        # a deadline.
+        self._workers: Final = [
+            WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters
+        ]
         self._since = time.monotonic()  # when the last export began
         self._closed = False
         self._begin()
         in_each_child(self, Fanout._begin)
 
     def _begin(self) -> None:
-        """Begin without threads, at the start and in a child process, which has none of the parent's."""
-        self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
-        self._unlogged: dict[str, int] = {}  # by exporter, results that were lost since the last log line about them
+        """Begin without threads, at the start and in a child process, which has none of the
+        parent's.
+        """
+        # held while exporting: late results come from a thread of their own
+        self._lock = threading.Lock()
+        # by exporter, results that were lost since the last log line about them
+        self._unlogged: dict[str, int] = {}
         for worker in self._workers:
             worker.reset()
 
     def export(self, report: Report) -> None:
-        """Export to every exporter. Never raises: the results that one fails to export are counted and logged."""
+        """Export to every exporter. Never raises: the results that one fails to export are counted
+        and logged.
+        """
         with self._lock:
             self._since = time.monotonic()
             for worker in self._workers:
-                worker.ensure()  # from Python 3.12 on no thread can be started once the interpreter has begun to end
+                # from Python 3.12 on no thread can be started once the interpreter has begun to end
+                worker.ensure()
             for exporter in self._exporters:
                 self._export(exporter, report)
 
@@ -148,8 +173,12 @@ class Fanout:
                 self._unlogged[exporter.name] = lost
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Export the results of these runs to exporters that count each run once: they are final. Never raises."""
-        self._call_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
+        """Export the results of these runs to exporters that count each run once: they are final.
+        Never raises.
+        """
+        self._call_each(
+            lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None
+        )
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
         """Prepare the exporters for results of these scorers. Never raises."""
@@ -161,7 +190,9 @@ class Fanout:
                 try:
                     call(exporter)
                 except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
-                    self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
+                    self._warnings.say(
+                        exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error)
+                    )
 
     def blocked_s(self) -> float:
         """Seconds since the current export began; 0 if there is none."""
@@ -169,7 +200,9 @@ class Fanout:
 
     def counts(self) -> dict[str, int]:
         """The counts of the exporters, such as results in their queues."""
-        return {name: count for exporter in self._exporters for name, count in exporter.counts().items()}
+        return {
+            name: count for exporter in self._exporters for name, count in exporter.counts().items()
+        }
 
     @property
     def failed(self) -> int:
@@ -178,12 +211,19 @@ class Fanout:
 
     def flush(self, timeout_s: float) -> bool:
         """Flush every exporter; False if one failed or took longer than `timeout_s` seconds."""
-        return self._in_parallel("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
+        return self._in_parallel(
+            "flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s
+        )
 
     def close(self, timeout_s: float) -> None:
         """Close every exporter; one that hangs is left at the deadline, and logged."""
         self._closed = True
-        self._in_parallel("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._warn_not_closed)
+        self._in_parallel(
+            "close",
+            lambda exporter, left_s: exporter.close(left_s),
+            timeout_s,
+            self._warn_not_closed,
+        )
         for name, lost in list(self._unlogged.items()):
             _log.warning("%s: %d more results were lost", name, lost)
         for worker in self._workers:
@@ -192,7 +232,9 @@ class Fanout:
     def _warn_not_closed(self, exporter: Exporter) -> None:
         queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
         what = f"{queued} results" if queued else "its last results"
-        self._warnings.say(f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what)
+        self._warnings.say(
+            f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what
+        )
 
     def _in_parallel(
         self,
@@ -210,7 +252,9 @@ class Fanout:
                 outcomes[index] = call(exporter, max(0.0, deadline - time.monotonic())) is not False
             except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
                 outcomes[index] = False
-                self._warnings.say(exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error))
+                self._warnings.say(
+                    exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error)
+                )
 
         for index, worker in enumerate(self._workers):
             worker.put(partial(run, index))

@@ -1,13 +1,17 @@
-"""Exports scores as `gen_ai.evaluation.result` events through the OpenTelemetry providers of the process.
+"""Exports scores as `gen_ai.evaluation.result` events through the OpenTelemetry providers of the
+process.
 
-A provider is looked up at the first result, and again while it is missing: programs configure logging before or after tracing.
+A provider is looked up at the first result, and again while it is missing: programs configure
+logging before or after tracing.
 
-Events are log events in the context of the run, or events of an evaluation span. Log records are the SDK's own until 1.38, later
-the API's; they have an event name from 1.35 on, before that an attribute `event.name`.
+Events are log events in the context of the run, or events of an evaluation span. Log records are
+the SDK's own until 1.38, later the API's; they have an event name from 1.35 on, before that an
+attribute `event.name`.
 
-Ended spans cannot be changed, so events on spans need a span of their own. It is a child of the run's span, so that it is shown
-in the run's trace, and it starts and ends at the run's end, so that the duration of the trace does not change. Its link is what
-OpenInference requires of evaluations after the fact (spec/annotations.md).
+Ended spans cannot be changed, so events on spans need a span of their own. It is a child of the
+run's span, so that it is shown in the run's trace, and it starts and ends at the run's end, so that
+the duration of the trace does not change. Its link is what OpenInference requires of evaluations
+after the fact (spec/annotations.md).
 """
 
 from __future__ import annotations
@@ -38,14 +42,17 @@ from otel_eval.model import Failed, Report
 from otel_eval.otlp.endpoint import SIGNALS
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
-# Imported here and not where they are used: if a process forks while a thread imports, the child has half a module.
+# Imported here and not where they are used: if a process forks while a thread imports, the child
+# has half a module.
 
 
 _API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
 
 
 def is_real(provider: Any) -> bool:
-    """Whether a provider was configured: it is neither None nor one of the API's proxies and no-ops."""
+    """Whether a provider was configured: it is neither None nor one of the API's proxies and
+    no-ops.
+    """
     return provider is not None and not type(provider).__module__.startswith(_API)
 
 
@@ -65,10 +72,11 @@ def _real(provider: Any) -> Any:
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether a provider (or a pipeline of processors), or every processor in it, is known to be shut down.
+    """Whether a provider (or a pipeline of processors), or every processor in it, is known to be
+    shut down.
 
-    The SDK has no public method for this, and silently drops what is emitted afterwards. If its private flags are not found,
-    the result is False.
+    The SDK has no public method for this, and silently drops what is emitted afterwards. If its
+    private flags are not found, the result is False.
     """
     own = getattr(provider, "_shutdown", None)
     if isinstance(own, bool):
@@ -78,10 +86,11 @@ def is_shut_down(provider: Any) -> bool:
 
 
 def has_no_processor(provider: Any) -> bool:
-    """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so that it drops everything.
+    """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so
+    that it drops everything.
 
-    With `OTEL_LOGS_EXPORTER=none` there is such a `LoggerProvider`. The SDK has no public method for this; if its private lists
-    are not found, the result is False.
+    With `OTEL_LOGS_EXPORTER=none` there is such a `LoggerProvider`. The SDK has no public method
+    for this; if its private lists are not found, the result is False.
     """
     return _processors(provider) == []
 
@@ -91,8 +100,17 @@ def _processors(provider: Any) -> list[Any] | None:
     inner = provider
     for name in ("_multi_log_record_processor", "_active_span_processor"):
         inner = getattr(provider, name, inner)
-    lists = [getattr(inner, name) for name in ("_log_record_processors", "_span_processors") if hasattr(inner, name)]
-    others = [each for listed in lists for each in listed if not type(each).__module__.startswith("otel_eval")]
+    lists = [
+        getattr(inner, name)
+        for name in ("_log_record_processors", "_span_processors")
+        if hasattr(inner, name)
+    ]
+    others = [
+        each
+        for listed in lists
+        for each in listed
+        if not type(each).__module__.startswith("otel_eval")
+    ]
     return others if lists else None
 
 
@@ -106,35 +124,48 @@ def _shutdown_flag(processor: Any) -> bool | None:
 
 
 _MISSING: Final = {
-    "logs": "no logger provider with a processor; "
-    "configure a LoggerProvider with a processor (opentelemetry._logs.set_logger_provider) or pass logger_provider",
-    "metrics": "no meter provider; configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or pass meter_provider",
-    "spans": "no tracer provider with another processor; "
-    "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
-    "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}",
+    "logs": (
+        "no logger provider with a processor; configure a LoggerProvider with a processor"
+        " (opentelemetry._logs.set_logger_provider) or pass logger_provider"
+    ),
+    "metrics": (
+        "no meter provider; configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or"
+        " pass meter_provider"
+    ),
+    "spans": (
+        "no tracer provider with another processor; "
+        "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
+        "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}"
+    ),
 }
 _SHUT_DOWN: Final = (
-    "the provider was shut down; "
-    "shut the TracerProvider (or the processor) down first, so that the last scores still find their way"
+    "the provider was shut down; shut the TracerProvider (or the processor) down first, so that the"
+    " last scores still find their way"
 )
 
 
 class GlobalProvidersExporter(ProviderExporter):
-    """Exports log events, metrics or spans through the given providers, or else through the process's own.
+    """Exports log events, metrics or spans through the given providers, or else through the
+    process's own.
 
-    Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics if there is a
-    `MeterProvider`. With `signals`: exactly these. A provider without processors counts as absent.
+    Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics
+    if there is a `MeterProvider`. With `signals`: exactly these. A provider without processors
+    counts as absent.
 
-    Counts `results.undeliverable` by signal: results for which there was no provider, or one that was shut down.
+    Counts `results.undeliverable` by signal: results for which there was no provider, or one that
+    was shut down.
 
     Args:
         signals: any of logs, metrics, spans; None: the signals for which there are providers.
         tracer_provider, logger_provider, meter_provider: used instead of the process's own.
-        pipeline: returns the processors and the resource of the provider whose spans are evaluated, or None.
+        pipeline: returns the processors and the resource of the provider whose spans are evaluated,
+            or None.
         counters: where `results.undeliverable` is counted.
-        found: called when a provider is first used, so that exit hooks can be moved in front of the provider's.
+        found: called when a provider is first used, so that exit hooks can be moved in front of the
+            provider's.
         window: the limits of the metrics' sliding windows; None: there are none.
-        only: whether there is no other exporter; then missing providers are reported although no signal was named.
+        only: whether there is no other exporter; then missing providers are reported although no
+            signal was named.
     """
 
     name = "opentelemetry"
@@ -154,20 +185,31 @@ class GlobalProvidersExporter(ProviderExporter):
     ) -> None:
         self._only: Final = only
         self._signals = None if signals is None else frozenset(signals)
-        self._tracers, self._loggers, self._meters = tracer_provider, logger_provider, meter_provider
+        self._tracers, self._loggers, self._meters = (
+            tracer_provider,
+            logger_provider,
+            meter_provider,
+        )
         self._pipeline, self._found, self._window = pipeline, found, window
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._exporters: dict[str, tuple[Exporter, Any]] = {}  # signal → exporter, and the provider or pipeline behind it
+        # signal → exporter, and the provider or pipeline behind it
+        self._exporters: dict[str, tuple[Exporter, Any]] = {}
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Send the reports; `accepted` instead of `ok` if no signal has a provider, which is counted, and logged once."""
+        """Send the reports; `accepted` instead of `ok` if no signal has a provider, which is
+        counted, and logged once.
+        """
         results = [self._export(report) for report in batch]
         return ExportResult.ok() if any(results) else ExportResult("accepted")
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
         """Start the counters of these results at 0, if metrics are exported."""
-        found = self._exporter_of("metrics") if self._signals is None or "metrics" in self._signals else None
+        found = (
+            self._exporter_of("metrics")
+            if self._signals is None or "metrics" in self._signals
+            else None
+        )
         if found is not None and not is_shut_down(found[1]):
             found[0].expect(evaluation, scorers, service, agent)
 
@@ -196,17 +238,24 @@ class GlobalProvidersExporter(ProviderExporter):
         if found is not None and not is_shut_down(found[1]):
             found[0].export((report,))
             return True
-        subject, why = (signal, f"there is {_MISSING[signal]}") if found is None else (f"{signal} closed", _SHUT_DOWN)
+        subject, why = (
+            (signal, f"there is {_MISSING[signal]}")
+            if found is None
+            else (f"{signal} closed", _SHUT_DOWN)
+        )
         self._counters.add("results.undeliverable", len(report.results), signal=signal)
         self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, why)
         return False
 
     def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:
-        """The exporter of a signal and its provider; None if there is no provider, or one without processors."""
+        """The exporter of a signal and its provider; None if there is no provider, or one without
+        processors.
+        """
         found = self._exporters.get(signal)
         if found is None:
             found = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
-            # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which processors may be added.
+            # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which
+            # processors may be added.
             if found is None or has_no_processor(found[1]):
                 return None
             self._exporters[signal] = found
@@ -226,18 +275,22 @@ class GlobalProvidersExporter(ProviderExporter):
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:
             return _span_exporter(self._tracers)
-        # The SDK does not give a processor its provider; the other processors and the resource are what can be found of it.
+        # The SDK does not give a processor its provider; the other processors and the resource are
+        # what can be found of it.
         origin = self._pipeline()
         if origin is not None:
             try:
-                return SpanExporter(pipeline_tracer(*origin)), origin[0]  # flushed by the provider that flushes us
+                # flushed by the provider that flushes us
+                return SpanExporter(pipeline_tracer(*origin)), origin[0]
             except (TypeError, AttributeError, ImportError):
                 pass  # in this version of the SDK tracers are created in another way
         provider = global_tracer_provider()
         return _span_exporter(provider) if provider is not None else None
 
     def flush(self, timeout_s: float) -> bool:
-        """Flush every provider in use; False if one did not finish in time. The program shuts them down."""
+        """Flush every provider in use; False if one did not finish in time. The program shuts them
+        down.
+        """
         delivered = [exporter.flush(timeout_s) for exporter, _ in list(self._exporters.values())]
         return all(delivered)
 
@@ -286,7 +339,9 @@ class SpanExporter(ProviderExporter):
 
 
 class _OwnIds(RandomIdGenerator):
-    """Generates ids without the global random generator, whose state must not change and whose seed would repeat them."""
+    """Generates ids without the global random generator, whose state must not change and whose seed
+    would repeat them.
+    """
 
     _random: Final = random.SystemRandom()
 
@@ -327,28 +382,42 @@ class LogEventExporter(ProviderExporter):
         self._emit: Final = _emitter(logger_provider.get_logger(*names.INSTRUMENTATION_SCOPE))
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Emit the events of each report in its run's context, at the run's end; they were observed when it was evaluated."""
+        """Emit the events of each report in its run's context, at the run's end; they were observed
+        when it was evaluated.
+        """
         with suppress_instrumentation():
             for report in batch:
                 context = names.run_context(report.trajectory)
-                ended, evaluated, shared = names.run_ended_ns(report), names.evaluated_ns(report), names.run_attributes(report)
+                ended, evaluated, shared = (
+                    names.run_ended_ns(report),
+                    names.evaluated_ns(report),
+                    names.run_attributes(report),
+                )
                 for result in report.results:
                     self._emit(shared | names.result_attributes(result), context, ended, evaluated)
         return ExportResult.ok()
 
 
 def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int], None]:
-    """Return a function that emits an event from its attributes, the run's context, its time and its observed time."""
+    """Return a function that emits an event from its attributes, the run's context, its time and
+    its observed time.
+    """
     record, accepted = _record_class(logger)
 
     def emit(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:
-        fields: dict[str, Any] = {"timestamp": at_ns, "observed_timestamp": observed_ns, "attributes": attributes, **_SEVERITY}
+        fields: dict[str, Any] = {
+            "timestamp": at_ns,
+            "observed_timestamp": observed_ns,
+            "attributes": attributes,
+            **_SEVERITY,
+        }
         if "event_name" in accepted:
             fields["event_name"] = names.EVENT_NAME
         else:
             fields["attributes"] = attributes | {names.EVENT_NAME_ATTRIBUTE: names.EVENT_NAME}
         if "resource" in accepted:
-            fields["resource"] = logger.resource  # left out, the record detects the machine's: 2 ms each
+            # left out, the record detects the machine's: 2 ms each
+            fields["resource"] = logger.resource
         fields |= {"context": context} if "context" in accepted else _ids(context)
         logger.emit(record(**fields))
 

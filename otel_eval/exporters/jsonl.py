@@ -1,4 +1,6 @@
-"""Files of JSON Lines: the exporter to a file or to standard output, and the dead-letter file for results that were refused."""
+"""Files of JSON Lines: the exporter to a file or to standard output, and the dead-letter file for
+results that were refused.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class JsonLinesFile:
     Args:
         path: the file, created if it does not exist, or "-" for standard output.
         key: the key of the path in the configuration, for errors; `usual_key` if left out.
-        mode: permissions of the file if it is created, whatever the umask; a file that exists keeps its own.
+        mode: permissions of the file if it is created, whatever the umask; a file that exists keeps
+            its own.
 
     Raises:
         ConfigError: the file cannot be opened for writing.
@@ -48,10 +51,15 @@ class JsonLinesFile:
 
     usual_key: ClassVar[str] = "exporters.jsonl.path"
 
-    def __init__(self, path: str | os.PathLike[str], *, key: str = "", mode: int = OWNER_ONLY) -> None:
-        self._lock = threading.Lock()  # guards _file: one thread may write while another one flushes
+    def __init__(
+        self, path: str | os.PathLike[str], *, key: str = "", mode: int = OWNER_ONLY
+    ) -> None:
+        # guards _file: one thread may write while another one flushes
+        self._lock = threading.Lock()
         renew_after_fork(self)
-        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _open_file(Path(path), key or self.usual_key, mode)
+        self._file: io.RawIOBase | None = (
+            None if os.fspath(path) == "-" else _open_file(Path(path), key or self.usual_key, mode)
+        )
 
     def write(self, lines: bytes) -> None:
         """Write whole lines.
@@ -74,7 +82,8 @@ class JsonLinesFile:
             OSError: that failed.
         """
         with self._lock:
-            if self._file is not None and not self._file.closed and self._file.seekable():  # a pipe has no disk
+            # a pipe has no disk
+            if self._file is not None and not self._file.closed and self._file.seekable():
                 os.fsync(self._file.fileno())
 
     def written_ids(self) -> set[str]:
@@ -83,7 +92,9 @@ class JsonLinesFile:
             if self._file is None or not self._file.seekable():
                 return set()
             start = max(0, _size(self._file) - _TAIL_BYTES)
-            return {each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL_BYTES))}
+            return {
+                each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL_BYTES))
+            }
 
     def close(self) -> None:
         """Close the file."""
@@ -115,7 +126,9 @@ def _append(file: io.RawIOBase, lines: bytes) -> None:
 
 
 def _undo_append(file: io.RawIOBase, written: int, lines: bytes) -> None:
-    """Truncate the file by the part of the lines that was written, if it is at the end: other processes may append, too."""
+    """Truncate the file by the part of the lines that was written, if it is at the end: other
+    processes may append, too.
+    """
     end = _size(file)
     if written and _read(file, end - written, written) == lines[:written]:
         file.truncate(end - written)
@@ -127,18 +140,21 @@ def _open_file(path: Path, key: str, mode: int) -> io.RawIOBase:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
-            f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder, or '-'"
+            f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder,"
+            " or '-'"
         ) from None
-    # A buffer has a lock, which a thread may hold when the process forks, and lines that the child would write again.
+    # A buffer has a lock, which a thread may hold when the process forks, and lines that the child
+    # would write again.
     return file.detach()
 
 
 @contextmanager
 def _locked(file: io.RawIOBase) -> Iterator[None]:
-    """Lock the file against other threads and processes that append to it: workers, or agents, may share a file.
+    """Lock the file against other threads and processes that append to it: workers, or agents, may
+    share a file.
 
-    Both locks are needed: that of `flock` belongs to an open file, which a process shares with its forked children; that of
-    `lockf` to a process, which may have opened the file twice.
+    Both locks are needed: that of `flock` belongs to an open file, which a process shares with its
+    forked children; that of `lockf` to a process, which may have opened the file twice.
     """
     locks = [flock, lockf] if "flock" in globals() else []  # Windows has none
     for lock in locks:
@@ -153,7 +169,9 @@ def _locked(file: io.RawIOBase) -> Iterator[None]:
 
 
 def _create(mode: int, path: str, flags: int) -> int:
-    """Open the file, which is created with these permissions if it does not exist, and return its descriptor."""
+    """Open the file, which is created with these permissions if it does not exist, and return its
+    descriptor.
+    """
     try:
         handle = os.open(path, flags | os.O_EXCL, mode)
     except FileExistsError:
@@ -164,7 +182,9 @@ def _create(mode: int, path: str, flags: int) -> int:
 
 
 def _cut_torn_line(file: io.RawIOBase) -> None:
-    """Remove an incomplete last line of ours, which a crash left; add the line end to one that others wrote."""
+    """Remove an incomplete last line of ours, which a crash left; add the line end to one that
+    others wrote.
+    """
     end = _size(file) if file.seekable() else 0
     if not end or _read(file, end - 1, 1) == b"\n":
         return
@@ -187,7 +207,9 @@ def _size(file: io.RawIOBase) -> int:
 
 
 def _read(file: io.RawIOBase, at: int, size: int) -> bytes:
-    """Read bytes at an offset. Forked processes share the position in the file, so it is neither used nor changed."""
+    """Read bytes at an offset. Forked processes share the position in the file, so it is neither
+    used nor changed.
+    """
     if hasattr(os, "pread"):
         return os.pread(file.fileno(), size, at)
     file.seek(at)
@@ -208,11 +230,14 @@ class JsonLinesExporter(Exporter):
 
     exports_no_run = True
 
-    def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY, sync: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY, sync: bool = False
+    ) -> None:
         self.name = "jsonl"
         self._file: Final = JsonLinesFile(path, mode=mode)
         self._sync = sync
-        self._exported_before: set[str] = set()  # results of an earlier process that may be repeated
+        # results of an earlier process that may be repeated
+        self._exported_before: set[str] = set()
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Append the lines of the batch; if that fails, the file is as it was before."""
@@ -227,16 +252,29 @@ class JsonLinesExporter(Exporter):
     def _lines(self, batch: Sequence[Report]) -> bytes:
         if not self._exported_before:
             return b"".join([line for report in batch for line in lines_of(report)])
-        return encoded(row for report in batch for row in rows_of(report) if row["result_id"] not in self._exported_before)
+        return encoded(
+            row
+            for report in batch
+            for row in rows_of(report)
+            if row["result_id"] not in self._exported_before
+        )
 
     def requeued(self, batch: Sequence[Report] | None) -> None:
-        """Find those of the results that are at the end of the file; they are not written again (some 100 bytes for each)."""
+        """Find those of the results that are at the end of the file; they are not written again
+        (some 100 bytes for each).
+        """
         written = self._file.written_ids() if batch is None or batch else set()
-        ids = written if batch is None else {row["result_id"] for report in batch for row in rows_of(report)}
+        ids = (
+            written
+            if batch is None
+            else {row["result_id"] for report in batch for row in rows_of(report)}
+        )
         self._exported_before |= written & ids
 
     def flush(self, timeout_s: float) -> bool:
-        """Write the file to the disk (fsync); the lines were written to it when they were exported."""
+        """Write the file to the disk (fsync); the lines were written to it when they were
+        exported.
+        """
         with suppress(OSError):  # a device has no disk
             self._file.sync()
         return True
@@ -250,12 +288,15 @@ _IGNORED: Final = ("evaluated_at", "evaluator")  # results that differ in these 
 
 
 class ChangedLinesExporter(JsonLinesExporter):
-    """Appends a line for each result that is new or has changed; of two lines with one id the later one counts.
+    """Appends a line for each result that is new or has changed; of two lines with one id the later
+    one counts.
 
-    The lines in the file are read once, when it is opened: a digest of 8 bytes is kept for each result.
+    The lines in the file are read once, when it is opened: a digest of 8 bytes is kept for each
+    result.
 
     Args:
-        path: the file, created if it does not exist, or "-" for standard output, to which every result is written once.
+        path: the file, created if it does not exist, or "-" for standard output, to which every
+            result is written once.
         mode: permissions of the file if it is created.
 
     Raises:
@@ -265,7 +306,9 @@ class ChangedLinesExporter(JsonLinesExporter):
     def __init__(self, path: str, *, mode: int = OWNER_ONLY) -> None:
         super().__init__(path, mode=mode)
         # Pipes and devices cannot be read back.
-        self._digests: dict[str, bytes] = dict(_digests_of(Path(path))) if path != "-" and Path(path).is_file() else {}
+        self._digests: dict[str, bytes] = (
+            dict(_digests_of(Path(path))) if path != "-" and Path(path).is_file() else {}
+        )
 
     def _lines(self, batch: Sequence[Report]) -> bytes:
         """The lines of results that are new or have changed."""
@@ -301,7 +344,9 @@ class DeadLetterFile(JsonLinesFile):
 
     usual_key = "exporters.dead_letter"
 
-    def add(self, exporter: str, reports: Sequence[Report], why: str, rejected: int | None = None) -> None:
+    def add(
+        self, exporter: str, reports: Sequence[Report], why: str, rejected: int | None = None
+    ) -> None:
         """Write the results to the file.
 
         Args:
@@ -316,6 +361,8 @@ class DeadLetterFile(JsonLinesFile):
         results = [(report, result) for report in reports for result in report.results]
         fields: dict[str, Any] = {"exporter": exporter, "why": why}
         fields |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
-        lines = (line_of(result_fields(report, result) | fields) + "\n" for report, result in results)
+        lines = (
+            line_of(result_fields(report, result) | fields) + "\n" for report, result in results
+        )
         self.write("".join(lines).encode("utf-8", "backslashreplace"))
         self.sync()

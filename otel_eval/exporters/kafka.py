@@ -1,4 +1,6 @@
-"""Exports results as records of a Kafka topic, with keys by which log compaction keeps the newest result for the same spans."""
+"""Exports results as records of a Kafka topic, with keys by which log compaction keeps the newest
+result for the same spans.
+"""
 
 from __future__ import annotations
 
@@ -21,45 +23,76 @@ if TYPE_CHECKING:
 
 _KEY: Final = ("trace_id", "span_id", "evaluation", "scorer", "spans_digest")
 _LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records whose delivery failed
-# Errors of the record itself. All others are retryable, or an operator can repair them: credentials, topics, replicas.
-_PERMANENT: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "INVALID_RECORD", "RECORD_LIST_TOO_LARGE"})
+# Errors of the record itself. All others are retryable, or an operator can repair them:
+# credentials, topics, replicas.
+_PERMANENT: Final = frozenset(
+    {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "INVALID_RECORD", "RECORD_LIST_TOO_LARGE"}
+)
 
 
 def key_of_row(row: Mapping[str, Any]) -> bytes:
-    """The key of a result's record: trace, run span, evaluation, scorer and digest of the spans, as a JSON list.
+    """The key of a result's record: trace, run span, evaluation, scorer and digest of the spans, as
+    a JSON list.
 
-    Results from different spans have different keys, so that `merge_results` still finds traces that were split between
-    evaluators after log compaction.
+    Results from different spans have different keys, so that `merge_results` still finds traces
+    that were split between evaluators after log compaction.
 
-    >>> key_of_row({"trace_id": "a1", "span_id": "b2", "evaluation": "e", "scorer": "s", "spans_digest": None})
+    >>> key_of_row(
+    ...     {
+    ...         "trace_id": "a1",
+    ...         "span_id": "b2",
+    ...         "evaluation": "e",
+    ...         "scorer": "s",
+    ...         "spans_digest": None,
+    ...     }
+    ... )
     b'["a1","b2","e","s",null]'
     """
     return json.dumps([row[name] for name in _KEY], separators=(",", ":")).encode()
 
 
 def producer_settings(settings: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """The settings of a producer whose records are acknowledged by all in-sync replicas, written once and in order."""
-    # Java clients hash keys by murmur2: the same key reaches the same partition from every producer of the topic.
+    """The settings of a producer whose records are acknowledged by all in-sync replicas, written
+    once and in order.
+    """
+    # Java clients hash keys by murmur2: the same key reaches the same partition from every producer
+    # of the topic.
     defaults = {"partitioner": "murmur2_random", "linger.ms": 5}
-    return defaults | dict(settings) | {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(timeout_s * 1000)}
+    return (
+        defaults
+        | dict(settings)
+        | {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(timeout_s * 1000)}
+    )
 
 
 class KafkaTopicExporter(Exporter):
     """Writes one record for each result and waits until the cluster has acknowledged the batch.
 
-    If a record of a batch was not acknowledged in time, the whole batch is written again, so that the topic may have a record
-    twice, with the same key and content.
+    If a record of a batch was not acknowledged in time, the whole batch is written again, so that
+    the topic may have a record twice, with the same key and content.
 
     Args:
         settings: settings of librdkafka for the cluster.
         topic: the topic.
-        encoding: `json`: the fields of a line of JSON Lines; `otlp_proto`: an OTLP logs request with one event.
+        encoding: `json`: the fields of a line of JSON Lines; `otlp_proto`: an OTLP logs request
+            with one event.
         timeout_s: the timeout for one batch, in seconds.
     """
 
-    def __init__(self, settings: Mapping[str, Any], topic: str, *, encoding: str = "json", timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        *,
+        encoding: str = "json",
+        timeout_s: float = 10.0,
+    ) -> None:
         self.name = "kafka"
-        self._settings, self._topic, self._timeout_s = producer_settings(settings, timeout_s), topic, timeout_s
+        self._settings, self._topic, self._timeout_s = (
+            producer_settings(settings, timeout_s),
+            topic,
+            timeout_s,
+        )
         self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event belongs to a run
         self._records: Final = _json_records if self.exports_no_run else _otlp_records
         self._producers: dict[int, Producer] = {}  # by process
@@ -70,14 +103,23 @@ class KafkaTopicExporter(Exporter):
         for at, report in enumerate(batch):
             for number, (key, value) in enumerate(self._records(report)):
                 place = (at, number) if report.results else at
-                _produce(producer, self._topic, key, value, partial(_add_failure, failures, place), self._timeout_s)
+                _produce(
+                    producer,
+                    self._topic,
+                    key,
+                    value,
+                    partial(_add_failure, failures, place),
+                    self._timeout_s,
+                )
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
             producer.flush(_LAST_S)
         return self._result(failures)
 
     def _open_producer(self) -> Producer:
-        """Return the producer; a forked child creates its own, because threads of librdkafka do not survive a fork."""
+        """Return the producer; a forked child creates its own, because threads of librdkafka do not
+        survive a fork.
+        """
         if os.getpid() not in self._producers:
             from confluent_kafka import Producer  # deferred: the package is an extra
 
@@ -88,11 +130,15 @@ class KafkaTopicExporter(Exporter):
     def _result(self, failures: Sequence[tuple[Place, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
             self._producers.pop(os.getpid(), None)  # after a fatal error it accepts no more records
-        retryable = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
+        retryable = next(
+            (error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None
+        )
         if retryable is not None:
             return ExportResult.retryable(_reason(retryable))
         if failures:
-            return ExportResult("ok", _reason(failures[0][1]), failed=tuple([place for place, _ in failures]))
+            return ExportResult(
+                "ok", _reason(failures[0][1]), failed=tuple([place for place, _ in failures])
+            )
         return ExportResult.ok()
 
     def close(self, timeout_s: float) -> None:
@@ -103,7 +149,9 @@ class KafkaTopicExporter(Exporter):
 
 
 class ClientLog:
-    """Logs librdkafka's messages, at most one of each kind a minute: it has many while a broker cannot be reached."""
+    """Logs librdkafka's messages, at most one of each kind a minute: it has many while a broker
+    cannot be reached.
+    """
 
     def __init__(self) -> None:
         self._warnings: Final = Warnings()
@@ -125,8 +173,17 @@ def _otlp_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
         yield key_of_row(row), logs_request([replace(report, results=(result,))])
 
 
-def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Callable[..., None], timeout_s: float) -> None:
-    """Pass a record to librdkafka, waiting once if its queue is full; `done` is called with the error, or None."""
+def _produce(
+    producer: Producer,
+    topic: str,
+    key: bytes,
+    value: bytes,
+    done: Callable[..., None],
+    timeout_s: float,
+) -> None:
+    """Pass a record to librdkafka, waiting once if its queue is full; `done` is called with the
+    error, or None.
+    """
     from confluent_kafka import KafkaException
 
     try:
@@ -144,6 +201,8 @@ def _add_failure(failures: list[tuple[Place, Any]], place: Place, error: Any, _:
 
 
 def _reason(error: KafkaError) -> str:
-    """Librdkafka's name of an error, in lower case. Its message is not used: it may quote addresses."""
+    """Librdkafka's name of an error, in lower case. Its message is not used: it may quote
+    addresses.
+    """
     name: str = error.name()
     return name.lstrip("_").lower().replace("_", " ")

@@ -23,20 +23,46 @@ from otel_eval.model import Report, Scored, ToolCall, elapsed_ns
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
-_SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_SECONDS_BUCKETS: Final = (
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+)
 _MAX_VALUES: Final = 200
-_CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not chosen by senders
-_COUNTED_CALLS: Final = 2**14  # more than a trace has; a call evaluated alone may be reported again when its agent arrives late
-_LABELS: Final = (("pass", "scored"), ("fail", "scored"), ("not_evaluated", "skipped"), ("not_evaluated", "failed"))
+# not chosen by senders
+_CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})
+# more than a trace has; a call evaluated alone may be reported again when its agent arrives late
+_COUNTED_CALLS: Final = 2**14
+_LABELS: Final = (
+    ("pass", "scored"),
+    ("fail", "scored"),
+    ("not_evaluated", "skipped"),
+    ("not_evaluated", "failed"),
+)
 
 SDK_SETS: Final = 1800 // len(_LABELS)
-"""Sets of labels that fit into the 2,000 points which newer SDKs keep of an instrument by default, beside those of "other"."""
+"""Sets of labels that fit into the 2,000 points which newer SDKs keep of an instrument by default,
+beside those of "other".
+"""
 
 
 class _LabelSets:
-    """Limits the values of each label and the sets of labels: the first ones are used as they are, further ones are "other".
+    """Limits the values of each label and the sets of labels: the first ones are used as they are,
+    further ones are "other".
 
-    Each set is a series that the SDK keeps forever, and two hundred agents, services and tools make eight million of them.
+    Each set is a series that the SDK keeps forever, and two hundred agents, services and tools make
+    eight million of them.
 
     Args:
         max_values: the most values of one label.
@@ -46,13 +72,18 @@ class _LabelSets:
     """
 
     def __init__(
-        self, max_values: int, max_sets: int, over: Callable[[str], None], new: Callable[[dict[str, str]], None] = lambda _: None
+        self,
+        max_values: int,
+        max_sets: int,
+        over: Callable[[str], None],
+        new: Callable[[dict[str, str]], None] = lambda _: None,
     ) -> None:
         self._max_sets, self._count_over_limit, self._new = max_sets, over, new
         self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(max_values))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
         self._used: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
-        self._lock = threading.Lock()  # guards the others: results and agents' first spans come on different threads
+        # guards the others: results and agents' first spans come on different threads
+        self._lock = threading.Lock()
         renew_after_fork(self)
 
     def labels(self, **given: str) -> dict[str, str]:
@@ -83,8 +114,9 @@ class _LabelSets:
 class MetricsExporter(ProviderExporter):
     """Exports histograms and counters of scores and tool calls.
 
-    Only scores and calls of revision 0 are counted, so that a run counts once; later revisions have a counter of their own.
-    Counters of results begin at 0, because rates ignore the first value of a series.
+    Only scores and calls of revision 0 are counted, so that a run counts once; later revisions have
+    a counter of their own. Counters of results begin at 0, because rates ignore the first value of
+    a series.
 
     Args:
         meter_provider: an SDK `MeterProvider`.
@@ -108,27 +140,50 @@ class MetricsExporter(ProviderExporter):
         self._provider = meter_provider
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._of_results: Final = _LabelSets(max_values, max_sets, self._count_over_limit, self._start_at_zero)
+        self._of_results: Final = _LabelSets(
+            max_values, max_sets, self._count_over_limit, self._start_at_zero
+        )
         self._of_tools: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
         self._of_errors: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
-        # Not empty for a call that was counted: the calls of a run with two evaluations, or of nested runs, count once.
+        # Not empty for a call that was counted: the calls of a run with two evaluations, or of
+        # nested runs, count once.
         self._counted: Final = lru_cache(_COUNTED_CALLS)(lambda trace_id, call: list[bool]())
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = meter.create_histogram(
-            "otel_eval.score", "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
+            "otel_eval.score",
+            "{score}",
+            "Scores of agent runs.",
+            explicit_bucket_boundaries_advisory=_SCORE_BUCKETS,
         )
-        self._count = meter.create_counter("otel_eval.results", "{result}", "Results of scorers by label and outcome.")
-        self._revisions = meter.create_counter("otel_eval.revisions", "{result}", "Results that replace earlier ones.")
-        self._calls = meter.create_counter("otel_eval.tool.calls", "{call}", "Tool calls of scored agent runs.")
+        self._count = meter.create_counter(
+            "otel_eval.results", "{result}", "Results of scorers by label and outcome."
+        )
+        self._revisions = meter.create_counter(
+            "otel_eval.revisions", "{result}", "Results that replace earlier ones."
+        )
+        self._calls = meter.create_counter(
+            "otel_eval.tool.calls", "{call}", "Tool calls of scored agent runs."
+        )
         self._durations = meter.create_histogram(
-            "otel_eval.tool.call.duration", "s", "Durations of tool calls.", explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
+            "otel_eval.tool.call.duration",
+            "s",
+            "Durations of tool calls.",
+            explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS,
         )
-        self._errors = meter.create_counter("otel_eval.tool.errors", "{error}", "Tool calls that failed.")
+        self._errors = meter.create_counter(
+            "otel_eval.tool.errors", "{error}", "Tool calls that failed."
+        )
         self._windows: Final = gauges_of(meter_provider, window)
 
     def _count_over_limit(self, limit: str) -> None:
         self._counters.add("metrics.over_limit", limit=limit)
-        self._warnings.say(limit, "%s: too many %s of labels; further ones are counted as %r", self.name, limit, OTHER)
+        self._warnings.say(
+            limit,
+            "%s: too many %s of labels; further ones are counted as %r",
+            self.name,
+            limit,
+            OTHER,
+        )
 
     def _start_at_zero(self, labels: dict[str, str]) -> None:
         for label, outcome in _LABELS:
@@ -140,7 +195,9 @@ class MetricsExporter(ProviderExporter):
             for each in scorers:
                 self._labels(evaluation, agent, service, each.name, each.type)
 
-    def _labels(self, evaluation: str, agent: str, service: str, scorer: str, kind: str) -> dict[str, str]:
+    def _labels(
+        self, evaluation: str, agent: str, service: str, scorer: str, kind: str
+    ) -> dict[str, str]:
         named = {names.EVALUATION: evaluation, names.AGENT_NAME: agent, names.SERVICE: service}
         return self._of_results.labels(**named, **{names.NAME: scorer, names.SCORER_TYPE: kind})
 
@@ -159,7 +216,9 @@ class MetricsExporter(ProviderExporter):
     def _results(self, report: Report, context: Any) -> None:
         run = report.trajectory
         for result in report.results:
-            labels = self._labels(report.evaluation, run.agent, run.service, result.scorer, result.type)
+            labels = self._labels(
+                report.evaluation, run.agent, run.service, result.scorer, result.type
+            )
             if report.revision > 0:
                 self._revisions.add(1, labels, context=context)
                 continue
@@ -171,10 +230,16 @@ class MetricsExporter(ProviderExporter):
     def _tools(self, report: Report, context: Any) -> None:
         run = report.trajectory
         for index, call in enumerate(run.calls):
-            counted = self._counted(run.trace_id, call.span_id or (run.span_id, call.call_id, index))
+            counted = self._counted(
+                run.trace_id, call.span_id or (run.span_id, call.call_id, index)
+            )
             if not counted:
                 counted.append(True)
-                shared = {names.TOOL_NAME: call.name, names.AGENT_NAME: run.agent, names.SERVICE: run.service}
+                shared = {
+                    names.TOOL_NAME: call.name,
+                    names.AGENT_NAME: run.agent,
+                    names.SERVICE: run.service,
+                }
                 self._tool(call, shared, context)
 
     def _tool(self, call: ToolCall, shared: dict[str, str], context: Any) -> None:
@@ -183,4 +248,8 @@ class MetricsExporter(ProviderExporter):
         if (elapsed := elapsed_ns(call)) is not None:
             self._durations.record(elapsed / 1e9, labels, context=context)
         if call.error is not None:
-            self._errors.add(1, self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}), context=context)
+            self._errors.add(
+                1,
+                self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}),
+                context=context,
+            )

@@ -1,4 +1,5 @@
-"""Exports results over OTLP: log events and spans through a queue for each signal, metrics through readers of the SDK.
+"""Exports results over OTLP: log events and spans through a queue for each signal, metrics through
+readers of the SDK.
 
 Metrics are pushed to OTLP endpoints periodically, or collected when they are scraped.
 """
@@ -10,7 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
+from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import (
+    OTLPMetricExporterMixin,
+)
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics import export as sdk
@@ -34,8 +37,8 @@ _DEFAULT: Final = RetryPolicy()
 class OtlpSignalExporter(Exporter):
     """Exports one signal to an OTLP endpoint.
 
-    It does not use the SDK's exporter, which reports neither why an endpoint refused a request, nor what it rejected, nor when
-    to retry.
+    It does not use the SDK's exporter, which reports neither why an endpoint refused a request, nor
+    what it rejected, nor when to retry.
 
     Args:
         to: the endpoint, as `for_signal` returns it.
@@ -62,10 +65,12 @@ class OtlpSignalExporter(Exporter):
 
 
 class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
-    """Sends metrics, with retries for `to.timeout_s`. Nothing is queued, because the next export contains the sums again.
+    """Sends metrics, with retries for `to.timeout_s`. Nothing is queued, because the next export
+    contains the sums again.
 
-    OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION set temporality and histograms.
-    Counts `exports.sent` and `exports.failed`, `exports.rejected` (data points), `exports.outages` and `exports.recovered`.
+    OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION set
+    temporality and histograms. Counts `exports.sent` and `exports.failed`, `exports.rejected` (data
+    points), `exports.outages` and `exports.recovered`.
 
     Args:
         to: the endpoint, as `for_signal` returns it.
@@ -79,7 +84,13 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         ConfigError: a TLS file cannot be used.
     """
 
-    def __init__(self, to: Endpoint, counters: Counters, name: str = "otlp.metrics", retry: RetryPolicy = _DEFAULT) -> None:
+    def __init__(
+        self,
+        to: Endpoint,
+        counters: Counters,
+        name: str = "otlp.metrics",
+        retry: RetryPolicy = _DEFAULT,
+    ) -> None:
         self._common_configuration()
         self.name: Final = name
         self._to, self._counters = to, counters
@@ -90,7 +101,9 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         self._stopping: Final = threading.Event()
         self.failures = 0
 
-    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> sdk.MetricExportResult:
+    def export(
+        self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any
+    ) -> sdk.MetricExportResult:
         """Send the metrics. SUCCESS also if the endpoint does not support them."""
         with suppress_instrumentation():
             result = self._send(encode_metrics(metrics_data).SerializeToString())
@@ -102,21 +115,35 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         self.failures += 1
         self._counters.add("exports.failed", exporter=self.name)
         if result.status == "unsupported":
-            return sdk.MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
+            # it is logged once; the SDK would log every export
+            return sdk.MetricExportResult.SUCCESS
         self._outage.began()
         place = redacted(self._to.endpoint)
-        self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
+        self._warnings.say(
+            "failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason
+        )
         return sdk.MetricExportResult.FAILURE
 
     def _count_rejected(self, result: ExportResult) -> None:
         if result.rejected:
             self._counters.add("exports.rejected", result.rejected, exporter=self.name)
             reason = result.reason or "no reason given"
-            self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
+            self._warnings.say(
+                "rejected",
+                "%d data points of %s were rejected: %s",
+                result.rejected,
+                self.name,
+                reason,
+            )
 
     def _send(self, body: bytes) -> ExportResult:
-        """Send with retries for the endpoint's timeout, and return the result of the last attempt."""
-        until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
+        """Send with retries for the endpoint's timeout, and return the result of the last
+        attempt.
+        """
+        until, backoff = (
+            time.monotonic() + self._to.timeout_s,
+            self._attempts.backoff(self._stopping),
+        )
         while True:
             result = self._attempts.make(lambda: self._client.send(body))
             if result.status == "retryable":
@@ -126,7 +153,11 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
 
     def counts(self) -> dict[str, int]:
         """1 if the endpoint does not support metrics."""
-        return {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
+        return (
+            {f"exports.unsupported{{exporter={self.name}}}": 1}
+            if self._attempts.unsupported
+            else {}
+        )
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Return True: nothing is queued."""
@@ -139,7 +170,9 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
 
 
 def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Create a reader that keeps all series of the exporter; older SDKs have no limit that would have to be raised."""
+    """Create a reader that keeps all series of the exporter; older SDKs have no limit that would
+    have to be raised.
+    """
     most = 5 * _MAX_SETS  # four counters of results for each set, and the sets of "other"
     try:
         return kind(*args, cardinality_limits={Counter: most, Histogram: most}, **options)
@@ -148,7 +181,8 @@ def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 class OtlpMetricsExporter(MetricsExporter):
-    """Exports metrics through a provider of its own, whose readers push them to endpoints or collect them for a scrape.
+    """Exports metrics through a provider of its own, whose readers push them to endpoints or
+    collect them for a scrape.
 
     Args:
         exporters: the exporters to the endpoints; none if the metrics are only scraped.
@@ -172,21 +206,32 @@ class OtlpMetricsExporter(MetricsExporter):
         self._scraped: Final = _reader(sdk.InMemoryMetricReader) if scraped else None
         readers: list[sdk.MetricReader] = [self._scraped] if self._scraped is not None else []
         readers += [
-            _reader(sdk.PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters
+            _reader(
+                sdk.PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000
+            )
+            for each in exporters
         ]
         # The text of a scrape has no exemplars, and choosing one takes longer than counting.
-        exemplars: dict[str, Any] = {} if exporters else {"exemplar_filter": AlwaysOffExemplarFilter()}
-        provider = MeterProvider(readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars)
+        exemplars: dict[str, Any] = (
+            {} if exporters else {"exemplar_filter": AlwaysOffExemplarFilter()}
+        )
+        provider = MeterProvider(
+            readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars
+        )
         name = exporters[0].name if len(exporters) == 1 else "metrics"
         super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Record the reports in the metrics. What counts as exported are exports of the metrics, not results."""
+        """Record the reports in the metrics. What counts as exported are exports of the metrics,
+        not results.
+        """
         super().export(batch)
         return ExportResult("accepted")
 
     def collect(self) -> Any:
-        """Collect the current metrics as the SDK's `MetricsData`, cumulative; None if nothing was recorded."""
+        """Collect the current metrics as the SDK's `MetricsData`, cumulative; None if nothing was
+        recorded.
+        """
         return self._scraped.get_metrics_data() if self._scraped is not None else None
 
     def counts(self) -> dict[str, int]:

@@ -1,22 +1,25 @@
-"""Exporters of scores to Phoenix, MLflow, Langfuse, LangSmith, Datadog and Logfire, on the run's span, by the API of each.
+"""Exporters of scores to Phoenix, MLflow, Langfuse, LangSmith, Datadog and Logfire, on the run's
+span, by the API of each.
 
 Sources:
-Phoenix: the REST API of Phoenix 20.26, `POST /v1/span_annotations` and `/v1/trace_annotations`. Span, name and identifier
-together are the key of an annotation: sent again, it is replaced. With `sync=false` Phoenix waits for spans that it does not have
-yet.
-MLflow: the REST API of MLflow 3.17, `/api/3.0/mlflow/traces/{trace}/assessments`. The client chooses the id of an assessment, so
-that a score is updated by PATCH and created by POST only if there is none. The trace has to be in MLflow before its scores.
-The others follow their documentation, read on 2026-11-22 and 2026-11-23, and were not tried against the live services:
-Langfuse: API reference, `POST /api/public/scores`: a score is updated by its id, and may come before its trace. Traces that it
-receives by OTLP have the ids of OpenTelemetry.
-LangSmith: API reference, `POST /api/v1/feedback` and `PATCH /api/v1/feedback/{id}`, and the Python package langsmith 0.15.0: the
-id of feedback is chosen by the client, feedback on a missing run is a 404, and the id of a run that came by OTLP is that of its
-span, padded with zeros in front.
-Datadog: documentation of `POST /api/intake/llm-obs/v2/eval-metric`, of external evaluations and of OpenTelemetry spans (tag
-`source:otel`, ids in decimal). It names no key by which an evaluation would be replaced.
-Logfire: documentation of human review (`record_feedback`) and of alternative clients (OTLP over HTTP, protobuf), and the span
-that the Python package logfire-sdk 5.4.0 creates for feedback. A second span about the same score is not documented to replace
-the first.
+Phoenix: the REST API of Phoenix 20.26, `POST /v1/span_annotations` and `/v1/trace_annotations`.
+Span, name and identifier together are the key of an annotation: sent again, it is replaced. With
+`sync=false` Phoenix waits for spans that it does not have yet.
+MLflow: the REST API of MLflow 3.17, `/api/3.0/mlflow/traces/{trace}/assessments`. The client
+chooses the id of an assessment, so that a score is updated by PATCH and created by POST only if
+there is none. The trace has to be in MLflow before its scores. The others follow their
+documentation, read on 2026-11-22 and 2026-11-23, and were not tried against the live services:
+Langfuse: API reference, `POST /api/public/scores`: a score is updated by its id, and may come
+before its trace. Traces that it receives by OTLP have the ids of OpenTelemetry.
+LangSmith: API reference, `POST /api/v1/feedback` and `PATCH /api/v1/feedback/{id}`, and the Python
+package langsmith 0.15.0: the id of feedback is chosen by the client, feedback on a missing run is a
+404, and the id of a run that came by OTLP is that of its span, padded with zeros in front.
+Datadog: documentation of `POST /api/intake/llm-obs/v2/eval-metric`, of external evaluations and of
+OpenTelemetry spans (tag `source:otel`, ids in decimal). It names no key by which an evaluation
+would be replaced.
+Logfire: documentation of human review (`record_feedback`) and of alternative clients (OTLP over
+HTTP, protobuf), and the span that the Python package logfire-sdk 5.4.0 creates for feedback. A
+second span about the same score is not documented to replace the first.
 """
 
 from __future__ import annotations
@@ -56,28 +59,48 @@ class PhoenixExporter(AnnotationExporter):
     name = "phoenix"
     max_scores: ClassVar[int] = 100
 
-    def __init__(self, to: Endpoint, known: KnownScorers, *, trace_annotations: bool = False, **options: Any) -> None:
+    def __init__(
+        self, to: Endpoint, known: KnownScorers, *, trace_annotations: bool = False, **options: Any
+    ) -> None:
         super().__init__(to, known, **options)
         self._on_traces = trace_annotations
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
         """Send annotations of spans, and then of traces."""
-        spans = [_annotation(score) | {"span_id": score.report.trajectory.span_id} for score in scores]
+        spans = [
+            _annotation(score) | {"span_id": score.report.trajectory.span_id} for score in scores
+        ]
         result = self._post("span", spans)
-        outer = [score for score in scores if score.report.trajectory.outermost] if self._on_traces else []
+        outer = (
+            [score for score in scores if score.report.trajectory.outermost]
+            if self._on_traces
+            else []
+        )
         if result.status != "ok" or not outer:
             return result
-        return self._post("trace", [_annotation(score) | {"trace_id": score.report.trajectory.trace_id} for score in outer])
+        return self._post(
+            "trace",
+            [
+                _annotation(score) | {"trace_id": score.report.trajectory.trace_id}
+                for score in outer
+            ],
+        )
 
     def _post(self, kind: str, annotations: Sequence[dict[str, Any]]) -> ExportResult:
-        return response_result(self.call("POST", f"/v1/{kind}_annotations?sync=false", {"data": annotations}))
+        return response_result(
+            self.call("POST", f"/v1/{kind}_annotations?sync=false", {"data": annotations})
+        )
 
 
 def _annotation(score: Score) -> dict[str, Any]:
     return {
         "name": score.name,
         "annotator_kind": "LLM" if score.by_judge else "CODE",
-        "result": {"score": score.value, "label": score.label, "explanation": score.explanation or None},
+        "result": {
+            "score": score.value,
+            "label": score.label,
+            "explanation": score.explanation or None,
+        },
         "metadata": score.metadata,
         "identifier": clean(score.result.evaluation),
     }
@@ -103,7 +126,9 @@ class MlflowExporter(AnnotationExporter):
 
     name = "mlflow"
 
-    def __init__(self, to: Endpoint, known: KnownScorers, *, experiment: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, to: Endpoint, known: KnownScorers, *, experiment: str | None = None, **options: Any
+    ) -> None:
         headers = {"x-mlflow-experiment-id": experiment} if experiment else {}
         super().__init__(replace(to, headers=headers | dict(to.headers)), known, **options)
 
@@ -115,23 +140,41 @@ class MlflowExporter(AnnotationExporter):
         assessment = _assessment(score)
 
         def update() -> HttpResponse:
-            return self.call("PATCH", f"{path}/{key}", {"assessment": assessment, "update_mask": _MASK})
+            return self.call(
+                "PATCH", f"{path}/{key}", {"assessment": assessment, "update_mask": _MASK}
+            )
 
         response = update()
         if not _is_absent(response):
             return response_result(response)
-        source = {"source_type": "LLM_JUDGE" if score.by_judge else "CODE", "source_id": "otel_eval"}
-        fixed = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
+        source = {
+            "source_type": "LLM_JUDGE" if score.by_judge else "CODE",
+            "source_id": "otel_eval",
+        }
+        fixed = {
+            "assessment_id": key,
+            "trace_id": f"tr-{run.trace_id}",
+            "span_id": run.span_id,
+            "source": source,
+            "valid": True,
+        }
         return self._created(self.call("POST", path, {"assessment": assessment | fixed}), update)
 
     def _created(self, response: HttpResponse, update: Callable[[], HttpResponse]) -> ExportResult:
-        if response.status == 500 and _EXISTS in response.content.lower():  # an earlier attempt has created it meanwhile
+        # an earlier attempt has created it meanwhile
+        if response.status == 500 and _EXISTS in response.content.lower():
             response = update()
-        return ExportResult("missing", "404, MLflow has no such trace") if _is_absent(response) else response_result(response)
+        return (
+            ExportResult("missing", "404, MLflow has no such trace")
+            if _is_absent(response)
+            else response_result(response)
+        )
 
 
 def _is_absent(response: HttpResponse) -> bool:
-    """Whether MLflow has no such trace or assessment; a 404 of a proxy in front of it is about the endpoint."""
+    """Whether MLflow has no such trace or assessment; a 404 of a proxy in front of it is about the
+    endpoint.
+    """
     if response.status != 404:
         return False
     with suppress(ValueError):
@@ -143,11 +186,18 @@ def _is_absent(response: HttpResponse) -> bool:
 def _assessment(score: Score) -> dict[str, Any]:
     """The fields of an assessment that a later revision may change."""
     metadata = {key: str(value) for key, value in score.metadata.items()}
-    return {"assessment_name": score.name, "feedback": _feedback(score), "rationale": score.explanation, "metadata": metadata}
+    return {
+        "assessment_name": score.name,
+        "feedback": _feedback(score),
+        "rationale": score.explanation,
+        "metadata": metadata,
+    }
 
 
 def _feedback(score: Score) -> dict[str, Any]:
-    """The score, the recorded label, yes or no for a whole evaluation, or else the reason why there is none."""
+    """The score, the recorded label, yes or no for a whole evaluation, or else the reason why there
+    is none.
+    """
     outcome = score.result.outcome
     if isinstance(outcome, Scored):
         return {"value": score.value if score.result.scorer else "yes" if outcome.passed else "no"}
@@ -188,7 +238,8 @@ class LangsmithExporter(AnnotationExporter):
         """Update the feedback, or create it."""
         (score,) = scores
         key, value = str(UUID(hex=score.digest)), None if score.value is not None else score.label
-        feedback = {"score": score.value, "value": value, "comment": score.explanation or None}  # a revision may change these
+        # a revision may change these
+        feedback = {"score": score.value, "value": value, "comment": score.explanation or None}
         response = self.call("PATCH", f"/api/v1/feedback/{key}", feedback)
         if response.status != 404:
             return response_result(response)
@@ -198,7 +249,11 @@ class LangsmithExporter(AnnotationExporter):
         response = self.call("POST", "/api/v1/feedback", feedback | target)
         if response.status == 409:  # created meanwhile
             response = self.call("PATCH", f"/api/v1/feedback/{key}", feedback)
-        return ExportResult("missing", "404, LangSmith has no such run") if response.status == 404 else response_result(response)
+        return (
+            ExportResult("missing", "404, LangSmith has no such run")
+            if response.status == 404
+            else response_result(response)
+        )
 
 
 _NOT_IN_A_LABEL: Final = re.compile("[^A-Za-z0-9_]")
@@ -236,7 +291,9 @@ class DatadogExporter(AnnotationExporter):
 def _metric(score: Score) -> dict[str, Any]:
     run, metadata = score.report.trajectory, score.metadata
     metric: dict[str, Any] = {
-        "join_on": {"span": {"span_id": str(int(run.span_id, 16)), "trace_id": str(int(run.trace_id, 16))}},
+        "join_on": {
+            "span": {"span_id": str(int(run.span_id, 16)), "trace_id": str(int(run.trace_id, 16))}
+        },
         "label": _label(score.name),
         "timestamp_ms": names.evaluated_ns(score.report) // 1_000_000,
         "reasoning": score.explanation,
@@ -248,7 +305,8 @@ def _metric(score: Score) -> dict[str, Any]:
 
 
 def _label(name: str) -> str:
-    """The name in the form that Datadog accepts: ASCII letters, digits and underscores, a letter first.
+    """The name in the form that Datadog accepts: ASCII letters, digits and underscores, a letter
+    first.
 
     >>> _label("policy.tool errors"), _label("2nd")
     ('policy_tool_errors', 's_2nd')
@@ -266,7 +324,9 @@ class LogfireExporter(AnnotationExporter):
     replaces: ClassVar[bool] = False
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
-        """Send a span for each score. A partial success counts as refused, so that the rejected scores are found by halving."""
+        """Send a span for each score. A partial success counts as refused, so that the rejected
+        scores are found by halving.
+        """
         spans = ((each.report.trajectory, [_feedback_span(each)]) for each in scores)
         response = self.call("POST", "/v1/traces", request_of(spans))
         if (result := http_result(response)).rejected:
@@ -275,9 +335,14 @@ class LogfireExporter(AnnotationExporter):
 
 
 def _feedback_span(score: Score) -> bytes:
-    """Encode a span whose id is a hash of the result's, so that a repeated request does not add another span."""
+    """Encode a span whose id is a hash of the result's, so that a repeated request does not add
+    another span.
+    """
     value = score.label if score.value is None else score.value
-    about = {f"{names.SCOPE}.{key}": each for key, each in ({"label": score.label} | score.metadata).items()}
+    about = {
+        f"{names.SCOPE}.{key}": each
+        for key, each in ({"label": score.label} | score.metadata).items()
+    }
     attributes = about | {
         score.name: value,
         "logfire.span_type": "annotation",
@@ -288,11 +353,20 @@ def _feedback_span(score: Score) -> bytes:
         "logfire.feedback.comment": score.explanation,
     }
     span_id = sha256(f"{score.digest} {score.result.result_id}".encode()).digest()[:8]
-    return span_below(score.report, span_id, f"feedback: {score.name}", attributes).SerializeToString()
+    return span_below(
+        score.report, span_id, f"feedback: {score.name}", attributes
+    ).SerializeToString()
 
 
 PRODUCTS: Final[Mapping[str, type[AnnotationExporter]]] = {
     kind.name: kind
-    for kind in (PhoenixExporter, MlflowExporter, LangfuseExporter, LangsmithExporter, DatadogExporter, LogfireExporter)
+    for kind in (
+        PhoenixExporter,
+        MlflowExporter,
+        LangfuseExporter,
+        LangsmithExporter,
+        DatadogExporter,
+        LogfireExporter,
+    )
 }
 """The exporter to each product, by its name in the configuration."""

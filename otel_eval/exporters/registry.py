@@ -1,4 +1,6 @@
-"""Finds exporters of other packages by entry point, and creates them with the options of the configuration."""
+"""Finds exporters of other packages by entry point, and creates them with the options of the
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,27 @@ def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
     """Create the exporter that a package registers under a name, with options.
 
     Raises:
-        ConfigError: it cannot be loaded, or an option is invalid; one line for each problem, beginning with its key.
+        ConfigError: it cannot be loaded, or an option is invalid; one line for each problem,
+            beginning with its key.
     """
     found = installed_exporters().get(name, [])
     if len(found) != 1:
         paths = " and ".join(sorted(each.value for each in found))
-        raise ConfigError(f"two packages register it, {paths}; remove one" if found else "no installed package registers it")
+        raise ConfigError(
+            f"two packages register it, {paths}; remove one"
+            if found
+            else "no installed package registers it"
+        )
     try:
         loaded = found[0].load()
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"cannot be loaded ({describe_import_error(error)}); repair or remove its package") from error
+        raise ConfigError(
+            f"cannot be loaded ({describe_import_error(error)}); repair or remove its package"
+        ) from error
     if not (inspect.isclass(loaded) and issubclass(loaded, Exporter)):
         raise ConfigError(
-            f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter; repair its package"
+            f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter;"
+            " repair its package"
         )
     if problems := wrong_parameters(loaded, options or {}):
         raise ConfigError(*problems)

@@ -1,7 +1,10 @@
-"""Encodes results as OTLP: log records, evaluation spans with events, and fields that are appended to runs' own spans.
+"""Encodes results as OTLP: log records, evaluation spans with events, and fields that are appended
+to runs' own spans.
 
-`global_providers.py` creates the same records with the SDK, for providers. Fields may be appended to an encoded protobuf
-message: `Span.events` is repeated, so that each appended field is one more event, and nothing before it changes.
+`global_providers.py` creates the same records with the SDK, for providers. Fields may be appended
+to an encoded protobuf
+message: `Span.events` is repeated, so that each appended field is one more event, and nothing
+before it changes.
 Source: opentelemetry-proto, logs.proto, trace.proto, common.proto.
 """
 
@@ -28,16 +31,22 @@ _EVENTS: Final = 11
 _ATTRIBUTES: Final = 3  # of an event
 _LOG_ATTRIBUTES: Final = 6
 _EVENT_NAME: Final = sized(2, names.EVENT_NAME.encode())
-_RECORD_NAME: Final = sized(12, names.EVENT_NAME.encode())  # not every protobuf class that may be installed has this field
+# not every protobuf class that may be installed has this field
+_RECORD_NAME: Final = sized(12, names.EVENT_NAME.encode())
 _SCOPE_NAME, _SCOPE_VERSION, _SCHEMA_URL = (text.encode() for text in names.INSTRUMENTATION_SCOPE)
 _SCOPE: Final = sized(1, sized(1, _SCOPE_NAME) + sized(2, _SCOPE_VERSION))
-_LOCAL, _REMOTE = 0x100, 0x300  # SpanFlags: it is known whether the parent, or what is linked, is remote
+# SpanFlags: it is known whether the parent, or what is linked, is remote
+_LOCAL, _REMOTE = 0x100, 0x300
 
 
 def own_resource(instance_id: str | None = None) -> Any:
-    """Our own resource: `service.name` otel-eval, OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and an id if one is given."""
+    """Our own resource: `service.name` otel-eval, OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME,
+    and an id if one is given.
+    """
     resource = Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
-    return resource.merge(Resource({"service.instance.id": instance_id})) if instance_id else resource
+    return (
+        resource.merge(Resource({"service.instance.id": instance_id})) if instance_id else resource
+    )
 
 
 def logs_request(batch: Sequence[Report]) -> bytes:
@@ -47,23 +56,35 @@ def logs_request(batch: Sequence[Report]) -> bytes:
 
 def spans_request(batch: Sequence[Report]) -> bytes:
     """An ExportTraceServiceRequest with one span for each report that has results."""
-    return request_of((report.trajectory, [_evaluation_span(report)]) for report in batch if report.results)
+    return request_of(
+        (report.trajectory, [_evaluation_span(report)]) for report in batch if report.results
+    )
 
 
-REQUESTS: Final[Mapping[str, Callable[[Sequence[Report]], bytes]]] = {"logs": logs_request, "spans": spans_request}
+REQUESTS: Final[Mapping[str, Callable[[Sequence[Report]], bytes]]] = {
+    "logs": logs_request,
+    "spans": spans_request,
+}
 """The functions that encode reports as a request, by signal."""
 
 
 def request_of(items: Iterable[tuple[Trajectory, Iterable[bytes]]]) -> bytes:
-    """Encode a request of spans or log records, each under the resource of its run; if that is not known, under our own."""
-    encoded: dict[int, bytes] = {}  # runs share the objects, and equal resources of several scopes are several objects
+    """Encode a request of spans or log records, each under the resource of its run; if that is not
+    known, under our own.
+    """
+    # runs share the objects, and equal resources of several scopes are several objects
+    encoded: dict[int, bytes] = {}
     groups: dict[bytes, list[bytes]] = {}
     for run, members in items:
         message = encoded.get(id(run.resource))
         if message is None:
-            message = encoded[id(run.resource)] = encode_attributes(1, run.resource or own_resource().attributes)
+            message = encoded[id(run.resource)] = encode_attributes(
+                1, run.resource or own_resource().attributes
+            )
         groups.setdefault(message, []).extend([sized(2, each) for each in members])
-    return b"".join([_group(resource, b"".join(members)) for resource, members in groups.items() if members])
+    return b"".join(
+        [_group(resource, b"".join(members)) for resource, members in groups.items() if members]
+    )
 
 
 def _group(resource: bytes, members: bytes) -> bytes:
@@ -73,11 +94,17 @@ def _group(resource: bytes, members: bytes) -> bytes:
 def _ids(run: Trajectory) -> tuple[bytes, bytes]:
     """The ids of the trace and of the run's own span; both empty for a run without ids."""
     found = get_current_span(names.run_context(run)).get_span_context()
-    return (found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big")) if found.is_valid else (b"", b"")
+    return (
+        (found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big"))
+        if found.is_valid
+        else (b"", b"")
+    )
 
 
 def _records(report: Report) -> Iterator[bytes]:
-    """Encode a log record for each result, at the end of the run, observed when the run was evaluated."""
+    """Encode a log record for each result, at the end of the run, observed when the run was
+    evaluated.
+    """
     trace_id, span_id = _ids(report.trajectory)
     head = LogRecord(
         time_unix_nano=names.run_ended_ns(report),
@@ -88,7 +115,11 @@ def _records(report: Report) -> Iterator[bytes]:
         trace_id=trace_id,
         span_id=span_id,
     )
-    shared = head.SerializeToString() + _RECORD_NAME + encode_attributes(_LOG_ATTRIBUTES, names.run_attributes(report))
+    shared = (
+        head.SerializeToString()
+        + _RECORD_NAME
+        + encode_attributes(_LOG_ATTRIBUTES, names.run_attributes(report))
+    )
     for result in report.results:
         yield shared + encode_attributes(_LOG_ATTRIBUTES, names.result_attributes(result))
 
@@ -112,10 +143,17 @@ def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[st
 
 
 def _evaluation_span(report: Report) -> bytes:
-    """Encode an evaluation span. Its id is from the first result's, a hash, so that a report sent again is the same span."""
+    """Encode an evaluation span. Its id is from the first result's, a hash, so that a report sent
+    again is the same span.
+    """
     span_id = bytes.fromhex(report.results[0].result_id[:16])
     attributes = {names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report)
-    span = span_below(report, span_id if any(span_id) else os.urandom(8), f"evaluate {report.evaluation}", attributes)
+    span = span_below(
+        report,
+        span_id if any(span_id) else os.urandom(8),
+        f"evaluate {report.evaluation}",
+        attributes,
+    )
     if span.parent_span_id:
         span.links.add(trace_id=span.trace_id, span_id=span.parent_span_id, flags=_REMOTE)
     if any(isinstance(result.outcome, Failed) for result in report.results):
@@ -128,7 +166,10 @@ def events_of(report: Report) -> bytes:
     # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
     head = b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _EVENT_NAME
     head += _origin(names.origin_of(report)) + _pairs(names.single_attributes(report))
-    events = [head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result)) for result in report.results]
+    events = [
+        head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result))
+        for result in report.results
+    ]
     return b"".join([sized(_EVENTS, each) for each in events])
 
 
@@ -147,6 +188,15 @@ def _pairs(attributes: Mapping[str, Any]) -> bytes:
 
 
 def attributes_of(report: Report, name_of: Callable[[Result], str]) -> bytes:
-    """One attribute of a span for each score, `otel_eval.score.` and its name: what a backend can filter spans by."""
-    scored = [(name_of(each), each.outcome.value) for each in report.results if isinstance(each.outcome, Scored)]
-    return encode_attributes(_SPAN_ATTRIBUTES, {f"{names.SCORE_ATTRIBUTES}{name}": float(value) for name, value in scored})
+    """One attribute of a span for each score, `otel_eval.score.` and its name: what a backend can
+    filter spans by.
+    """
+    scored = [
+        (name_of(each), each.outcome.value)
+        for each in report.results
+        if isinstance(each.outcome, Scored)
+    ]
+    return encode_attributes(
+        _SPAN_ATTRIBUTES,
+        {f"{names.SCORE_ATTRIBUTES}{name}": float(value) for name, value in scored},
+    )

@@ -14,7 +14,9 @@ from typing import Any, Final
 from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory, elapsed_ns
 
 SCHEMA: Final = 1
-"""Version of the fields of a result: raised when one is removed or changes its meaning, not when one is added."""
+"""Version of the fields of a result: raised when one is removed or changes its meaning, not when
+one is added.
+"""
 
 
 def rfc3339(ns: int | None) -> str | None:
@@ -38,7 +40,9 @@ def _second(seconds: int) -> str:
 
 
 def start_time(run: Trajectory) -> str | None:
-    """The start of the run; None if it was not recorded: start and end of a span without times are 0."""
+    """The start of the run; None if it was not recorded: start and end of a span without times are
+    0.
+    """
     return rfc3339(run.start_ns) if run.start_ns or run.end_ns else None
 
 
@@ -57,12 +61,21 @@ def _finite(value: Any) -> Any:
 
 
 def _encoder(item: str, key: str) -> Callable[[Any], str]:
-    """Return an encoder to strict JSON with these separators; NaN and infinite numbers become null."""
+    """Return an encoder to strict JSON with these separators; NaN and infinite numbers become
+    null.
+    """
     encode_python = json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, default=str, check_circular=False, separators=(item, key)
+        ensure_ascii=False,
+        allow_nan=False,
+        default=str,
+        check_circular=False,
+        separators=(item, key),
     ).encode
-    # `encode` creates a new C encoder for each value, which costs as much as using it for a short one.
-    encode_c = c_make_encoder and c_make_encoder(None, str, encode_basestring, None, key, item, False, False, False)
+    # `encode` creates a new C encoder for each value, which costs as much as using it for a short
+    # one.
+    encode_c = c_make_encoder and c_make_encoder(
+        None, str, encode_basestring, None, key, item, False, False, False
+    )
 
     def encode(value: Any) -> str:
         try:
@@ -77,8 +90,9 @@ _json: Final = _encoder(", ", ": ")
 compact_json: Final = _encoder(",", ":")
 
 
-# DEL and the C1 controls (with U+0085), line and paragraph separators, bidirectional embeddings, overrides and isolates: they
-# control terminals, end lines in some readers, or show text in another order than it has. Lone surrogates have no UTF-8.
+# DEL and the C1 controls (with U+0085), line and paragraph separators, bidirectional embeddings,
+# overrides and isolates: they control terminals, end lines in some readers, or show text in another
+# order than it has. Lone surrogates have no UTF-8.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NO_RUN: Final = "no_run"
 """The outcome in the line of a trace without results."""
@@ -87,9 +101,9 @@ NO_RUN: Final = "no_run"
 def result_fields(report: Report, result: Result) -> dict[str, Any]:
     """The fields of one result, as JSON values.
 
-    `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it was skipped, `threshold`
-    unless a threshold decides. `explanation` of a skipped result is its text, of a failed one the error's type (never the
-    error's message, which may quote content).
+    `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it
+    was skipped, `threshold` unless a threshold decides. `explanation` of a skipped result is its
+    text, of a failed one the error's type (never the error's message, which may quote content).
     """
     return _row(report, _run_of(report), result, _outcome_fields(result), shared_fields(report))
 
@@ -103,15 +117,28 @@ def rows_of(report: Report) -> Iterator[dict[str, Any]]:
         yield _row(report, run, *_no_run_fields(report.no_run), shared)
 
 
-def _row(report: Report, run: dict[str, Any], result: Result, own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def _row(
+    report: Report, run: dict[str, Any], result: Result, own: dict[str, Any], shared: dict[str, Any]
+) -> dict[str, Any]:
     source = _source_fields(result.evaluation, result.scorer, result.type, result.version)
-    return {**run, **source, **own, **shared, "revision": report.revision, "result_id": result.result_id}
+    return {
+        **run,
+        **source,
+        **own,
+        **shared,
+        "revision": report.revision,
+        "result_id": result.result_id,
+    }
 
 
 def lines_of(report: Report) -> Iterator[bytes]:
-    """The lines of a report, equal to `line_of` of its rows. The fields that results share are encoded once."""
+    """The lines of a report, equal to `line_of` of its rows. The fields that results share are
+    encoded once.
+    """
     run = _safe(_json(_run_of(report))[:-1])
-    shared = f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
+    shared = (
+        f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
+    )
     own = [(result, _outcome_fields(result)) for result in report.results]
     if report.no_run is not None:
         own.append(_no_run_fields(report.no_run))
@@ -134,7 +161,15 @@ def _source_json(evaluation: str, scorer: str, kind: str, version: str) -> str:
 def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
     """Return a placeholder for the result of a trace without any, and its outcome fields."""
     outcome = Skipped(no_run.why)
-    result = Result(evaluation="", scorer="", type="", version="", outcome=outcome, revision=0, result_id=no_run.result_id)
+    result = Result(
+        evaluation="",
+        scorer="",
+        type="",
+        version="",
+        outcome=outcome,
+        revision=0,
+        result_id=no_run.result_id,
+    )
     return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": None}
 
 
@@ -145,7 +180,9 @@ def _run_of(report: Report) -> dict[str, Any]:
 
 
 def shared_fields(report: Report) -> dict[str, Any]:
-    """The other fields that all results of a report share: times, service, conversation, attributes, spans and evaluator."""
+    """The other fields that all results of a report share: times, service, conversation,
+    attributes, spans and evaluator.
+    """
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
     return {
         "completeness": run.completeness.value,
@@ -175,7 +212,12 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
     value = passed = reason = None
     match outcome:
         case Scored():
-            word, value, passed, explanation = "scored", outcome.value, outcome.passed, outcome.explanation
+            word, value, passed, explanation = (
+                "scored",
+                outcome.value,
+                outcome.passed,
+                outcome.explanation,
+            )
         case Skipped():
             word, explanation, reason = "skipped", outcome.text, outcome.reason
         case Failed():
@@ -197,14 +239,17 @@ def outcome_of(result: Result) -> str:
 
 
 def line_of(fields: dict[str, Any]) -> str:
-    """Encode fields as one line of strict JSON: NaN and infinite numbers become null, invisible controls are escaped."""
+    """Encode fields as one line of strict JSON: NaN and infinite numbers become null, invisible
+    controls are escaped.
+    """
     return _safe(_json(fields))
 
 
 def _safe(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
-    return _UNSAFE.sub(_escaped, text)  # the syntax of JSON is ASCII, so what is found is in a string
+    # the syntax of JSON is ASCII, so what is found is in a string
+    return _UNSAFE.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -213,5 +258,6 @@ def _escaped(found: re.Match[str]) -> str:
 
 def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
     """Encode rows as lines."""
-    # Each line is encoded at once: lines can be long, and text and bytes of all of them would take twice the memory.
+    # Each line is encoded at once: lines can be long, and text and bytes of all of them would take
+    # twice the memory.
     return b"".join([(line_of(row) + "\n").encode("utf-8", "backslashreplace") for row in rows])

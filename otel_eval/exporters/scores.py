@@ -1,4 +1,6 @@
-"""Converts results to scores for products: name, value, label and texts, checked before they are sent."""
+"""Converts results to scores for products: name, value, label and texts, checked before they are
+sent.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class KnownScorers:
     """The scorers of the configuration, as far as products need them.
 
     Attributes:
-        shared: names of scorers that several evaluations have: their scores are named `evaluation.scorer`.
+        shared: names of scorers that several evaluations have: their scores are named
+            `evaluation.scorer`.
         judges: the scorers that call a model, each as (evaluation, name).
         summarized: evaluations for which a result is added, whether the run passed all of it.
     """
@@ -37,8 +40,14 @@ class KnownScorers:
     summarized: frozenset[str] = frozenset()
 
     def name_of(self, result: Result) -> str:
-        """The name under which a result's score is sent; the evaluation's name if it is about the whole evaluation."""
-        return f"{result.evaluation}.{result.scorer}" if result.scorer in self.shared else result.scorer or result.evaluation
+        """The name under which a result's score is sent; the evaluation's name if it is about the
+        whole evaluation.
+        """
+        return (
+            f"{result.evaluation}.{result.scorer}"
+            if result.scorer in self.shared
+            else result.scorer or result.evaluation
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,8 @@ class Score:
         name: the name of the score.
         value: a number in [0, 1]; None if there is none.
         label: pass, fail or not_evaluated; of a `label_distribution` the run's label.
-        has_label: whether the label was recorded, so that there is something to show without a value.
+        has_label: whether the label was recorded, so that there is something to show without a
+            value.
         explanation: at most 4 KiB.
         by_judge: whether a judge (a model) computed it.
     """
@@ -69,7 +79,9 @@ class Score:
     @property
     def digest(self) -> str:
         """An id of the score of 32 hexadecimal digits, the same for each revision."""
-        return sha256("\0".join(key_of(self.report, self.result)).encode("utf-8", "replace")).hexdigest()[:32]
+        return sha256(
+            "\0".join(key_of(self.report, self.result)).encode("utf-8", "replace")
+        ).hexdigest()[:32]
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -111,16 +123,24 @@ def shows_something(result: Result) -> bool:
 
 def _label(result: Result) -> str:
     """The label that a `label_distribution` recorded, or ""."""
-    return str(result.outcome.details.get("label", "")) if isinstance(result.outcome, Skipped) else ""
+    return (
+        str(result.outcome.details.get("label", "")) if isinstance(result.outcome, Skipped) else ""
+    )
 
 
 def name_problem(name: str) -> str:
     """Why products would not show a score of this name unchanged; "" if they do."""
-    return "" if 0 < len(name) <= _LONGEST_NAME else f"the name has {len(name)} characters, not 1 to {_LONGEST_NAME}"
+    return (
+        ""
+        if 0 < len(name) <= _LONGEST_NAME
+        else f"the name has {len(name)} characters, not 1 to {_LONGEST_NAME}"
+    )
 
 
 def problem_of(report: Report, result: Result, name: str) -> str:
-    """Why a result must not be sent, or "": some products store values that later break their own pages."""
+    """Why a result must not be sent, or "": some products store values that later break their own
+    pages.
+    """
     run = report.trajectory
     if not (_TRACE_ID.fullmatch(run.trace_id) and _SPAN_ID.fullmatch(run.span_id)):
         return "the run has no valid trace and span id"
@@ -142,7 +162,11 @@ def clean(text: str) -> str:
 def _short(text: str) -> str:
     """The text, truncated to 4 KiB of UTF-8."""
     data = clean(text).encode()
-    return data.decode() if len(data) <= _LONGEST_TEXT else data[: _LONGEST_TEXT - 3].decode("utf-8", "ignore") + "…"
+    return (
+        data.decode()
+        if len(data) <= _LONGEST_TEXT
+        else data[: _LONGEST_TEXT - 3].decode("utf-8", "ignore") + "…"
+    )
 
 
 def key_of(report: Report, result: Result) -> ScoreKey:
@@ -151,19 +175,29 @@ def key_of(report: Report, result: Result) -> ScoreKey:
 
 
 def summarized(report: Report) -> Report:
-    """Return the report with a result added: whether the run passed the evaluation; unchanged if no scorer applied."""
+    """Return the report with a result added: whether the run passed the evaluation; unchanged if no
+    scorer applied.
+    """
     outcome = _summary(report.results)
-    return report if outcome is None else replace(report, results=(*report.results, _summary_result(report, outcome)))
+    return (
+        report
+        if outcome is None
+        else replace(report, results=(*report.results, _summary_result(report, outcome)))
+    )
 
 
 def _summary(results: Sequence[Result]) -> Outcome | None:
     """The outcome of the whole evaluation: unknown is not a pass; None if no scorer applied."""
-    scored = sorted((each for each in results if isinstance(each.outcome, Scored)), key=_is_passed)  # failed first: text is cut
+    # failed first: text is cut
+    scored = sorted((each for each in results if isinstance(each.outcome, Scored)), key=_is_passed)
     reasons = "; ".join(f"{each.scorer}: {names.explanation_of(each)}" for each in scored)
     if scored and not _is_passed(scored[0]):
         return Scored(0.0, False, reasons)
     outcomes = [result.outcome for result in results]
-    if any(isinstance(each, Failed) or (isinstance(each, Skipped) and each.reason in UNKNOWN_REASONS) for each in outcomes):
+    if any(
+        isinstance(each, Failed) or (isinstance(each, Skipped) and each.reason in UNKNOWN_REASONS)
+        for each in outcomes
+    ):
         return Skipped("not every scorer could evaluate the run", reason="not_recorded")
     return Scored(1.0, True, reasons) if scored else None
 
@@ -173,6 +207,13 @@ def _is_passed(result: Result) -> bool:
 
 
 def _summary_result(report: Report, outcome: Outcome) -> Result:
-    result_id = sha256(f"{report.results[0].result_id} summary".encode("utf-8", "replace")).hexdigest()[:32]
-    named: Any = {"evaluation": report.evaluation, "scorer": "", "type": "evaluation", "version": "1"}
+    result_id = sha256(
+        f"{report.results[0].result_id} summary".encode("utf-8", "replace")
+    ).hexdigest()[:32]
+    named: Any = {
+        "evaluation": report.evaluation,
+        "scorer": "",
+        "type": "evaluation",
+        "version": "1",
+    }
     return Result(outcome=outcome, revision=report.revision, result_id=result_id, **named)

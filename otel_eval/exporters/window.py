@@ -1,4 +1,5 @@
-"""Aggregates over the latest results of each scorer (a sliding window), published as observable gauges.
+"""Aggregates over the latest results of each scorer (a sliding window), published as observable
+gauges.
 
 The number of labels is bounded, because runs may have any.
 """
@@ -34,7 +35,8 @@ class State:
         mean: the mean of the scores.
         quantiles: the quantiles of the scores by percentile (nearest rank); empty without scores.
         counts: the number of results by label, sorted.
-        skew: the largest share of a label minus the smallest, of the results with a label; 0 without labels.
+        skew: the largest share of a label minus the smallest, of the results with a label; 0
+            without labels.
     """
 
     results: int
@@ -47,7 +49,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A result in a window; without value, passed and label if it was not scored and has no label."""
+    """A result in a window; without value, passed and label if it was not scored and has no
+    label.
+    """
 
     value: float | None = None
     passed: bool | None = None
@@ -61,10 +65,12 @@ class RunResult:
 
 
 class ResultWindow:
-    """The latest result of each run: at most `results` runs, and only results that are less than `time_s` seconds old.
+    """The latest result of each run: at most `results` runs, and only results that are less than
+    `time_s` seconds old.
 
-    A further result of a run replaces the earlier one, and its age counts from now; so does a result without value and label,
-    which is not counted. If time goes back, the latest time before is used.
+    A further result of a run replaces the earlier one, and its age counts from now; so does a
+    result without value and label, which is not counted. If time goes back, the latest time before
+    is used.
 
     Args:
         time_s: the age in seconds at which a result is removed.
@@ -75,7 +81,8 @@ class ResultWindow:
 
     def __init__(self, time_s: float, results: int) -> None:
         self._time_s, self._results = time_s, results
-        self._entries: OrderedDict[Hashable, tuple[float, RunResult]] = OrderedDict()  # by run, with the time, oldest first
+        # by run, with the time, oldest first
+        self._entries: OrderedDict[Hashable, tuple[float, RunResult]] = OrderedDict()
         self._latest = -math.inf
 
     def __len__(self) -> int:
@@ -83,7 +90,8 @@ class ResultWindow:
         return len(self._entries)
 
     def add(self, now: float, run: Hashable, result: RunResult) -> None:
-        """Add a result. One without value and label is added only if its revision is above 0, to replace an earlier one.
+        """Add a result. One without value and label is added only if its revision is above 0, to
+        replace an earlier one.
 
         A revision that comes after a newer one of the same run is ignored.
         """
@@ -107,7 +115,9 @@ class ResultWindow:
             results=len(entries),
             pass_rate=sum(passes) / len(passes) if passes else None,
             mean=math.fsum(values) / len(values) if values else None,
-            quantiles={each: values[-(-len(values) * each // 100) - 1] for each in PERCENTILES} if values else {},
+            quantiles={each: values[-(-len(values) * each // 100) - 1] for each in PERCENTILES}
+            if values
+            else {},
             counts=labels["counts"],
             skew=labels["skew"],
         )
@@ -124,7 +134,9 @@ class ResultWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """Limits of windows: seconds, results, and fewer results for some scorers, by (evaluation, scorer)."""
+    """Limits of windows: seconds, results, and fewer results for some scorers, by (evaluation,
+    scorer).
+    """
 
     time_s: float
     results: int
@@ -137,7 +149,9 @@ class WindowLimits:
 
     def window(self, evaluation: str, scorer: str) -> ResultWindow:
         """Create an empty window for a scorer."""
-        return ResultWindow(self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results)))
+        return ResultWindow(
+            self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results))
+        )
 
 
 _MOST: Final = 200  # labels of one window that are reported by name: an SDK never removes a series
@@ -156,15 +170,21 @@ class WindowGauges:
         clock: monotonic seconds.
     """
 
-    def __init__(self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limits, self._clock = limits, clock
         self._begin()
         for name, (unit, text, points) in _GAUGES.items():
-            meter.create_observable_gauge(f"otel_eval.window.{name}", [self._observe(name, points)], unit, text)
+            meter.create_observable_gauge(
+                f"otel_eval.window.{name}", [self._observe(name, points)], unit, text
+            )
         in_each_child(self, WindowGauges._begin)
 
     def _begin(self) -> None:
-        """Begin without windows, at the start and in a child process; its parent publishes the earlier results."""
+        """Begin without windows, at the start and in a child process; its parent publishes the
+        earlier results.
+        """
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], BoundedNames] = {}
@@ -173,7 +193,8 @@ class WindowGauges:
     def add(self, report: Report) -> None:
         """Add the results of a report; those of a revision replace the earlier ones of the run."""
         run = report.trajectory
-        key = (run.trace_id, run.span_id) if run.span_id else object()  # without an id each result counts as another run's
+        # without an id each result counts as another run's
+        key = (run.trace_id, run.span_id) if run.span_id else object()
         for result in report.results:
             with self._lock:
                 self._window(result).add(self._clock(), key, _entry(result, report.revision))
@@ -190,23 +211,35 @@ class WindowGauges:
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
-            self._states = [(_attributes(*key), self._named(key, state)) for key, state in states.items()]
+            self._states = [
+                (_attributes(*key), self._named(key, state)) for key, state in states.items()
+            ]
 
     def _named(self, key: tuple[str, str, str], state: State) -> State:
-        """Return the state with counts of the labels that are reported by name, and one of all others."""
+        """Return the state with counts of the labels that are reported by name, and one of all
+        others.
+        """
         known, counts = self._known.setdefault(key, BoundedNames(_MOST)), Counter[str]()
-        for label, number in Counter(state.counts).most_common():  # the most frequent ones get a name first
+        # the most frequent ones get a name first
+        for label, number in Counter(state.counts).most_common():
             counts[known.name(label)] += number
         return replace(state, counts=counts)
 
-    def _observe(self, name: str, points: Callable[[State], _Points]) -> Callable[[Any], list[Observation]]:
+    def _observe(
+        self, name: str, points: Callable[[State], _Points]
+    ) -> Callable[[Any], list[Observation]]:
         """Return the callback of one gauge."""
 
         def observe(_: Any) -> list[Observation]:
-            # The first gauge computes the aggregates; the others, called after it in a collection, report the same instant.
+            # The first gauge computes the aggregates; the others, called after it in a collection,
+            # report the same instant.
             if name == next(iter(_GAUGES)):
                 self._update_states()
-            seen = [(labels | more, value) for labels, state in self._states for value, more in points(state)]
+            seen = [
+                (labels | more, value)
+                for labels, state in self._states
+                for value, more in points(state)
+            ]
             return [Observation(value, labels) for labels, value in seen if value is not None]
 
         return observe
@@ -223,12 +256,18 @@ def _fractions(state: State) -> _Points:
 
 _GAUGES: Final[Mapping[str, tuple[str, str, Callable[[State], _Points]]]] = {
     "results": ("{result}", "Results in the window.", lambda state: [(state.results, {})]),
-    "pass_rate": ("{share}", "Share of the window's scores that passed.", lambda state: [(state.pass_rate, {})]),
+    "pass_rate": (
+        "{share}",
+        "Share of the window's scores that passed.",
+        lambda state: [(state.pass_rate, {})],
+    ),
     "score.mean": ("{score}", "Mean of the window's scores.", lambda state: [(state.mean, {})]),
     "score.quantile": (
         "{score}",
         "Quantiles of the window's scores.",
-        lambda state: [(each, {"otel_eval.quantile": f"p{at}"}) for at, each in state.quantiles.items()],
+        lambda state: [
+            (each, {"otel_eval.quantile": f"p{at}"}) for at, each in state.quantiles.items()
+        ],
     ),
     "label.count": ("{result}", "Results in the window by label.", _by_label),
     "label.fraction": ("{share}", "Shares of the window's labels.", _fractions),
@@ -244,16 +283,19 @@ _OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.Wea
 
 
 def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None:
-    """Return the windows of a provider, created for its first user; None if the limits allow no results.
+    """Return the windows of a provider, created for its first user; None if the limits allow no
+    results.
 
-    A provider calls only the first callback of a gauge, so all users of one provider share the windows, with the limits
-    of the first.
+    A provider calls only the first callback of a gauge, so all users of one provider share the
+    windows, with the limits of the first.
     """
     if limits is None or not limits.enabled:
         return None
     gauges = _OF_PROVIDERS.get(provider)
     if gauges is None:
-        gauges = _OF_PROVIDERS[provider] = WindowGauges(provider.get_meter(*names.INSTRUMENTATION_SCOPE), limits)
+        gauges = _OF_PROVIDERS[provider] = WindowGauges(
+            provider.get_meter(*names.INSTRUMENTATION_SCOPE), limits
+        )
     return gauges
 
 

@@ -1,8 +1,10 @@
-"""The forwarding queue of one signal, with a limit in bytes, and the threads that send what is in it.
+"""The forwarding queue of one signal, with a limit in bytes, and the threads that send what is in
+it.
 
-A request stays in the queue until the backend accepted it or refused it permanently. While the backend fails, the queue fills,
-and `reserve` raises a retryable error (backpressure). It differs from `ExportQueue` in that it holds requests as bytes, reserves
-memory before a request is journaled, joins requests and held spans, and sends from several threads. Attempts and retries are
+A request stays in the queue until the backend accepted it or refused it permanently. While the
+backend fails, the queue fills, and `reserve` raises a retryable error (backpressure). It differs
+from `ExportQueue` in that it holds requests as bytes, reserves memory before a request is
+journaled, joins requests and held spans, and sends from several threads. Attempts and retries are
 the same.
 """
 
@@ -21,17 +23,22 @@ from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
-_MAX_JOINED: Final = 3 * 1024 * 1024  # bytes of requests that are joined: backends accept 4 MiB unless configured otherwise
+# bytes of requests that are joined: backends accept 4 MiB unless configured otherwise
+_MAX_JOINED: Final = 3 * 1024 * 1024
 _COLLECT_S: Final = 0.05
-"""Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and several thread
-switches, whatever its size. A single request is sent at once."""
-_THREADS: Final = 2  # requests under way at once: one is sent while the other one waits for its response
+"""Seconds after a request in which further ones are collected: each costs the client a third of a
+millisecond and several thread switches, whatever its size. A single request is sent at once.
+"""
+# requests under way at once: one is sent while the other one waits for its response
+_THREADS: Final = 2
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
 
 class _Request(NamedTuple):
-    """A request, the number of items in it, and the acks of the request, or of the held spans in it."""
+    """A request, the number of items in it, and the acks of the request, or of the held spans in
+    it.
+    """
 
     body: bytes
     items: int
@@ -46,8 +53,10 @@ class ForwardQueue:
         signal: traces, logs or metrics.
         client: sends requests; it is closed with the queue.
         attempts: makes the attempts, and knows whether the endpoint supports the signal.
-        limit_bytes: the limit of reserved and queued bytes; a single request is accepted whatever its size.
-        acknowledge: called with the acks of requests and of held spans that were forwarded or refused permanently.
+        limit_bytes: the limit of reserved and queued bytes; a single request is accepted whatever
+            its size.
+        acknowledge: called with the acks of requests and of held spans that were forwarded or
+            refused permanently.
     """
 
     def __init__(
@@ -60,10 +69,16 @@ class ForwardQueue:
         acknowledge: Callable[[Sequence[Any], Sequence[Any]], None],
     ) -> None:
         self._signal, self._client, self._attempts = signal, client, attempts
-        self._counters, self._warnings, self._limit, self._acknowledge = counters, Warnings(), limit_bytes, acknowledge
+        self._counters, self._warnings, self._limit, self._acknowledge = (
+            counters,
+            Warnings(),
+            limit_bytes,
+            acknowledge,
+        )
         self._name, self._noun = f"forward.{signal}", _NOUNS[signal]
         self._outage: Final = Outage(self._name, counters)
-        self._enough_bytes = min(_MAX_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
+        # requests that are collected must not cause backpressure
+        self._enough_bytes = min(_MAX_JOINED, limit_bytes // 4)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[_Request] = deque()
         self._queued_bytes = 0
@@ -73,7 +88,8 @@ class ForwardQueue:
         self._flushing = self._closed = False
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(_THREADS)
+            threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True)
+            for _ in range(_THREADS)
         ]
 
     def start(self) -> None:
@@ -103,18 +119,25 @@ class ForwardQueue:
                 self._add(_Request(body, items, [] if ack is None else [ack], []))
 
     def add(self, spans: Sequence[PendingSpan]) -> None:
-        """Queue spans that were held. They are always accepted: their bytes were reserved with their request."""
+        """Queue spans that were held. They are always accepted: their bytes were reserved with
+        their request.
+        """
         if spans:
             body = wrap_spans((each.container, each.payload) for each in spans)
             with self._changed:
-                self._add(_Request(body, len(spans), [], [each.ack for each in spans if each.ack is not None]))
+                self._add(
+                    _Request(
+                        body, len(spans), [], [each.ack for each in spans if each.ack is not None]
+                    )
+                )
 
     def _add(self, request: _Request) -> None:
         self._queue.append(request)
         self._queued_bytes += len(request.body)
         self._bytes += len(request.body)
         self._items += request.items
-        # For requests in between no thread has to be woken: the one that was woken for the first waits with a timeout.
+        # For requests in between no thread has to be woken: the one that was woken for the first
+        # waits with a timeout.
         if len(self._queue) == 1 or self._due_s() == 0:
             self._changed.notify()
 
@@ -129,7 +152,9 @@ class ForwardQueue:
                 self._changed.notify_all()
 
     def _next_requests(self) -> list[_Request]:
-        """Wait for requests that are due, and remove those to join from the queue; [] when the queue is closed."""
+        """Wait for requests that are due, and remove those to join from the queue; [] when the
+        queue is closed.
+        """
         with self._changed:
             while not self._closed:
                 due_s = self._due_s()
@@ -160,9 +185,13 @@ class ForwardQueue:
         return requests
 
     def _deliver(self, requests: Sequence[_Request]) -> None:
-        """Try until the backend accepted or permanently refused the requests, or the queue is closed."""
+        """Try until the backend accepted or permanently refused the requests, or the queue is
+        closed.
+        """
         # Concatenated protobuf requests are one request.
-        body = requests[0].body if len(requests) == 1 else b"".join([each.body for each in requests])
+        body = (
+            requests[0].body if len(requests) == 1 else b"".join([each.body for each in requests])
+        )
         items = sum([each.items for each in requests])
         backoff = self._attempts.backoff(self._stopping)
         while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
@@ -173,12 +202,16 @@ class ForwardQueue:
             backoff.wait(result.after_s)
             if self._closed:
                 return None
-        if result.status == "permanent" and len(requests) > 1 and not result.concerns_all:  # perhaps because of one client's
+        # perhaps because of one client's
+        if result.status == "permanent" and len(requests) > 1 and not result.concerns_all:
             half = len(requests) // 2
             self._deliver(requests[:half])
             return self._deliver(requests[half:])
         self._count_outcome(result, items)
-        acks = [ack for each in requests for ack in each.requests], [ack for each in requests for ack in each.spans]
+        acks = (
+            [ack for each in requests for ack in each.requests],
+            [ack for each in requests for ack in each.spans],
+        )
         if any(acks):
             self._acknowledge(*acks)
         return None
@@ -187,7 +220,8 @@ class ForwardQueue:
         try:
             return self._client.send(body)
         except Exception as error:  # noqa: BLE001 - the thread must go on; a request that cannot be sent must not block others
-            # A closed client raises errors, too; the request is not refused, and is forwarded after the next start.
+            # A closed client raises errors, too; the request is not refused, and is forwarded after
+            # the next start.
             return ExportResult("retryable" if self._closed else "permanent", type(error).__name__)
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
@@ -201,11 +235,16 @@ class ForwardQueue:
         if refused:
             self._count_refused(refused, items, result)
         elif result.reason:  # OTLP: a message without rejected items is a warning
-            self._warnings.say(f"{self._name}.warned", "the backend warned about %s: %s", self._noun, result.reason)
+            self._warnings.say(
+                f"{self._name}.warned", "the backend warned about %s: %s", self._noun, result.reason
+            )
 
     def _count_refused(self, refused: int, items: int, result: ExportResult) -> None:
         self._counters.add("forward.refused", refused, signal=self._signal)
-        message, reason = "%d of %d %s were refused by the backend: %s", result.reason or "it gave no reason"
+        message, reason = (
+            "%d of %d %s were refused by the backend: %s",
+            result.reason or "it gave no reason",
+        )
         self._warnings.say(f"{self._name}.refused", message, refused, items, self._noun, reason)
 
     @property
@@ -216,14 +255,18 @@ class ForwardQueue:
     # ----------------------------------------------------------------- end
 
     def wait(self, timeout_s: float) -> bool:
-        """Send what is queued without further delay; False if the queue is not empty after `timeout_s` seconds."""
+        """Send what is queued without further delay; False if the queue is not empty after
+        `timeout_s` seconds.
+        """
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self._items, timeout_s)
 
     def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
-        """Send what is queued, then close the queue; False if items are left, which are counted and logged, unless `kept`."""
+        """Send what is queued, then close the queue; False if items are left, which are counted and
+        logged, unless `kept`.
+        """
         self._stopping.set()
         done = self.wait(timeout_s)
         with self._changed:
@@ -232,7 +275,9 @@ class ForwardQueue:
             self._changed.notify_all()
         if left and not kept:
             self._counters.add("forward.lost", left, signal=self._signal)
-            self._warnings.once(f"{self._name}.lost", "%d %s were not forwarded before the end", left, self._signal)
+            self._warnings.once(
+                f"{self._name}.lost", "%d %s were not forwarded before the end", left, self._signal
+            )
         self._client.close()
         return done or kept
 

@@ -1,9 +1,9 @@
 """Holds spans until their trace was evaluated, and decides which spans are held.
 
-A span is held if it may be a run's own span, an agent span or else a local root span, and if there is an evaluation whose
-conditions (sample, service, name, attributes) it may meet. The filter sees one span at a time and no tree, so it holds some
-spans in vain, but never longer than their trace is open. So the limits of assembly bound them, too, and they share the bytes
-objects of assembly.
+A span is held if it may be a run's own span, an agent span or else a local root span, and if there
+is an evaluation whose conditions (sample, service, name, attributes) it may meet. The filter sees
+one span at a time and no tree, so it holds some spans in vain, but never longer than their trace is
+open. So the limits of assembly bound them, too, and they share the bytes objects of assembly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from otel_eval.forwarding.splice import SpanContainer
 from otel_eval.interfaces import Frame, SpanFrame, SpanReader
 from otel_eval.model import Kind, Report
 
-_MAX_EARLIER_SCORES: Final = 4096  # runs whose scores are kept in case a client sends their span again
+# runs whose scores are kept in case a client sends their span again
+_MAX_EARLIER_SCORES: Final = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +38,9 @@ class PendingSpan:
 
     def with_scores(self, events: bytes) -> PendingSpan:
         """Return the span with scores at the end of its payload."""
-        return PendingSpan(self.trace_id, self.span_id, self.payload + events, self.container, self.ack)
+        return PendingSpan(
+            self.trace_id, self.span_id, self.payload + events, self.container, self.ack
+        )
 
 
 @dataclass(slots=True)
@@ -47,7 +50,9 @@ class _Trace:
 
 
 class PendingSpans:
-    """Holds spans, and releases them with their scores when their trace was evaluated. Safe from any thread."""
+    """Holds spans, and releases them with their scores when their trace was evaluated. Safe from
+    any thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -79,16 +84,21 @@ class PendingSpans:
             return True
 
     def release(self, trace_id: bytes) -> list[PendingSpan]:
-        """Remove and return the spans of a trace, with the scores they have at the end of their payload."""
+        """Remove and return the spans of a trace, with the scores they have at the end of their
+        payload.
+        """
         with self._lock:
             trace = self._traces.pop(trace_id, _Trace())
             # New objects: compaction of the journal may be writing the held ones, without scores.
             return [root.with_scores(self._events(trace, root)) for root in trace.roots]
 
     def _events(self, trace: _Trace, root: PendingSpan) -> bytes:
-        """The span's scores; if it was sent again and its run did not change, the scores that it had before."""
+        """The span's scores; if it was sent again and its run did not change, the scores that it
+        had before.
+        """
         key = (root.trace_id, root.span_id)
-        # A client that got no response sends the span again. A run that did not change has no new results.
+        # A client that got no response sends the span again. A run that did not change has no new
+        # results.
         events = trace.scores.get(root.span_id)
         if events is None:
             return self._earlier_scores.get(key, b"")
@@ -101,7 +111,9 @@ class PendingSpans:
             self._earlier_scores.popitem(last=False)
 
     def add_earlier_scores(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
-        """Keep the scores that a span of this run had before a restart, in case the span is sent again."""
+        """Keep the scores that a span of this run had before a restart, in case the span is sent
+        again.
+        """
         with self._lock:
             self._keep_scores((trace_id, span_id), events)
 
@@ -111,11 +123,16 @@ class PendingSpans:
             return self._earlier_scores.get((root.trace_id, root.span_id), b"")
 
     def reassign(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
-        """Assign those of the spans that are still held to another request; return the acks they had before."""
+        """Assign those of the spans that are still held to another request; return the acks they
+        had before.
+        """
         with self._lock:
             traces = {root.trace_id: self._traces.get(root.trace_id) for root in roots}
-            # By identity: the same span may be held twice, as parts of two requests that a client sent.
-            held_ids = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
+            # By identity: the same span may be held twice, as parts of two requests that a client
+            # sent.
+            held_ids = {
+                id(root) for trace in traces.values() if trace is not None for root in trace.roots
+            }
             held = [root for root in roots if id(root) in held_ids]
             ack.rest, ack.left = False, len(held)
             former = [root.ack for root in held]
@@ -139,9 +156,13 @@ class PendingSpans:
 
 
 def checksum_of(roots: Sequence[PendingSpan]) -> int:
-    """A checksum of the ids of spans: it shows after a restart whether the same spans of a request would be held; 0 for none."""
+    """A checksum of the ids of spans: it shows after a restart whether the same spans of a request
+    would be held; 0 for none.
+    """
     # 0 stands for "none was held", so that a checksum which happens to be 0 becomes 1.
-    return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
+    return (
+        zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -172,7 +193,8 @@ class HoldFilter:
     """Decides for each span whether it is held.
 
     Args:
-        engine: the evaluations for which spans are held, and the conventions that recognise agent spans.
+        engine: the evaluations for which spans are held, and the conventions that recognise agent
+            spans.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -186,9 +208,14 @@ class HoldFilter:
         held = []
         for trace_id, span_id, frame, _ in spans:
             _, payload, resource_scope = frame
-            span, scope = resource_scope.reader(payload), self._reader.of_scope(resource_scope.scope_name)
+            span, scope = (
+                resource_scope.reader(payload),
+                self._reader.of_scope(resource_scope.scope_name),
+            )
             classified = DROPPED if scope.dropped else scope.read(span)
-            own = classified is not DROPPED and (classified.kind is Kind.AGENT or is_local_root(frame, span))
+            own = classified is not DROPPED and (
+                classified.kind is Kind.AGENT or is_local_root(frame, span)
+            )
             if own and self._may_apply(trace_id, frame, span):
                 held.append((trace_id, span_id, payload))
         return held

@@ -1,7 +1,8 @@
-"""Connects receiver, pipeline, storage and forwarding stage: a request goes to assembly and to the backend, or to neither.
+"""Connects receiver, pipeline, storage and forwarding stage: a request goes to assembly and to the
+backend, or to neither.
 
-After a restart the stage forwards what is left of requests that were not forwarded completely. While the journal is read, each
-request is kept in memory until the record that it was forwarded.
+After a restart the stage forwards what is left of requests that were not forwarded completely.
+While the journal is read, each request is kept in memory until the record that it was forwarded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 
 
 class ForwardingRelay:
-    """Accepts complete requests from the receiver; each goes to assembly and to the backend, or to neither."""
+    """Accepts complete requests from the receiver; each goes to assembly and to the backend, or to
+    neither.
+    """
 
     forwards = True
 
@@ -37,13 +40,20 @@ class ForwardingRelay:
             if batch.spans or ack is not None:
                 self._pipeline.spans(batch.spans, _with_ack(batch.origin, ack))
 
-        self._forward.accept("traces", batch.origin.body, items, to_assembly, batch.spans, self._pipeline.undecided)
+        self._forward.accept(
+            "traces", batch.origin.body, items, to_assembly, batch.spans, self._pipeline.undecided
+        )
 
     def logs(self, batch: SpanBatch) -> None:
-        """Pass log records that may belong to runs to assembly, and their request to the backend."""
+        """Pass log records that may belong to runs to assembly, and their request to the
+        backend.
+        """
         items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
         self._forward.accept(
-            "logs", batch.origin.body, items, lambda ack: self._pipeline.logs(batch.logs, _with_ack(batch.origin, ack))
+            "logs",
+            batch.origin.body,
+            items,
+            lambda ack: self._pipeline.logs(batch.logs, _with_ack(batch.origin, ack)),
         )
 
     def metrics(self, body: bytes) -> bool:
@@ -54,7 +64,9 @@ class ForwardingRelay:
     def _journal(self, signal: str, body: bytes, ack: Ack | None) -> None:
         """Journal a request of which assembly needs nothing."""
         if self._durable is not None and ack is not None:
-            self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, body), ack), ()))
+            self._durable.safe(
+                self._durable.taken(AcknowledgedRequest(RawRequest(signal, body), ack), ())
+            )
 
 
 def _with_ack(origin: Any, ack: Ack | None) -> Any:
@@ -78,19 +90,31 @@ class ForwardingRecovery:
         self._of_trace: Final[defaultdict[bytes, set[UnsentRequest]]] = defaultdict(set)
         self._reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
 
-    def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
-        """Add a request that has to be forwarded; `held`: it consists of held spans of one trace, and replaces their records."""
-        items = max(1, len(batch.spans) + len(batch.logs) + batch.own + batch.ignored + batch.rejected)
-        request = UnsentRequest(origin.signal, origin.body, items, batch.spans, (entry.segment, entry.end), held)
+    def took(
+        self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False
+    ) -> None:
+        """Add a request that has to be forwarded; `held`: it consists of held spans of one trace,
+        and replaces their records.
+        """
+        items = max(
+            1, len(batch.spans) + len(batch.logs) + batch.own + batch.ignored + batch.rejected
+        )
+        request = UnsentRequest(
+            origin.signal, origin.body, items, batch.spans, (entry.segment, entry.end), held
+        )
         traces = {item[0] for item in batch.spans}
-        for former in {former for trace_id in traces if held for former in self._of_trace[trace_id]}:
+        for former in {
+            former for trace_id in traces if held for former in self._of_trace[trace_id]
+        }:
             former.moved.update((item[0], item[1]) for item in batch.spans)
         for trace_id in traces:
             self._of_trace[trace_id].add(request)
         self._requests[entry.segment.number, entry.end] = request
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
-        """Keep the results for the held spans of the trace. Late results are ignored; a record without results replaces none."""
+        """Keep the results for the held spans of the trace. Late results are ignored; a record
+        without results replaces none.
+        """
         if evaluated.late:
             return
         self._reports.extend(evaluated.reports)
@@ -99,12 +123,15 @@ class ForwardingRecovery:
                 request.evaluated[evaluated.trace_id] = list(evaluated.reports)
 
     def passed(self, payload: bytes) -> None:
-        """Process a record of requests that were forwarded, completely or except for their held spans."""
+        """Process a record of requests that were forwarded, completely or except for their held
+        spans.
+        """
         for number, end, waiting in unpack_forwarded(payload):
             request = self._requests.get((number, end))
             if request is None:
                 continue
-            request.waiting = waiting  # the checksum of the held spans, or 0 if nothing is left to forward
+            # the checksum of the held spans, or 0 if nothing is left to forward
+            request.waiting = waiting
             if not waiting:
                 del self._requests[number, end]
                 self._remove(request)
@@ -116,7 +143,9 @@ class ForwardingRecovery:
                 del self._of_trace[trace_id]
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward what is left of the requests; `undecided`: whether a trace is still to be evaluated."""
+        """Forward what is left of the requests; `undecided`: whether a trace is still to be
+        evaluated.
+        """
         self._forward.keep_earlier_scores(self._reports)
         for request in self._requests.values():
             self._forwarded.needed(request.place[0])

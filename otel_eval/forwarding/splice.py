@@ -1,7 +1,8 @@
 """Removes spans from an OTLP request, and makes a request of removed spans.
 
-All other bytes of the request stay unchanged and in their order, except for the lengths of the messages that contain them. A
-removed span keeps its container: the resource, the scope, their schema URLs and unknown fields.
+All other bytes of the request stay unchanged and in their order, except for the lengths of the
+messages that contain them. A removed span keeps its container: the resource, the scope, their
+schema URLs and unknown fields.
 Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, spans = 2.
 """
 
@@ -20,7 +21,9 @@ _CACHED_BYTES: Final = 16 * 1024
 
 
 class SpanContainer(NamedTuple):
-    """The messages that contain a span: the fields of its ResourceSpans without scopes, and of its ScopeSpans without spans."""
+    """The messages that contain a span: the fields of its ResourceSpans without scopes, and of its
+    ScopeSpans without spans.
+    """
 
     group: bytes
     scope: bytes
@@ -31,11 +34,16 @@ _cached: Final = lru_cache(maxsize=512)(SpanContainer)
 
 def _container(group: bytes, scope: bytes) -> SpanContainer:
     """Return one object for equal containers: thousands of held spans may have the same one."""
-    return _cached(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
+    return (
+        _cached(group, scope)
+        if len(group) + len(scope) < _CACHED_BYTES
+        else SpanContainer(group, scope)
+    )
 
 
 def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanContainer]]:
-    """Return the request without these spans, b"" if nothing else is in it, and the container of each span.
+    """Return the request without these spans, b"" if nothing else is in it, and the container of
+    each span.
 
     Args:
         body: a valid request.
@@ -44,19 +52,26 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
     Raises:
         ValueError: the request is malformed, or a span is not in it.
     """
-    # Spans are found by their bytes: the order is that of the request, so one pass is enough and no id has to be decoded.
+    # Spans are found by their bytes: the order is that of the request, so one pass is enough and no
+    # id has to be decoded.
     wanted, containers, view = list(spans), list[SpanContainer](), memoryview(body)
     rest: _Pieces = []
     for each in fields(body, 0, len(body)):
         is_searched = wanted and each.number == _GROUP
-        rest += _group(body, each, wanted, containers) if is_searched else [view[each.start : each.stop]]
+        rest += (
+            _group(body, each, wanted, containers)
+            if is_searched
+            else [view[each.start : each.stop]]
+        )
     if wanted:
         raise ValueError("a span is not where it was")
     return b"".join(rest), containers
 
 
 _Pieces = list[bytes | memoryview]
-"""Parts of a message, to be joined once: a request may have megabytes, and copying them costs more than reading the fields."""
+"""Parts of a message, to be joined once: a request may have megabytes, and copying them costs more
+than reading the fields.
+"""
 
 
 def _nested(number: int, pieces: _Pieces) -> _Pieces:
@@ -64,8 +79,12 @@ def _nested(number: int, pieces: _Pieces) -> _Pieces:
     return [varint(number << 3 | 2) + varint(sum(map(len, pieces))), *pieces]
 
 
-def _group(body: bytes, group: WireField, wanted: list[bytes], containers: list[SpanContainer]) -> _Pieces:
-    """Return a ResourceSpans without those of its spans that are next in `wanted`; nothing if no other span is in it."""
+def _group(
+    body: bytes, group: WireField, wanted: list[bytes], containers: list[SpanContainer]
+) -> _Pieces:
+    """Return a ResourceSpans without those of its spans that are next in `wanted`; nothing if no
+    other span is in it.
+    """
     pieces: _Pieces = []
     group_fields: list[bytes] = []
     found: list[bytes] = []
@@ -81,13 +100,16 @@ def _group(body: bytes, group: WireField, wanted: list[bytes], containers: list[
         spans_left = spans_left or bool(rest)
     if not found:
         return [memoryview(body)[group.start : group.stop]]
-    # A schema URL may follow the scopes, so the container of a span is known only at the end of the group.
+    # A schema URL may follow the scopes, so the container of a span is known only at the end of the
+    # group.
     containers.extend(_container(b"".join(group_fields), container) for container in found)
     return _nested(_GROUP, pieces) if spans_left else []
 
 
 def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces, bytes, int]:
-    """Remove the spans that are next in `wanted`; return the rest (empty without a span), other fields, the removed count."""
+    """Remove the spans that are next in `wanted`; return the rest (empty without a span), other
+    fields, the removed count.
+    """
     view = memoryview(body)
     pieces: _Pieces = []
     scope_fields: list[bytes] = []
@@ -95,7 +117,11 @@ def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces,
     for number, start, content, stop in places(body, scope.content, scope.stop) if wanted else ():
         if number != _SPAN:
             scope_fields.append(body[start:stop])
-        elif removed < len(wanted) and stop - content == len(wanted[removed]) and body.startswith(wanted[removed], content):
+        elif (
+            removed < len(wanted)
+            and stop - content == len(wanted[removed])
+            and body.startswith(wanted[removed], content)
+        ):
             pieces.append(view[at:start])  # all bytes between two removed spans are one piece
             removed, at = removed + 1, stop
         else:
@@ -111,10 +137,18 @@ def wrap_spans(spans: Iterable[tuple[SpanContainer, bytes]]) -> bytes:
     """Encode a request of spans in their containers; equal containers are merged."""
     groups: dict[bytes, dict[bytes, list[bytes]]] = {}
     for container, span in spans:
-        groups.setdefault(container.group, {}).setdefault(container.scope, []).append(sized(_SPAN, span))
+        groups.setdefault(container.group, {}).setdefault(container.scope, []).append(
+            sized(_SPAN, span)
+        )
     return b"".join(
         [
-            sized(_GROUP, group + b"".join([sized(_SCOPE, scope + b"".join(members)) for scope, members in scopes.items()]))
+            sized(
+                _GROUP,
+                group
+                + b"".join(
+                    [sized(_SCOPE, scope + b"".join(members)) for scope, members in scopes.items()]
+                ),
+            )
             for group, scopes in groups.items()
         ]
     )

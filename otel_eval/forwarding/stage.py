@@ -1,6 +1,8 @@
-"""Forwards requests from the receiver to a backend: at once, except for runs' own spans, which wait for their trace's evaluation.
+"""Forwards requests from the receiver to a backend: at once, except for runs' own spans, which wait
+for their trace's evaluation.
 
-A request is accepted by this stage and by assembly, or by neither: then its client receives a retryable error.
+A request is accepted by this stage and by assembly, or by neither: then its client receives a
+retryable error.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.result_requests import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
-from otel_eval.forwarding.pending_spans import HoldFilter, PendingSpan, PendingSpans, UnsentRequest, checksum_of
+from otel_eval.forwarding.pending_spans import (
+    HoldFilter,
+    PendingSpan,
+    PendingSpans,
+    UnsentRequest,
+    checksum_of,
+)
 from otel_eval.forwarding.splice import remove_spans, wrap_spans
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
@@ -27,7 +35,9 @@ _DEFAULT: Final = RetryPolicy()
 
 
 ToAssembly = Callable[[Ack | None], None]
-"""Passes a request to assembly and, if it has an ack, journals it until all of it was forwarded; or raises `Overloaded`."""
+"""Passes a request to assembly and, if it has an ack, journals it until all of it was forwarded; or
+raises `Overloaded`.
+"""
 
 Undecided = Callable[[Collection[bytes]], set[bytes]]
 """Returns those of the traces that are still to be evaluated."""
@@ -42,9 +52,11 @@ class Forwarder(Exporter):
         counters: counts `forward.*`, by signal.
         limit_bytes: the limit of the queue of each signal.
         signals: the signals that are forwarded; all if left out.
-        journal: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.
+        journal: journals requests until they were forwarded. With it, what is left at the end is
+            forwarded after the next start.
         before: the signals that the backend accepted in earlier processes.
-        name_of: returns the name of a score, for its attribute; None: scores are recorded as events only.
+        name_of: returns the name of a score, for its attribute; None: scores are recorded as events
+            only.
         retry: how long to wait between attempts.
 
     Raises:
@@ -75,12 +87,20 @@ class Forwarder(Exporter):
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
             name, client = f"forward.{signal}", OtlpClient(to, signal)
-            options: dict[str, Any] = {"keeps": journal is not None, "key": key_of(to, name), "before": before}
+            options: dict[str, Any] = {
+                "keeps": journal is not None,
+                "key": key_of(to, name),
+                "before": before,
+            }
             attempts = Attempts(name, retry, "they are dropped", forwards=True, **options)
-            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, limit_bytes, acknowledge)
+            self._queues[signal] = ForwardQueue(
+                signal, client, attempts, counters, limit_bytes, acknowledge
+            )
 
     def use_engine(self, engine: Engine) -> None:
-        """Hold spans for the evaluations of this engine from now on; held spans are released when their trace was evaluated."""
+        """Hold spans for the evaluations of this engine from now on; held spans are released when
+        their trace was evaluated.
+        """
         self._hold_filter = HoldFilter(engine)
 
     def start(self) -> None:
@@ -99,7 +119,8 @@ class Forwarder(Exporter):
         spans: Sequence[SpanFrame] = (),
         undecided: Undecided = lambda _: set(),
     ) -> None:
-        """Accept a request: hold the spans that may be runs, queue everything else, and pass all of it to assembly.
+        """Accept a request: hold the spans that may be runs, queue everything else, and pass all of
+        it to assembly.
 
         Args:
             signal: traces, logs or metrics.
@@ -115,11 +136,16 @@ class Forwarder(Exporter):
         queue = self._queues.get(signal)
         if queue is None:
             return to_assembly(None)  # only other signals are forwarded
-        ack, rest, roots = Ack() if self._journal is not None and body else None, body, list[PendingSpan]()
+        ack, rest, roots = (
+            Ack() if self._journal is not None and body else None,
+            body,
+            list[PendingSpan](),
+        )
         queue.reserve(len(body))
         try:
             rest, roots = self._split(body, self._hold_filter.chosen(spans), ack)
-            self._pending.hold(roots)  # before assembly has the spans, so that no result comes too early
+            # before assembly has the spans, so that no result comes too early
+            self._pending.hold(roots)
             to_assembly(ack)
         except BaseException:
             self._pending.drop(roots)
@@ -128,18 +154,24 @@ class Forwarder(Exporter):
                 self._journal.dropped(ack)
             raise
         queue.put(rest, items - len(roots), len(body), ack)
-        # A trace that was closed, and whose grace period is over, is not evaluated again: its spans need not be held.
+        # A trace that was closed, and whose grace period is over, is not evaluated again: its spans
+        # need not be held.
         ids = {root.trace_id for root in roots}
         for trace_id in ids - undecided(ids) if ids else ():
             queue.add(self._pending.release(trace_id))
         return None
 
-    def _split(self, body: bytes, held: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
+    def _split(
+        self, body: bytes, held: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None
+    ) -> tuple[bytes, list[PendingSpan]]:
         """Split a request into the part without the spans to hold, and these spans."""
         if not held:
             return body, []
         rest, containers = remove_spans(body, [payload for _, _, payload in held])
-        roots = [PendingSpan(*each, container, ack) for each, container in zip(held, containers, strict=True)]
+        roots = [
+            PendingSpan(*each, container, ack)
+            for each, container in zip(held, containers, strict=True)
+        ]
         if ack is not None:
             ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
         return rest, roots
@@ -151,9 +183,15 @@ class Forwarder(Exporter):
     # ------------------------------------------------------- after a restart
 
     def resume(self, unsent: UnsentRequest, undecided: Callable[[bytes], bool]) -> None:
-        """Forward what is left of a request of an earlier process; spans whose trace was evaluated with its results."""
+        """Forward what is left of a request of an earlier process; spans whose trace was evaluated
+        with its results.
+        """
         queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
-        rest, roots = self._split(unsent.body, self._spans_to_hold(unsent), ack) if queue is not None else (b"", [])
+        rest, roots = (
+            self._split(unsent.body, self._spans_to_hold(unsent), ack)
+            if queue is not None
+            else (b"", [])
+        )
         items = unsent.items - len(roots)
         # If the spans to hold are others than before the restart, everything is forwarded again.
         if unsent.held or unsent.waiting == ack.cut:
@@ -173,31 +211,52 @@ class Forwarder(Exporter):
         return self._hold_filter.chosen(unsent.spans)
 
     def _resume(
-        self, queue: ForwardQueue, root: PendingSpan, evaluated: Sequence[Report] | None, undecided: Callable[[bytes], bool]
+        self,
+        queue: ForwardQueue,
+        root: PendingSpan,
+        evaluated: Sequence[Report] | None,
+        undecided: Callable[[bytes], bool],
     ) -> None:
         if evaluated is None and undecided(root.trace_id):
             self._pending.hold([root])
             return
         span_id = root.span_id.hex()
-        events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
+        events = b"".join(
+            [
+                self._fields_of(report)
+                for report in evaluated or ()
+                if report.trajectory.span_id == span_id
+            ]
+        )
         queue.add([root.with_scores(events or self._pending.earlier_scores(root))])
 
     def keep_earlier_scores(self, reports: Iterable[Report]) -> None:
         """Keep results from before a restart, for runs' own spans that clients send again."""
         scores: dict[tuple[bytes, bytes], bytes] = {}
         for report in reports:
-            key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
+            key = (
+                bytes.fromhex(report.trajectory.trace_id),
+                bytes.fromhex(report.trajectory.span_id),
+            )
             scores[key] = scores.get(key, b"") + self._fields_of(report)
         for (trace_id, span_id), events in scores.items():
             self._pending.add_earlier_scores(trace_id, span_id, events)
 
     def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
-        """Return the held spans of a trace whose requests are journaled, and a request that consists of these spans."""
-        roots = [root for root in self._pending.of_trace(trace_id) if root.ack is not None and root.ack.place is not None]
+        """Return the held spans of a trace whose requests are journaled, and a request that
+        consists of these spans.
+        """
+        roots = [
+            root
+            for root in self._pending.of_trace(trace_id)
+            if root.ack is not None and root.ack.place is not None
+        ]
         return roots, wrap_spans((root.container, root.payload) for root in roots)
 
     def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
-        """Assign those of the spans that are still held to the request journaled at this place; False if none is held."""
+        """Assign those of the spans that are still held to the request journaled at this place;
+        False if none is held.
+        """
         former = self._pending.reassign(roots, Ack(place=place))
         if self._journal is not None and former:
             self._journal.passed([], former)
@@ -206,7 +265,9 @@ class Forwarder(Exporter):
     # -------------------------------------------------------------- scores
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Put the results on the runs' own spans. Results of spans that are not held any more are counted as unplaced."""
+        """Put the results on the runs' own spans. Results of spans that are not held any more are
+        counted as unplaced.
+        """
         placed = [self._place(report) for report in batch]
         return ExportResult.ok() if all(placed) else ExportResult("accepted")
 
@@ -216,7 +277,9 @@ class Forwarder(Exporter):
 
     def _place(self, report: Report) -> bool:
         run = report.trajectory
-        placed = self._pending.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), self._fields_of(report))
+        placed = self._pending.score(
+            bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), self._fields_of(report)
+        )
         if not placed:
             self._counters.add("forward.scores_unplaced", len(report.results))
         return placed
@@ -230,27 +293,42 @@ class Forwarder(Exporter):
     # ----------------------------------------------------------------- end
 
     def stop(self, timeout_s: float) -> bool:
-        """Release every held span with the scores it has, forward what is queued, and end; False if something is lost.
+        """Release every held span with the scores it has, forward what is queued, and end; False if
+        something is lost.
 
-        With a journal nothing is lost: held spans whose trace was not evaluated are kept until the next start.
+        With a journal nothing is lost: held spans whose trace was not evaluated are kept until the
+        next start.
         """
         is_journaled = self._journal is not None
         if "traces" in self._queues and not is_journaled:
             self._queues["traces"].add(self._pending.release_all())
         deadline = time.monotonic() + timeout_s
-        # One after the other, within one deadline: meanwhile the threads of the other queues go on sending.
-        done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=is_journaled) for queue in self._queues.values()]
+        # One after the other, within one deadline: meanwhile the threads of the other queues go on
+        # sending.
+        done = [
+            queue.stop(max(0.0, deadline - time.monotonic()), kept=is_journaled)
+            for queue in self._queues.values()
+        ]
         return all(done)
 
     def wait(self, timeout_s: float) -> bool:
         """Forward what is queued; False if not all of it was forwarded in time."""
         deadline = time.monotonic() + timeout_s
-        return all(queue.wait(max(0.0, deadline - time.monotonic())) for queue in self._queues.values())
+        return all(
+            queue.wait(max(0.0, deadline - time.monotonic())) for queue in self._queues.values()
+        )
 
     def counts(self) -> dict[str, Any]:
         """How many spans are held, and the size of the queues."""
         return {
             "forward.held_spans": len(self._pending),
-            **{f"forward.waiting_bytes{{signal={name}}}": queue.waiting_bytes for name, queue in self._queues.items()},
-            **{f"forward.unsupported{{signal={name}}}": 1 for name, queue in self._queues.items() if queue.is_unsupported},
+            **{
+                f"forward.waiting_bytes{{signal={name}}}": queue.waiting_bytes
+                for name, queue in self._queues.items()
+            },
+            **{
+                f"forward.unsupported{{signal={name}}}": 1
+                for name, queue in self._queues.items()
+                if queue.is_unsupported
+            },
         }

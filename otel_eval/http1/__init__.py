@@ -1,8 +1,9 @@
 """HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
 
-A request can be smuggled in the body of another one where two servers repair malformed requests differently. So lines must end in
-CRLF, headers must not be folded, and headers that define the end of the body, its type or its sender must not be repeated. A body
-is read by length or by chunks, never beyond a limit, and memory is reserved before bytes are read.
+A request can be smuggled in the body of another one where two servers repair malformed requests
+differently. So lines must end in CRLF, headers must not be folded, and headers that define the end
+of the body, its type or its sender must not be repeated. A body is read by length or by chunks,
+never beyond a limit, and memory is reserved before bytes are read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
 _HEADER: Final = re.compile(rb"(" + _TOKEN + rb"):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\r\n")
 _ABSOLUTE: Final = re.compile(r"https?://[^/?]*", re.IGNORECASE)
-_ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "content-encoding", "authorization")
+_ONCE: Final = (
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "content-type",
+    "content-encoding",
+    "authorization",
+)
 
 
 class MalformedRequest(Exception):
@@ -41,7 +49,8 @@ class RequestHead(NamedTuple):
     """A request before its body.
 
     Attributes:
-        path: without the query, and without scheme and host if the request line has an absolute URL.
+        path: without the query, and without scheme and host if the request line has an absolute
+            URL.
         version: "HTTP/1.0" or "HTTP/1.1"; later minor versions of HTTP/1 are treated as 1.1.
         last: whether the connection is closed after the response.
     """
@@ -66,13 +75,19 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
         raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
     found = _REQUEST_LINE.fullmatch(line)
     if not found:
-        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "the first line is not a request line of HTTP/1")
+        raise MalformedRequest(
+            HTTPStatus.BAD_REQUEST, "the first line is not a request line of HTTP/1"
+        )
     if found[3] != b"1":
-        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are supported")
+        raise MalformedRequest(
+            HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are supported"
+        )
     version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
     headers = _headers(stream)
     _unambiguous(headers, version)
-    last = version == "HTTP/1.0" or "close" in map(str.strip, headers.get("Connection", "").lower().split(","))
+    last = version == "HTTP/1.0" or "close" in map(
+        str.strip, headers.get("Connection", "").lower().split(",")
+    )
     return RequestHead(found[1].decode(), _path(found[2].decode()), version, headers, last)
 
 
@@ -93,14 +108,19 @@ def _headers(stream: BufferedIOBase) -> Message:
             break
         found = _HEADER.fullmatch(line)
         if not found:
-            raise MalformedRequest(HTTPStatus.BAD_REQUEST, "a line is no header: it has to be a name, a colon, a value and CRLF")
+            raise MalformedRequest(
+                HTTPStatus.BAD_REQUEST,
+                "a line is no header: it has to be a name, a colon, a value and CRLF",
+            )
         headers[found[1].decode()] = found[2].decode("iso-8859-1").rstrip(" \t")
     raise too_long()
 
 
 def too_long() -> MalformedRequest:
     """The error for too many or too large headers."""
-    return MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
+    return MalformedRequest(
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long"
+    )
 
 
 def _unambiguous(headers: Message, version: str) -> None:
@@ -131,7 +151,8 @@ Read = Callable[[Callable[[int], object]], bytes]
 def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[int, Read]:
     """The size of the body from the headers, 0 if it is chunked, and a function that reads it.
 
-    That function gets a function which reserves memory for each chunk; a body that is not chunked reserves nothing.
+    That function gets a function which reserves memory for each chunk; a body that is not chunked
+    reserves nothing.
 
     Raises:
         InputError: the headers do not define unambiguously where the body ends.

@@ -1,6 +1,8 @@
-"""A threaded HTTP/1.1 server with limits on the number of connections and on their time, for the receiver and the admin server.
+"""A threaded HTTP/1.1 server with limits on the number of connections and on their time, for the
+receiver and the admin server.
 
-Each connection has a thread. If the limit is reached, a new connection replaces the one whose client has been late the longest.
+Each connection has a thread. If the limit is reached, a new connection replaces the one whose
+client has been late the longest.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from otel_eval.http1 import MalformedRequest, read_head, too_long
 _WRITE_S: Final = 10.0  # for a client to receive a response
 _REPLACE_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
 _DRAIN_S: Final = 2.0
-_HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
+# read for one request line and its headers, with what the reader reads ahead
+_HEADER_BYTES: Final = 192 * 1024
 _SLOWEST: Final = 1024.0  # bytes a second, the minimum: a fraction of the slowest mobile network
 _USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary connection has
 
@@ -37,20 +40,30 @@ class TimedReader(io.RawIOBase):
         self.start_message(0.0)
 
     def start_message(self, seconds: float, size: int = sys.maxsize) -> None:
-        """Start a new message: set the deadline in seconds from now, and the number of bytes that may be read."""
+        """Start a new message: set the deadline in seconds from now, and the number of bytes that
+        may be read.
+        """
         self.set_deadline(seconds, inf)
         self._received, self._left = 0, size
 
     def set_deadline(self, seconds: float, grace: float) -> None:
-        """Set a new deadline and a minimum pace: after `grace` seconds a client must have sent 1 KiB for each further second.
+        """Set a new deadline and a minimum pace: after `grace` seconds a client must have sent 1
+        KiB for each further second.
 
         Bytes read since `start_message` count, because some of them may belong to the body.
         """
-        self._began, self._seconds, self._grace, self._left = time.monotonic(), seconds, grace, sys.maxsize
+        self._began, self._seconds, self._grace, self._left = (
+            time.monotonic(),
+            seconds,
+            grace,
+            sys.maxsize,
+        )
 
     @property
     def late_since(self) -> float:
-        """The monotonic time at which a client on an ordinary connection would have sent the bytes received so far."""
+        """The monotonic time at which a client on an ordinary connection would have sent the bytes
+        received so far.
+        """
         return self._began + self._received / _USUAL
 
     def readable(self) -> bool:
@@ -66,7 +79,11 @@ class TimedReader(io.RawIOBase):
         """
         if self._left <= 0:
             raise too_long()
-        left = self._began + min(self._seconds, self._grace + self._received / _SLOWEST) - time.monotonic()
+        left = (
+            self._began
+            + min(self._seconds, self._grace + self._received / _SLOWEST)
+            - time.monotonic()
+        )
         if left <= 0:
             raise TimeoutError("the client is too slow")
         self._connection.settimeout(left)
@@ -77,7 +94,9 @@ class TimedReader(io.RawIOBase):
 
 
 class ConnectionHandler(BaseHTTPRequestHandler):
-    """The requests of one connection. Subclasses define `do_…` and `send_error`, and respond by `reply`."""
+    """The requests of one connection. Subclasses define `do_…` and `send_error`, and respond by
+    `reply`.
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -105,7 +124,9 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         self.command, self.headers, self.request_version = "", Message(), self.protocol_version
         try:
             head = read_head(self.raw_requestline, self.rfile)
-            self.command, self.path, self.request_version, self.headers, self.close_connection = head
+            self.command, self.path, self.request_version, self.headers, self.close_connection = (
+                head
+            )
         except MalformedRequest as error:
             self.send_error(error.code, str(error))
             return False
@@ -114,10 +135,14 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         return True
 
     def wait_for_client(self) -> None:
-        """Mark the connection as waiting for its client: if the client is late, a new connection may replace it."""
+        """Mark the connection as waiting for its client: if the client is late, a new connection
+        may replace it.
+        """
         self.server.mark_waiting(lambda: self.timed.late_since)
 
-    def reply(self, code: int, content_type: str, body: bytes, extra: Mapping[str, str] | None = None) -> None:
+    def reply(
+        self, code: int, content_type: str, body: bytes, extra: Mapping[str, str] | None = None
+    ) -> None:
         """Send a response."""
         self.close_connection = self.close_connection or self.server.stopping
         self.send_response(code)
@@ -139,7 +164,9 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         self.unread = True
 
     def _drain(self) -> None:
-        """Read what the client still sends: closing at once would reset the connection before the client reads the response."""
+        """Read what the client still sends: closing at once would reset the connection before the
+        client reads the response.
+        """
         self.connection.shutdown(socket.SHUT_WR)
         self.timed.start_message(_DRAIN_S)
         while self.rfile.read1(65536):
@@ -180,7 +207,13 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
     late_s: float
     thread_name: str
 
-    def __init__(self, address: tuple[str, int], handler: type[ConnectionHandler], connections: int, idle_s: float) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[ConnectionHandler],
+        connections: int,
+        idle_s: float,
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
         self.idle_s: Final = idle_s
@@ -188,15 +221,20 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         self._slots = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
-        self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # since when the client of a thread is late
-        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=self.thread_name, daemon=True)
+        # since when the client of a thread is late
+        self._waiting: dict[threading.Thread, Callable[[], float]] = {}
+        self._loop = threading.Thread(
+            target=self.serve_forever, args=(0.05,), name=self.thread_name, daemon=True
+        )
 
     def start(self) -> None:
         """Accept connections on a thread of its own."""
         self._loop.start()
 
     def get_request(self) -> Any:
-        """Accept a connection; if the process has no file descriptor left, pause before the next attempt."""
+        """Accept a connection; if the process has no file descriptor left, pause before the next
+        attempt.
+        """
         return accept(super().get_request)
 
     def refuse(self, request: Any) -> None:
@@ -207,7 +245,9 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         return request
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread, or refuse it if there are too many or no thread can be started."""
+        """Give the connection a thread, or refuse it if there are too many or no thread can be
+        started.
+        """
         if self._slots.acquire(blocking=False) or self._replace_late():
             try:
                 return super().process_request(request, client_address)
@@ -219,10 +259,16 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             self.shutdown_request(request)
 
     def _replace_late(self) -> bool:
-        """Close the connection whose client has been late the longest; False if none is late enough, or its thread goes on."""
+        """Close the connection whose client has been late the longest; False if none is late
+        enough, or its thread goes on.
+        """
         before = time.monotonic() - self.late_s
         with self._lock:
-            late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
+            late = {
+                request: since()
+                for request, thread in self._open.items()
+                if (since := self._waiting.get(thread))
+            }
             latest = min(late, key=late.__getitem__, default=None)
             if latest is None or late[latest] >= before:
                 return False
@@ -230,7 +276,9 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         return self._slots.acquire(timeout=_REPLACE_S)
 
     def mark_waiting(self, since: Callable[[], float]) -> None:
-        """Mark the connection of this thread as waiting for its client; `since` returns when the client was due."""
+        """Mark the connection of this thread as waiting for its client; `since` returns when the
+        client was due.
+        """
         with self._lock:
             self._waiting[threading.current_thread()] = since
 
@@ -260,7 +308,9 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         """Do nothing: a client whose connection broke retries requests without a response."""
 
     def stop(self, timeout_s: float) -> None:
-        """Close the connections; those that still write a response have `timeout_s` seconds to finish."""
+        """Close the connections; those that still write a response have `timeout_s` seconds to
+        finish.
+        """
         deadline = time.monotonic() + timeout_s
         self.shutdown()
         self.server_close()

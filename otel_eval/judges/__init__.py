@@ -1,7 +1,8 @@
 """Run asynchronous scorers on an event loop in a thread of its own.
 
-The queue, the concurrency and the time for each result are limited. Each result is emitted in a separate report as soon as it is
-complete; a result that exceeds a limit is emitted as failed, so that no result is missing.
+The queue, the concurrency and the time for each result are limited. Each result is emitted in a
+separate report as soon as it is complete; a result that exceeds a limit is emitted as failed, so
+that no result is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _TICK_S: Final = 1.0
 
 
 class _ResolvingLoop(asyncio.SelectorEventLoop):
-    """Resolves host names even during interpreter shutdown, when the thread pool accepts no work."""
+    """Resolves host names even during interpreter shutdown, when the thread pool accepts no
+    work.
+    """
 
     async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
         try:
@@ -47,7 +50,9 @@ class LoopThread:
         self.slots: Final = asyncio.Semaphore(slots)
         self._begun: Final[set[Future[None]]] = set()  # the futures of running coroutines
         self._alive_at = time.monotonic()
-        self._thread: threading.Thread | None = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._run, name=name, daemon=True
+        )
         try:
             self._thread.start()
         except RuntimeError:  # the interpreter is shutting down
@@ -92,11 +97,15 @@ class LoopThread:
             future.cancel()
 
     def run(self, until: Callable[[], bool], timeout_s: float) -> None:
-        """Run the loop in the calling thread until `until` returns true, for at most `timeout_s` seconds."""
+        """Run the loop in the calling thread until `until` returns true, for at most `timeout_s`
+        seconds.
+        """
         self._loop.run_until_complete(_poll(until, timeout_s))
 
     def close(self, timeout_s: float) -> None:
-        """Stop the loop and wait up to `timeout_s` seconds; a loop that a coroutine blocks ends when it is no longer blocked."""
+        """Stop the loop and wait up to `timeout_s` seconds; a loop that a coroutine blocks ends
+        when it is no longer blocked.
+        """
         if self._thread is None:
             return self._shut_down()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -115,14 +124,16 @@ _GIVEN_UP_S: Final = 1.0  # for results of cancelled tasks, and for the thread t
 _MOST_ABANDONED: Final = 3  # blocked threads that may be abandoned
 
 
-# Monotonic counters of results. Refused: the queue was full, or the evaluator was stopped. Lost: abandoned, because a coroutine
-# blocked the thread.
+# Monotonic counters of results. Refused: the queue was full, or the evaluator was stopped. Lost:
+# abandoned, because a coroutine blocked the thread.
 _COUNTS: Final = ("late_results", "late_timeouts", "late_refused", "late_lost")
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A pending result: its report, its share of the run's size in bytes, and whether its result was reported."""
+    """A pending result: its report, its share of the run's size in bytes, and whether its result
+    was reported.
+    """
 
     report: Report
     pending: Pending
@@ -134,12 +145,16 @@ class AsyncEvaluator:
     """Evaluates the pending results of reports on an event loop.
 
     Args:
-        emit: receives the report of each result; called on the loop's thread, or on that of a caller that fails a result.
-        max_queue: results that may be pending at one time; further ones are failed with `judge_queue_full`.
+        emit: receives the report of each result; called on the loop's thread, or on that of a
+            caller that fails a result.
+        max_queue: results that may be pending at one time; further ones are failed with
+            `judge_queue_full`.
         concurrency: results that are evaluated at one time.
         timeout_s: seconds that one evaluation may take; then its result is failed with `timeout`.
-        max_bytes: approximate size that the runs of all pending results may have; beyond it, too, the queue is full.
-        record: returns a context manager that is open while a result of the trace with this hexadecimal id is evaluated.
+        max_bytes: approximate size that the runs of all pending results may have; beyond it, too,
+            the queue is full.
+        record: returns a context manager that is open while a result of the trace with this
+            hexadecimal id is evaluated.
     """
 
     def __init__(
@@ -152,7 +167,12 @@ class AsyncEvaluator:
         max_bytes: int = 256 * 2**20,
         record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
+        self._emit, self._max, self._timeout_s, self._max_bytes = (
+            emit,
+            max_queue,
+            timeout_s,
+            max_bytes,
+        )
         self._concurrency, self._record = concurrency, record
         self._changed: Final = threading.Condition()  # guards the attributes below
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
@@ -162,7 +182,9 @@ class AsyncEvaluator:
         self._stopped = False
 
     def put(self, report: Report) -> None:
-        """Schedule the pending results of a report, or fail them if the queue is full. Never blocks."""
+        """Schedule the pending results of a report, or fail them if the queue is full. Never
+        blocks.
+        """
         if not report.pending:
             return
         self._abandon_blocked()
@@ -175,8 +197,12 @@ class AsyncEvaluator:
         for pending in refused:
             self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
 
-    def _split(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
-        """Split into results that fit into the queue, and the others. An empty queue accepts a run of any size."""
+    def _split(
+        self, pending: tuple[Pending, ...], size: int
+    ) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
+        """Split into results that fit into the queue, and the others. An empty queue accepts a run
+        of any size.
+        """
         total = sum(job.size for job in self._open.values())
         is_large = bool(self._open) and total + size * len(pending) > self._max_bytes
         capacity = 0 if self._stopped or is_large else max(0, self._max - len(self._open))
@@ -230,14 +256,20 @@ class AsyncEvaluator:
         self._counts["late_results"] += 1
         try:
             stamp = replace(report.stamp, at_ns=time.time_ns())
-            self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
+            self._emit(
+                replace(
+                    report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp
+                )
+            )
         except Exception as error:  # noqa: BLE001 - a report that cannot be exported must not end the loop
             _log.warning("an asynchronous result could not be exported: %s", type(error).__name__)
 
     # --------------------------------------------------------------------- end
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` seconds for all results that were put before; return whether all are complete."""
+        """Wait up to `timeout_s` seconds for all results that were put before; return whether all
+        are complete.
+        """
         self._abandon_blocked()
         last, thread = self._last, self._thread
         if thread is not None and not thread.has_thread:
@@ -250,7 +282,9 @@ class AsyncEvaluator:
         return next(iter(self._open), last + 1) > last
 
     def stop(self, timeout_s: float) -> bool:
-        """Refuse further results, wait for pending ones, and fail those that exceed `timeout_s`. True if none did."""
+        """Refuse further results, wait for pending ones, and fail those that exceed `timeout_s`.
+        True if none did.
+        """
         with self._changed:
             self._stopped = True
         done = self.wait(timeout_s)
@@ -265,9 +299,15 @@ class AsyncEvaluator:
         return done
 
     def _abandon_blocked(self) -> None:
-        """Abandon the thread if its loop is blocked, and fail its results; the next report starts another thread."""
+        """Abandon the thread if its loop is blocked, and fail its results; the next report starts
+        another thread.
+        """
         thread = self._thread
-        if thread is None or self._abandoned >= _MOST_ABANDONED or not thread.is_blocked(self._timeout_s):
+        if (
+            thread is None
+            or self._abandoned >= _MOST_ABANDONED
+            or not thread.is_blocked(self._timeout_s)
+        ):
             return
         with self._changed:
             if self._thread is not thread:
@@ -284,7 +324,11 @@ class AsyncEvaluator:
         lost = sum([self._report(number, job, Failed("timeout")) for number, job in jobs])
         if lost:
             self._counts["late_lost"] += lost
-            _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
+            _log.warning(
+                "%d results were given up: a coroutine blocks the thread of all judges; have it"
+                " await",
+                lost,
+            )
 
     def counts(self) -> dict[str, int]:
         """Return the counters of results, and the number of pending ones."""

@@ -1,4 +1,6 @@
-"""Client for judges at an OpenAI-compatible chat endpoint: attempts, timeouts, response formats, connections per event loop."""
+"""Client for judges at an OpenAI-compatible chat endpoint: attempts, timeouts, response formats,
+connections per event loop.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class _OnLoop:
     closer: AsyncGenerator[Any, None]
     in_flight: int = 0
     shared: SharedRequests = field(default_factory=SharedRequests)
-    format_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other response formats are tried
+    # held while other response formats are tried
+    format_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +57,8 @@ class _JudgeRequest:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class JudgeClient:
-    """Client of an OpenAI-compatible chat endpoint, with a rate limit and a cache; all scorers of the endpoint share it.
+    """Client of an OpenAI-compatible chat endpoint, with a rate limit and a cache; all scorers of
+    the endpoint share it.
 
     Connections belong to the event loop on which they are opened, and are closed with it.
 
@@ -67,9 +71,11 @@ class JudgeClient:
         per_minute: attempts in any minute, or None for no limit.
         cache: number of answers in the cache.
         parameters: further fields of each request, such as a temperature.
-        tls: trusted authorities and client certificate; None for those of the system and no certificate.
-        count: increments a counter by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one
-            for a prompt), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
+        tls: trusted authorities and client certificate; None for those of the system and no
+            certificate.
+        count: increments a counter by name, amount and labels: `judges.attempts`, `judges.retries`
+            (attempts after the first one for a prompt), `judges.cache_hits`, `judges.tokens` by
+            `type`, and `judges.responses_without_usage`.
     """
 
     base_url: str
@@ -104,7 +110,8 @@ class JudgeClient:
         return await self._limits.repeat(lambda: self._attempt(request, {}))
 
     async def structured(self, prompt: str, schema: Mapping[str, Any]) -> str:
-        """Return the answer as JSON text, constrained to the schema as far as the endpoint supports it.
+        """Return the answer as JSON text, constrained to the schema as far as the endpoint supports
+        it.
 
         Equal prompts share a request or a cached answer.
 
@@ -121,7 +128,9 @@ class JudgeClient:
             self.count("judges.cache_hits")
             return answer
         shared = (await self._on_loop()).shared
-        return await shared.once(key, lambda: self._answer(request), lambda: self.count("judges.cache_hits"))
+        return await shared.once(
+            key, lambda: self._answer(request), lambda: self.count("judges.cache_hits")
+        )
 
     async def _answer(self, request: _JudgeRequest) -> str:
         reply = await self._formed(request)
@@ -135,7 +144,9 @@ class JudgeClient:
         return answer
 
     async def _formed(self, request: _JudgeRequest) -> str:
-        """Request an answer in the preferred response format, or, if it is refused, in others that the endpoint may support."""
+        """Request an answer in the preferred response format, or, if it is refused, in others that
+        the endpoint may support.
+        """
         form = self._forms.best
         try:
             return await self._in_form(form, request)
@@ -149,7 +160,9 @@ class JudgeClient:
             return answer
 
     async def _in_others(self, refused: int, request: _JudgeRequest) -> str | None:
-        """Request an answer in the formats that may be tried after a refused one; return None if none is accepted."""
+        """Request an answer in the formats that may be tried after a refused one; return None if
+        none is accepted.
+        """
         best = self._forms.best
         others = self._forms.weaker(request.key) if best == refused else range(best, best + 1)
         for form in others:
@@ -160,7 +173,9 @@ class JudgeClient:
         return None
 
     async def _in_form(self, form: int, request: _JudgeRequest) -> str:
-        answer = await self._limits.repeat(lambda: self._attempt(request, form_fields(form, request.schema)))
+        answer = await self._limits.repeat(
+            lambda: self._attempt(request, form_fields(form, request.schema))
+        )
         self._forms.accepted(request.key, form)
         return answer
 
@@ -179,13 +194,17 @@ class JudgeClient:
                     self._count_tokens(completion)
                     return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
-                raise RetryableJudgeError("judge_timeout", f"the judge did not answer within {limit_s:g} s") from None
+                raise RetryableJudgeError(
+                    "judge_timeout", f"the judge did not answer within {limit_s:g} s"
+                ) from None
             except openai.APIStatusError as error:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:
                 raise
             except Exception as error:  # noqa: BLE001 - the client has many layers, each with its own errors
-                raise RetryableJudgeError("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
+                raise RetryableJudgeError(
+                    "judge_unavailable", f"the judge cannot be reached: {type(error).__name__}"
+                ) from None
 
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
         tokens = tokens_of(completion)
@@ -207,7 +226,10 @@ class JudgeClient:
         fields = {**self.parameters, **more}
         messages = [{"role": "user", "content": prompt}]
         streaming = client.chat.completions.with_streaming_response.create(
-            model=self.model, messages=messages, extra_body=fields, extra_headers=_headers(self.read_key())
+            model=self.model,
+            messages=messages,
+            extra_body=fields,
+            extra_headers=_headers(self.read_key()),
         )
         body = bytearray()
         async with streaming as response:
@@ -218,7 +240,9 @@ class JudgeClient:
         return bytes(body)
 
     def retire(self) -> None:
-        """Close connections as soon as no request uses them. May be called from any thread; later requests still work."""
+        """Close connections as soon as no request uses them. May be called from any thread; later
+        requests still work.
+        """
         self._retired = True
         for loop in list(self._states):
             with suppress(RuntimeError):  # the loop has ended, and its connections with it
@@ -236,9 +260,11 @@ class JudgeClient:
         loop = asyncio.get_running_loop()
         state = self._states.get(loop)
         if state is None:
-            for ended in [each for each in list(self._states) if each.is_closed()]:  # one for each synchronous call of a scorer
+            # one for each synchronous call of a scorer
+            for ended in [each for each in list(self._states) if each.is_closed()]:
                 self._states.pop(ended, None)
-            closer = _opened(self)  # the loop closes this generator, and so the client, when it ends
+            # the loop closes this generator, and so the client, when it ends
+            closer = _opened(self)
             state = self._states[loop] = _OnLoop(await anext(closer), closer)
         return state
 
@@ -257,10 +283,13 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
         timeout=judge.timeout_s,
         max_retries=0,  # retries are made by `RateLimiter`
         http_client=openai.DefaultAsyncHttpxClient(
-            follow_redirects=False, verify=judge.tls or True, event_hooks={"response": [_without_complaints]}
+            follow_redirects=False,
+            verify=judge.tls or True,
+            event_hooks={"response": [_without_complaints]},
         ),
     )
-    client._platform = "Unknown"  # otherwise a thread detects it, which cannot start during shutdown
+    # otherwise a thread detects it, which cannot start during shutdown
+    client._platform = "Unknown"
     try:
         yield client
     finally:
@@ -268,10 +297,16 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
 
 
 def _headers(key: str | None) -> dict[str, Any]:
-    """Return the authorization header, and omit account headers from the environment, which may belong to another endpoint."""
+    """Return the authorization header, and omit account headers from the environment, which may
+    belong to another endpoint.
+    """
     from openai import Omit
 
-    return {"Authorization": f"Bearer {key}" if key else Omit(), "OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+    return {
+        "Authorization": f"Bearer {key}" if key else Omit(),
+        "OpenAI-Organization": Omit(),
+        "OpenAI-Project": Omit(),
+    }
 
 
 async def _without_complaints(response: Any) -> None:
@@ -284,5 +319,8 @@ def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
         return _Refused(status)
     kind = "judge_rate_limited" if status == 429 else "judge_unavailable"
     return RetryableJudgeError(
-        kind, f"the judge answered with HTTP status {status}", retry_after_s(headers.get("retry-after", "")), status
+        kind,
+        f"the judge answered with HTTP status {status}",
+        retry_after_s(headers.get("retry-after", "")),
+        status,
     )

@@ -1,6 +1,8 @@
-"""State of an endpoint that its requests share: rate limit, cached answers, requests in flight, and accepted response formats.
+"""State of an endpoint that its requests share: rate limit, cached answers, requests in flight, and
+accepted response formats.
 
-There is no lock: at worst, two threads that start a request in the same moment make one attempt too many.
+There is no lock: at worst, two threads that start a request in the same moment make one attempt too
+many.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ T = TypeVar("T")
 
 _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 60.0
-_LONGEST_PAUSE_S: Final = 3600.0  # upper limit of a pause: some endpoints send the time of day instead of a delay
+# upper limit of a pause: some endpoints send the time of day instead of a delay
+_LONGEST_PAUSE_S: Final = 3600.0
 
 
 class RetryableJudgeError(JudgeError):
@@ -31,7 +34,9 @@ class RetryableJudgeError(JudgeError):
         after_s: the delay in seconds that the endpoint asked for, or None.
     """
 
-    def __init__(self, kind: str, message: str, after_s: float | None = None, status: int | None = None) -> None:
+    def __init__(
+        self, kind: str, message: str, after_s: float | None = None, status: int | None = None
+    ) -> None:
         super().__init__(kind, message, status)
         self.after_s = after_s
 
@@ -43,11 +48,17 @@ class RateLimiter:
         per_minute: attempts in any `window_s` seconds, or None for no limit.
         retries: attempts after the first one.
         window_s: length in seconds of the sliding window.
-        first_s: seconds before the first retry, doubled for each further one, unless the endpoint sets a delay.
+        first_s: seconds before the first retry, doubled for each further one, unless the endpoint
+            sets a delay.
     """
 
     def __init__(
-        self, per_minute: int | None = None, retries: int = 2, *, window_s: float = 60.0, first_s: float = _FIRST_S
+        self,
+        per_minute: int | None = None,
+        retries: int = 2,
+        *,
+        window_s: float = 60.0,
+        first_s: float = _FIRST_S,
     ) -> None:
         self._retries, self._window_s = retries, window_s
         self._policy: Final = RetryPolicy(first_s=first_s, factor=2.0, longest_s=_LONGEST_S)
@@ -66,16 +77,22 @@ class RateLimiter:
             try:
                 return await attempt()
             except RetryableJudgeError as again:
-                wait_s = again.after_s if again.after_s is not None else min(next(waits), _LONGEST_S)
+                wait_s = (
+                    again.after_s if again.after_s is not None else min(next(waits), _LONGEST_S)
+                )
                 if again.after_s is not None:
-                    self._paused_until = max(self._paused_until, time.monotonic() + min(again.after_s, _LONGEST_PAUSE_S))
+                    self._paused_until = max(
+                        self._paused_until, time.monotonic() + min(again.after_s, _LONGEST_PAUSE_S)
+                    )
                 if number == self._retries or wait_s > _LONGEST_S:
                     raise
                 await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
 
     async def _turn(self) -> None:
-        """Wait until the rate limit allows an attempt, and count it. A cancelled wait is not counted."""
+        """Wait until the rate limit allows an attempt, and count it. A cancelled wait is not
+        counted.
+        """
         while (wait_s := self._to_wait()) > 0:
             await asyncio.sleep(wait_s)
         if self._begun is not None:
@@ -85,7 +102,9 @@ class RateLimiter:
         now = time.monotonic()
         pause_s = self._paused_until - now
         if pause_s > _LONGEST_S:
-            raise JudgeError("judge_rate_limited", "the endpoint asked for a delay of more than a minute")
+            raise JudgeError(
+                "judge_rate_limited", "the endpoint asked for a delay of more than a minute"
+            )
         if self._begun is None or len(self._begun) < (self._begun.maxlen or 0):
             return pause_s
         return max(pause_s, self._begun[0] + self._window_s - now)
@@ -96,7 +115,8 @@ class AnswerCache:
 
     def __init__(self, size: int) -> None:
         self._size: Final = size
-        self._answers: Final[OrderedDict[bytes, str]] = OrderedDict()  # the most recently used is last
+        # the most recently used is last
+        self._answers: Final[OrderedDict[bytes, str]] = OrderedDict()
 
     def get(self, key: bytes) -> str | None:
         """Return the answer, or None."""
@@ -119,8 +139,11 @@ class SharedRequests:
     def __init__(self) -> None:
         self._open: Final[dict[bytes, asyncio.Future[str | JudgeError]]] = {}
 
-    async def once(self, key: bytes, ask: Callable[[], Awaitable[str]], joined: Callable[[], None]) -> str:
-        """Return the answer of `ask`, or of an equal request in flight; in that case call `joined` first.
+    async def once(
+        self, key: bytes, ask: Callable[[], Awaitable[str]], joined: Callable[[], None]
+    ) -> str:
+        """Return the answer of `ask`, or of an equal request in flight; in that case call `joined`
+        first.
 
         Raises:
             JudgeError: there is no answer.
@@ -188,21 +211,30 @@ def text_of(completion: Mapping[str, Any]) -> str:
     if refusal:
         raise JudgeError("judge_refused", "the model refused to judge")
     if finish == "length":
-        raise JudgeError("judge_truncated", "the judge's answer was cut off (finish_reason: length)")
+        raise JudgeError(
+            "judge_truncated", "the judge's answer was cut off (finish_reason: length)"
+        )
     if not isinstance(text, str) or len(text) > _MOST_TEXT:
-        raise JudgeError("judge_malformed", "the judge's response has no text, or one that is too long")
+        raise JudgeError(
+            "judge_malformed", "the judge's response has no text, or one that is too long"
+        )
     return text
 
 
 def tokens_of(completion: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens that the request used, by `input` and `output`, without those that the endpoint does not report."""
+    """Return the tokens that the request used, by `input` and `output`, without those that the
+    endpoint does not report.
+    """
     usage = completion.get("usage")
-    found = {kind: usage.get(key) for kind, key in _USAGE.items()} if isinstance(usage, Mapping) else {}
+    found = (
+        {kind: usage.get(key) for kind, key in _USAGE.items()} if isinstance(usage, Mapping) else {}
+    )
     return {kind: count for kind, count in found.items() if type(count) is int and count >= 0}
 
 
 def last_object(text: str) -> str | None:
-    """Return the last JSON object outside of `<think>` blocks, or None. If the whole text is JSON, it must be an object.
+    """Return the last JSON object outside of `<think>` blocks, or None. If the whole text is JSON,
+    it must be an object.
 
     Takes linear time: the parsed part of a malformed object is not parsed again.
 
@@ -237,18 +269,22 @@ _PAUSE_S: Final = 60.0
 
 
 class ResponseFormats:
-    """Chooses the response format. A refusal may be caused by the format or by the prompt; the status does not tell which.
+    """Chooses the response format. A refusal may be caused by the format or by the prompt; the
+    status does not tell which.
 
-    If the same prompt is accepted in a weaker format, the format was the cause. After two such prompts the weaker format is used.
-    Weaker formats are tried if the preferred one was never accepted, or if two distinct prompts were refused since it was; after
-    two prompts that were refused in every format, they are tried for one prompt a minute.
+    If the same prompt is accepted in a weaker format, the format was the cause. After two such
+    prompts the weaker format is used. Weaker formats are tried if the preferred one was never
+    accepted, or if two distinct prompts were refused since it was; after two prompts that were
+    refused in every format, they are tried for one prompt a minute.
     """
 
     def __init__(self) -> None:
         self.best = 0  # index in `FORMS` of the preferred format
         self._accepted = False
-        self._refused: Final[set[bytes]] = set()  # refused in the preferred format since it was last accepted
-        self._weaker: Final[dict[bytes, int]] = {}  # prompt refused in the preferred format → format that accepted it
+        # refused in the preferred format since it was last accepted
+        self._refused: Final[set[bytes]] = set()
+        # prompt refused in the preferred format → format that accepted it
+        self._weaker: Final[dict[bytes, int]] = {}
         self._in_vain = 0  # number of prompts that were refused in every format
         self._tried_at = 0.0
 
@@ -266,7 +302,9 @@ class ResponseFormats:
         self._weaker.clear()
 
     def weaker(self, prompt: bytes) -> range:
-        """Return the formats to try for a prompt that was refused in the preferred one; the range may be empty."""
+        """Return the formats to try for a prompt that was refused in the preferred one; the range
+        may be empty.
+        """
         if len(self._refused) < _ENOUGH:
             self._refused.add(prompt)
         now = time.monotonic()
@@ -289,5 +327,15 @@ def form_fields(form: int, schema: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if kind == "json_object":
         return {"response_format": {"type": kind}}
-    whole = {**schema, "type": "object", "required": [*schema["properties"]], "additionalProperties": False}
-    return {"response_format": {"type": kind, "json_schema": {"name": "answer", "strict": True, "schema": whole}}}
+    whole = {
+        **schema,
+        "type": "object",
+        "required": [*schema["properties"]],
+        "additionalProperties": False,
+    }
+    return {
+        "response_format": {
+            "type": kind,
+            "json_schema": {"name": "answer", "strict": True, "schema": whole},
+        }
+    }

@@ -1,4 +1,5 @@
-"""Reads and writes OTLP 1.x requests of traces and logs, in protobuf and JSON, for receiver, storage and exporters.
+"""Reads and writes OTLP 1.x requests of traces and logs, in protobuf and JSON, for receiver,
+storage and exporters.
 
 `client` sends requests; it is not imported here, because it loads gRPC.
 """

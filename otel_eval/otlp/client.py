@@ -1,7 +1,8 @@
 """The OTLP client of every exporter and of forwarding: sends encoded requests over gRPC or HTTP.
 
 It makes one attempt; over HTTP a second one if the server had closed the kept-alive connection.
-Source of the table of responses: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC and of OTLP/HTTP.
+Source of the table of responses: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC
+and of OTLP/HTTP.
 """
 
 from __future__ import annotations
@@ -26,16 +27,23 @@ from otel_eval.counters import renew_after_fork
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_http
 from otel_eval.retry import ExportResult, Status, reason_of
 
-_SERVICES: Final = {"traces": "trace.v1.TraceService", "logs": "logs.v1.LogsService", "metrics": "metrics.v1.MetricsService"}
+_SERVICES: Final = {
+    "traces": "trace.v1.TraceService",
+    "logs": "logs.v1.LogsService",
+    "metrics": "metrics.v1.MetricsService",
+}
 _PORT: Final = 4317
 _LONGEST_REASON: Final = 200
 _UNREACHED: Final = re.compile(
-    r"failed to connect to all addresses(?:; last error: \w+: (.*))?|(?:errors resolving|DNS resolution failed).*", re.DOTALL
+    r"failed to connect to all addresses(?:; last error: \w+: (.*))?|(?:errors resolving|DNS"
+    r" resolution failed).*",
+    re.DOTALL,
 )
 _CHANNEL: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
-    # The queue paces attempts. gRPC's own waits between connections would let attempts fail while the endpoint is back.
+    # The queue paces attempts. gRPC's own waits between connections would let attempts fail while
+    # the endpoint is back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
@@ -57,7 +65,8 @@ _Opened = tuple[Callable[[bytes], ExportResult], Callable[[], None]]
 
 
 class OtlpClient:
-    """Sends requests of one signal to one endpoint, from any thread. Connections are opened by the first request.
+    """Sends requests of one signal to one endpoint, from any thread. Connections are opened by the
+    first request.
 
     A forked child opens connections of its own; it neither uses nor closes those of its parent.
 
@@ -73,7 +82,8 @@ class OtlpClient:
         self._open: Final = _grpc(to, signal) if to.protocol == "grpc" else _http(to, signal)
         self._lock = threading.Lock()  # guards _opened
         renew_after_fork(self)
-        self._opened: dict[int, _Opened] = {}  # by process; a parent's is kept: gRPC may hang when a child closes its channel
+        # by process; a parent's is kept: gRPC may hang when a child closes its channel
+        self._opened: dict[int, _Opened] = {}
 
     def send(self, body: bytes) -> ExportResult:
         """Make one attempt."""
@@ -97,13 +107,19 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
     parts = urlsplit(to.endpoint)
     host = parts.netloc.rpartition("@")[2]
     address = host if parts.port or parts.scheme == "https" else f"{host}:{_PORT}"
-    compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
+    compression = (
+        grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
+    )
     pems = to.tls.pems() if parts.scheme == "https" else None
-    metadata = tuple((key.lower(), value) for key, value in {**credentials_of(parts), **to.headers}.items())
+    metadata = tuple(
+        (key.lower(), value) for key, value in {**credentials_of(parts), **to.headers}.items()
+    )
 
     def connect() -> _Opened:
         if pems is not None:
-            channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(*pems), _CHANNEL, compression)
+            channel = grpc.secure_channel(
+                address, grpc.ssl_channel_credentials(*pems), _CHANNEL, compression
+            )
         else:
             channel = grpc.insecure_channel(address, _CHANNEL, compression)
         export = channel.unary_unary(f"/opentelemetry.proto.collector.{_SERVICES[signal]}/Export")
@@ -121,13 +137,17 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 
 def _unreached(details: str) -> str:
-    """Why no connection could be made, from gRPC's own message; "" for a message of the endpoint, which may quote the request."""
+    """Why no connection could be made, from gRPC's own message; "" for a message of the endpoint,
+    which may quote the request.
+    """
     found = _UNREACHED.match(details)
     return f": {one_line(found[1] or found[0])}" if found else ""
 
 
 def _retry_delay(trailers: Any) -> float | None:
-    """The delay in seconds that RetryInfo asks for; None without one, or if the details are malformed."""
+    """The delay in seconds that RetryInfo asks for; None without one, or if the details are
+    malformed.
+    """
     info = error_details_pb2.RetryInfo()
     with suppress(DecodeError):
         for value in [value for key, value in trailers if key == "grpc-status-details-bin"]:
@@ -138,19 +158,25 @@ def _retry_delay(trailers: Any) -> float | None:
 
 
 def _accepted(answer: bytes) -> ExportResult:
-    """The result of an accepted request, perhaps a partial success. The responses of all signals have the same fields."""
+    """The result of an accepted request, perhaps a partial success. The responses of all signals
+    have the same fields.
+    """
     if not answer:
         return ExportResult("ok")
     try:
         partial = ExportTraceServiceResponse.FromString(answer).partial_success
     except DecodeError:
         return ExportResult("ok")
-    return ExportResult("ok", one_line(partial.error_message), rejected=max(0, partial.rejected_spans))
+    return ExportResult(
+        "ok", one_line(partial.error_message), rejected=max(0, partial.rejected_spans)
+    )
 
 
 def one_line(text: str) -> str:
     """A backend's text for a log line: printable, without line ends, at most 200 characters."""
-    words = " ".join("".join(each if each.isprintable() else " " for each in text[: 2 * _LONGEST_REASON]).split())
+    words = " ".join(
+        "".join(each if each.isprintable() else " " for each in text[: 2 * _LONGEST_REASON]).split()
+    )
     return words if len(words) <= _LONGEST_REASON else f"{words[: _LONGEST_REASON - 1]}…"
 
 
@@ -159,12 +185,16 @@ def one_line(text: str) -> str:
 
 def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
     zipped = to.compression == "gzip"
-    headers = {"Content-Type": "application/x-protobuf"} | ({"Content-Encoding": "gzip"} if zipped else {})
+    headers = {"Content-Type": "application/x-protobuf"} | (
+        {"Content-Encoding": "gzip"} if zipped else {}
+    )
     client = HttpClient(to, headers)
 
     def send(body: bytes) -> ExportResult:
         try:
-            response = client.request("POST", f"/v1/{signal}", gzip.compress(body, 6) if zipped else body)
+            response = client.request(
+                "POST", f"/v1/{signal}", gzip.compress(body, 6) if zipped else body
+            )
         except (OSError, http.client.HTTPException) as error:
             return ExportResult.retryable(reason_of(error))
         return http_result(response)
@@ -175,15 +205,22 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 def http_result(response: HttpResponse) -> ExportResult:
     """The meaning of an HTTP response, which may report a partial success."""
     if 200 <= response.status < 300:
-        return _accepted(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
+        return (
+            _accepted(response.content)
+            if response.content_type == "application/x-protobuf"
+            else ExportResult("ok")
+        )
     return of_http(response.status, response.after_s)
 
 
-# ----------------------------------------------------------------------------- what a response means
+# ----------------------------------------------------------------------------- what a response
+# means
 
 
 def of_grpc(code: str, after_s: float | None = None) -> ExportResult:
-    """The meaning of a gRPC status other than OK; `after_s` is what RetryInfo asks for, None without one."""
+    """The meaning of a gRPC status other than OK; `after_s` is what RetryInfo asks for, None
+    without one.
+    """
     is_throttled = code == "RESOURCE_EXHAUSTED" and after_s is not None
     status = "retryable" if is_throttled else _GRPC.get(code, "permanent")
     return ExportResult(status, code, after_s or 0.0, concerns_all=status == "denied")

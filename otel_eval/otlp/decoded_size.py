@@ -1,9 +1,11 @@
 """Estimates the memory that decoding and evaluating a request takes, before it is decoded.
 
-A span of two bytes becomes objects of hundreds of bytes, a list of three bytes one of seventy, with several copies where calls
-are compared. The estimates for decoding are upper bounds, those for evaluating content a third of what was measured, both on
-CPython with the extension and without it; `tests/unit/otlp/test_decoded_size.py` and `tests/cost` compare memory with them.
-Bytes that are punctuation in JSON or tags in protobuf count wherever they occur, so that a search in memory is enough.
+A span of two bytes becomes objects of hundreds of bytes, a list of three bytes one of seventy, with
+several copies where calls are compared. The estimates for decoding are upper bounds, those for
+evaluating content a third of what was measured, both on CPython with the extension and without it;
+`tests/unit/otlp/test_decoded_size.py` and `tests/cost` compare memory with them. Bytes that are
+punctuation in JSON or tags in protobuf count wherever they occur, so that a search in memory is
+enough.
 """
 
 from __future__ import annotations
@@ -17,41 +19,55 @@ from otel_eval.interfaces import all_but
 from otel_eval.wire import places
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
-_PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
+# tags of a span's attributes, events and links; in text J, Z and j
+_PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")
 _PART: Final = 32
 _NESTED: Final = 160  # a list or a map that is an AnyValue, not JSON text
-# The tag of a list or a map in an AnyValue; in text * and 2. It is empty, or begins with the tag of its first member after one or
-# two bytes of length. One pattern for each tag: a search for one byte is six times as fast as one for either.
-_LISTS_AND_MAPS: Final = [re.compile(tag + rb"(?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n)") for tag in (rb"\*", b"2")]
+# The tag of a list or a map in an AnyValue; in text * and 2. It is empty, or begins with the tag of
+# its first member after one or two bytes of length. One pattern for each tag: a search for one byte
+# is six times as fast as one for either.
+_LISTS_AND_MAPS: Final = [
+    re.compile(tag + rb"(?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n)") for tag in (rb"\*", b"2")
+]
 _UNMARKED: Final = all_but(b"".join([*_PARTS, *[mark for mark, _ in _JSON]]))
 
 _ORDINARY: Final = 4  # times its bytes: evaluation of ordinary content takes less memory
 _PIECE_BYTES: Final = 1024
 _PIECES: Final = 4
 _STRIDE: Final = 64 * _PIECE_BYTES
-"""A larger request is sampled: one piece from each stride of this many bytes, and four pieces at least. Their positions are
-random, so that a sender cannot place dense content between them."""
+"""A larger request is sampled: one piece from each stride of this many bytes, and four pieces at
+least. Their positions are random, so that a sender cannot place dense content between them.
+"""
 
 
 def content_size(body: bytes) -> int:
-    """Estimate the memory in bytes that evaluation of a protobuf request takes: a third of the most that was measured."""
+    """Estimate the memory in bytes that evaluation of a protobuf request takes: a third of the most
+    that was measured.
+    """
     stride = min(_STRIDE, len(body) // _PIECES)
     if stride <= _PIECE_BYTES:
         return _weighted_size(body)
-    starts = [at + random.randrange(stride - _PIECE_BYTES) for at in range(0, len(body) - stride + 1, stride)]
+    starts = [
+        at + random.randrange(stride - _PIECE_BYTES)
+        for at in range(0, len(body) - stride + 1, stride)
+    ]
     sample = b"".join([body[at : at + _PIECE_BYTES] for at in starts])
     return _weighted_size(sample) * len(body) // len(sample)
 
 
 def is_dense(body: bytes) -> bool:
-    """Whether evaluation of a request takes far more memory, for its size, than that of an ordinary one."""
+    """Whether evaluation of a request takes far more memory, for its size, than that of an ordinary
+    one.
+    """
     return content_size(body) > _ORDINARY * len(body)
 
 
 def excess_size(payload: bytes) -> int:
-    """The bytes that a span or a log record counts beside its own against the limits of open traces: 0 for ordinary ones.
+    """The bytes that a span or a log record counts beside its own against the limits of open
+    traces: 0 for ordinary ones.
 
-    Without them a trace within `max_bytes_per_trace` could take fifty times as much memory when it is evaluated.
+    Without them a trace within `max_bytes_per_trace` could take fifty times as much memory when it
+    is evaluated.
     """
     return max(0, _weighted_size(payload) - _ORDINARY * len(payload))
 
@@ -98,7 +114,8 @@ _KEY: Final = 48
 _MEMBER: Final = 72
 _MARKS: Final = ((b"{", _OBJECT), (b"[", _LIST), (b":", _KEY), (b",", _MEMBER), (b'"scope', _SCOPE))
 _COPIES: Final = 3  # the text, the strings in it, and their bytes in protobuf
-_WIDE_COPIES: Final = 8  # with one character beyond ASCII each character of a text takes up to four bytes
+# with one character beyond ASCII each character of a text takes up to four bytes
+_WIDE_COPIES: Final = 8
 
 
 def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
@@ -112,25 +129,31 @@ def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
 
 
 def json_decoded_size(body: bytes) -> int:
-    """Estimate the memory in bytes that decoding a JSON document takes. Punctuation in strings counts, too: an upper bound."""
+    """Estimate the memory in bytes that decoding a JSON document takes. Punctuation in strings
+    counts, too: an upper bound.
+    """
     structure = sum(body.count(mark) * cost for mark, cost in _MARKS)
     return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
 
 
 def _decoded_size(body: bytes, signal: str, limit: int) -> int:
-    """Add up the costs of the fields of a request; stop at a malformed field or when the sum is above `limit`."""
+    """Add up the costs of the fields of a request; stop at a malformed field or when the sum is
+    above `limit`.
+    """
     levels, total, at = _LEVELS[signal], 0, 0
     (rules, other_rule), end = levels[0], len(body)
-    outer = [(rules, other_rule, -1)]  # a level ends where its field does, and the level around it goes on there
-    # A function that calls itself for a level would be in a cycle of references with the body, which would then be held until the
-    # garbage collector runs.
+    # a level ends where its field does, and the level around it goes on there
+    outer = [(rules, other_rule, -1)]
+    # A function that calls itself for a level would be in a cycle of references with the body,
+    # which would then be held until the garbage collector runs.
     with suppress(ValueError, IndexError):  # a malformed field, at which every parser stops
         while total <= limit and end >= 0:
             if at == end:
                 rules, other_rule, end = outer.pop()
                 continue
             rule = rules.get(body[at])
-            # Nearly every length has one byte or two; a function call for each would take twice as long.
+            # Nearly every length has one byte or two; a function call for each would take twice as
+            # long.
             if rule is not None and (size := body[at + 1]) < 0x80:
                 content, at = at + 2, at + 2 + size
             elif rule is not None and (more := body[at + 2]) < 0x80:

@@ -1,4 +1,5 @@
-"""An OTLP endpoint: its address, headers and proxy, from the configuration and the environment; and HTTP requests to it.
+"""An OTLP endpoint: its address, headers and proxy, from the configuration and the environment; and
+HTTP requests to it.
 
 Connections are kept alive between requests; redirects are not followed.
 """
@@ -39,7 +40,8 @@ class Endpoint:
         timeout_s: for one attempt, until its response has arrived.
         compression: gzip or none.
         tls: files for an https endpoint.
-        proxy: URL of an HTTP proxy before the endpoint; None: the connection is direct. gRPC reads its own from the environment.
+        proxy: URL of an HTTP proxy before the endpoint; None: the connection is direct. gRPC reads
+            its own from the environment.
     """
 
     endpoint: str
@@ -52,7 +54,9 @@ class Endpoint:
 
 
 def key_of(to: Endpoint, exporter: str) -> str:
-    """The key of an exporter's signal and endpoint in `AcceptedBefore`: a hash, from which the URL cannot be read."""
+    """The key of an exporter's signal and endpoint in `AcceptedBefore`: a hash, from which the URL
+    cannot be read.
+    """
     return f"{exporter} {sha256(f'{to.protocol} {to.endpoint}'.encode()).hexdigest()[:16]}"
 
 
@@ -62,12 +66,15 @@ def is_secure(to: Endpoint) -> bool:
 
 
 def for_signal(to: Endpoint, signal: str, problems: set[str] | None = None) -> Endpoint:
-    """The endpoint with what the environment names for a signal (logs, metrics, spans): certificates, headers, a proxy.
+    """The endpoint with what the environment names for a signal (logs, metrics, spans):
+    certificates, headers, a proxy.
 
-    Headers of the configuration take the place of those of OTEL_EXPORTER_OTLP_HEADERS, as in the SDK.
+    Headers of the configuration take the place of those of OTEL_EXPORTER_OTLP_HEADERS, as in the
+    SDK.
 
     Args:
-        problems: problems with files of the environment are added to it, and the files ignored; None: they are not checked.
+        problems: problems with files of the environment are added to it, and the files ignored;
+            None: they are not checked.
     """
     signal = "traces" if signal == "spans" else signal
     tls = _tls(to, signal, problems) if is_secure(to) else to.tls
@@ -93,7 +100,9 @@ def _tls(to: Endpoint, signal: str, problems: set[str] | None) -> ClientTls:
 def _headers(signal: str) -> Mapping[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
-    given = os.environ.get(_HEADERS.format(f"{signal.upper()}_")) or os.environ.get(_HEADERS.format(""), "")
+    given = os.environ.get(_HEADERS.format(f"{signal.upper()}_")) or os.environ.get(
+        _HEADERS.format(""), ""
+    )
     return parse_env_headers(given, liberal=True)
 
 
@@ -148,7 +157,8 @@ class HttpClient:
         parts = urlsplit(to.endpoint)
         self._connect: Final = _connector(to, parts)
         self._timeout_s: Final = to.timeout_s
-        # A proxy gets the whole URL of a plain request (RFC 9112, 3.2.2); for https it opens a tunnel.
+        # A proxy gets the whole URL of a plain request (RFC 9112, 3.2.2); for https it opens a
+        # tunnel.
         proxied = to.proxy if parts.scheme == "http" else None
         origin = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
         self._prefix: Final = origin + parts.path.rstrip("/")
@@ -169,7 +179,8 @@ class HttpClient:
         query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
         target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
         idle = self._pop_idle()
-        # A server may close an idle connection at any time, which is noticed only when it is used: that is no failed attempt.
+        # A server may close an idle connection at any time, which is noticed only when it is used:
+        # that is no failed attempt.
         if idle is not None:
             try:
                 return self._attempt(idle, method, target, body)
@@ -179,9 +190,13 @@ class HttpClient:
                 pass
         return self._attempt(self._connect(), method, target, body)
 
-    def _attempt(self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None) -> HttpResponse:
+    def _attempt(
+        self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None
+    ) -> HttpResponse:
         until = time.monotonic() + self._timeout_s
-        connection.response_class = lambda sock, **options: http.client.HTTPResponse(_Stream(sock, until), **options)  # type: ignore[assignment,arg-type]
+        connection.response_class = lambda sock, **options: http.client.HTTPResponse(
+            _Stream(sock, until), **options
+        )  # type: ignore[assignment,arg-type]
         if connection.sock is not None:
             connection.sock.settimeout(self._timeout_s)
         try:
@@ -191,13 +206,16 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        # After a response that was not read to its end, the next one on the connection would begin with the rest.
+        # After a response that was not read to its end, the next one on the connection would begin
+        # with the rest.
         if response.isclosed() and not self._closed:
             self._idle.append(connection)
         else:
             connection.close()
         after_s = retry_after_s(response.headers.get("Retry-After", "")) or 0.0
-        return HttpResponse(response.status, content, response.headers.get_content_type(), after_s=after_s)
+        return HttpResponse(
+            response.status, content, response.headers.get_content_type(), after_s=after_s
+        )
 
     def _pop_idle(self) -> http.client.HTTPConnection | None:
         if self._process != os.getpid():
@@ -215,7 +233,9 @@ class HttpClient:
 
 
 class _Stream(io.RawIOBase):
-    """Reads from a connection until a monotonic time. The timeout of a socket would start again with each byte."""
+    """Reads from a connection until a monotonic time. The timeout of a socket would start again
+    with each byte.
+    """
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection, self._until = connection, until
@@ -252,7 +272,9 @@ def credentials_of(parts: SplitResult) -> dict[str, str]:
 
 
 def _connector(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
-    """Return a function that makes a connection to the endpoint, through its proxy if there is one."""
+    """Return a function that makes a connection to the endpoint, through its proxy if there is
+    one.
+    """
     context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
     proxy = urlsplit(to.proxy) if to.proxy else None
     host, port = parts.hostname or "", parts.port
@@ -261,7 +283,9 @@ def _connector(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTT
         to_host, to_port = (proxy.hostname or "", proxy.port) if proxy else (host, port)
         if context is None:
             return http.client.HTTPConnection(to_host, to_port, timeout=to.timeout_s)
-        connection = http.client.HTTPSConnection(to_host, to_port, timeout=to.timeout_s, context=context)
+        connection = http.client.HTTPSConnection(
+            to_host, to_port, timeout=to.timeout_s, context=context
+        )
         if to.proxy:
             connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
         return connection

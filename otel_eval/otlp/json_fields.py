@@ -1,8 +1,10 @@
-"""Encodes OTLP/JSON objects as protobuf: scalars, attributes, and messages by the descriptors of protobuf's classes.
+"""Encodes OTLP/JSON objects as protobuf: scalars, attributes, and messages by the descriptors of
+protobuf's classes.
 
-Fields are written in the order of their numbers and defaults are left out, as protobuf itself does: the same message sent as JSON
-and as protobuf becomes the same bytes. Unknown fields are ignored, as the specification asks. What known senders write
-differently is accepted: snake_case keys, enum names, numbers as text, null.
+Fields are written in the order of their numbers and defaults are left out, as protobuf itself does:
+the same message sent as JSON and as protobuf becomes the same bytes. Unknown fields are ignored, as
+the specification asks. What known senders write differently is accepted: snake_case keys, enum
+names, numbers as text, null.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import MASK64, sized, varint
 
 Encode = Callable[[Any], bytes]
-"""Encodes a JSON value as the content of a field, which follows its tag. Raises InputError with what was expected."""
+"""Encodes a JSON value as the content of a field, which follows its tag. Raises InputError with
+what was expected.
+"""
 
 Write = Callable[[int, Any], bytes]
 """Encodes a field with its tag, from its number and its JSON value."""
@@ -32,9 +36,12 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 def read_integer(value: Any, low: int, high: int) -> int:
-    """Return an integer that is written as a number, 1e3 too, or as text. Raises InputError if the value is none."""
+    """Return an integer that is written as a number, 1e3 too, or as text. Raises InputError if the
+    value is none.
+    """
     try:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):  # in Python a bool is an int
+        # in Python a bool is an int
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise ValueError
         number = int(value)
         if isinstance(value, float) and number != value:
@@ -52,7 +59,9 @@ def _integers(low: int, high: int, encode: Callable[[int], bytes]) -> Encode:
 
 
 def _read_enum(names: Mapping[str, int], value: Any) -> bytes:
-    """Encode the number or the name of an enum value; an unknown name is the unspecified value, 0."""
+    """Encode the number or the name of an enum value; an unknown name is the unspecified value,
+    0.
+    """
     is_name = isinstance(value, str) and not value.lstrip("-").isdigit()
     return _read_int32(names.get(value, 0) if is_name else value)
 
@@ -105,7 +114,9 @@ def _double(value: Any) -> bytes:
 
 
 def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
-    """Return a field by its JSON name or, for senders that write it, by its proto name; None if it is missing or null."""
+    """Return a field by its JSON name or, for senders that write it, by its proto name; None if it
+    is missing or null.
+    """
     found = given.get(camel)
     return given.get(snake) if found is None else found
 
@@ -121,11 +132,15 @@ def _pair(value: Any, depth: int) -> bytes:
     if not isinstance(value, dict):
         raise InputError("expected an object with key and value")
     key, content = _text(value.get("key") or ""), value.get("value")
-    return (sized(1, key) if key else b"") + (b"" if content is None else sized(2, _any(content, depth)))
+    return (sized(1, key) if key else b"") + (
+        b"" if content is None else sized(2, _any(content, depth))
+    )
 
 
 def _any(value: Any, depth: int) -> bytes:
-    """Encode the content of an AnyValue. Unlike elsewhere, defaults are written: 0 and "" are not a missing value."""
+    """Encode the content of an AnyValue. Unlike elsewhere, defaults are written: 0 and "" are not a
+    missing value.
+    """
     if value is None:
         return b""
     if not isinstance(value, dict):
@@ -147,7 +162,12 @@ def _list(value: Any, depth: int) -> bytes:
 def _map(value: Any, depth: int) -> bytes:
     if depth >= MAX_DEPTH:
         return sized(1, TOO_DEEP.encode())
-    return sized(6, b"".join([sized(1, _pair(item, depth + 1)) for item in _members(value) if item is not None]))
+    return sized(
+        6,
+        b"".join(
+            [sized(1, _pair(item, depth + 1)) for item in _members(value) if item is not None]
+        ),
+    )
 
 
 def _members(value: Any) -> list[Any]:
@@ -158,9 +178,13 @@ def _members(value: Any) -> list[Any]:
 
 
 def _base64(value: Any) -> bytes:
-    """Decode base64 text. Protobuf's JSON mapping requires parsers to accept both alphabets, with and without padding."""
+    """Decode base64 text. Protobuf's JSON mapping requires parsers to accept both alphabets, with
+    and without padding.
+    """
     try:
-        return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
+        return b64decode(
+            value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
+        )
     except (AttributeError, TypeError, ValueError):
         raise InputError("expected base64 text") from None
 
@@ -206,19 +230,25 @@ _SCALARS: Final[Mapping[int, tuple[int, Encode]]] = {
     Field.TYPE_DOUBLE: (_FIXED64, _double),
     Field.TYPE_UINT32: (_VARINT, _integers(0, 0xFFFFFFFF, varint)),
     Field.TYPE_UINT64: (_VARINT, _integers(0, MASK64, varint)),
-    Field.TYPE_SINT32: (_VARINT, _integers(-(1 << 31), (1 << 31) - 1, lambda content: varint(content << 1 ^ content >> 31))),
+    Field.TYPE_SINT32: (
+        _VARINT,
+        _integers(-(1 << 31), (1 << 31) - 1, lambda content: varint(content << 1 ^ content >> 31)),
+    ),
     Field.TYPE_FIXED32: (_FIXED32, _integers(0, 0xFFFFFFFF, struct.Struct("<I").pack)),
     Field.TYPE_FIXED64: (_FIXED64, _integers(0, MASK64, struct.Struct("<Q").pack)),
     Field.TYPE_SFIXED64: (_FIXED64, _integers(-(1 << 63), (1 << 63) - 1, struct.Struct("<q").pack)),
 }
 _NEWER: Final[Mapping[str, Table]] = {
-    "LogRecord": ((12, "eventName", "event_name", partial(_singular, *_SCALARS[Field.TYPE_STRING], False)),)
+    "LogRecord": (
+        (12, "eventName", "event_name", partial(_singular, *_SCALARS[Field.TYPE_STRING], False)),
+    )
 }
 """Fields that are missing in the oldest protobuf classes which may be installed."""
 
 
 def message(given: Any, kind: Descriptor) -> bytes:
-    """Encode an object as a message of this type. Parts of it that are encoded already are given as bytes.
+    """Encode an object as a message of this type. Parts of it that are encoded already are given as
+    bytes.
 
     Raises:
         InputError: naming the field and what was expected there, never the value.
@@ -247,8 +277,13 @@ def _table(kind: Descriptor) -> Table:
     known = DescriptorProto()
     kind.CopyToProto(known)
     repeated = {each.name for each in known.field if each.label == each.LABEL_REPEATED}
-    rows = {each.number: (each.number, each.json_name, each.name, _writer(each, each.name in repeated)) for each in kind.fields}
-    return tuple(rows[number] for number in sorted(rows)) + tuple(row for row in _NEWER.get(kind.name, ()) if row[0] not in rows)
+    rows = {
+        each.number: (each.number, each.json_name, each.name, _writer(each, each.name in repeated))
+        for each in kind.fields
+    }
+    return tuple(rows[number] for number in sorted(rows)) + tuple(
+        row for row in _NEWER.get(kind.name, ()) if row[0] not in rows
+    )
 
 
 def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
@@ -261,7 +296,9 @@ def _writer(field: FieldDescriptor, is_repeated: bool) -> Write:
 
 
 def _encoder(field: FieldDescriptor) -> tuple[int, Encode | None]:
-    """The wire type of a field and the encoder of its content; None for a type that is not known here."""
+    """The wire type of a field and the encoder of its content; None for a type that is not known
+    here.
+    """
     kind, enum = field.message_type, field.enum_type
     if kind is not None:
         return _LENGTH, _OWN.get(kind.name) or _delimited(lambda value: message(value, kind))

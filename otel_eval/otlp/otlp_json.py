@@ -1,7 +1,8 @@
 """Converts OTLP/JSON documents to protobuf requests, and reads them into batches.
 
-Spans and log records become protobuf bytes, so nothing downstream depends on the encoding of a request. A span or a log record
-with an unusable field is rejected alone; a document that does not nest as OTLP does is refused as a whole. Unknown fields are
+Spans and log records become protobuf bytes, so nothing downstream depends on the encoding of a
+request. A span or a log record with an unusable field is rejected alone; a document that does not
+nest as OTLP does is refused as a whole. Unknown fields are
 lost: protobuf identifies fields by their numbers.
 """
 
@@ -76,7 +77,8 @@ def read_json(signal: str, body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def read_document(document: dict[str, Any]) -> SpanBatch:
-    """Read the spans and log records of a parsed document, which may have both `resourceSpans` and `resourceLogs`.
+    """Read the spans and log records of a parsed document, which may have both `resourceSpans` and
+    `resourceLogs`.
 
     Raises:
         InputError: they do not nest as OTLP does.
@@ -108,14 +110,24 @@ def rewrite(signal: str, document: dict[str, Any]) -> Rewritten:
     return Rewritten(body, len(reasons), reasons[0] if reasons else "")
 
 
-def _encode_items(given: Any, kind: Descriptor, path: tuple[int, ...], reasons: list[str]) -> dict[str, Any]:
-    """Return the object with its spans, log records or metrics encoded as bytes; add to `reasons` why some cannot be."""
+def _encode_items(
+    given: Any, kind: Descriptor, path: tuple[int, ...], reasons: list[str]
+) -> dict[str, Any]:
+    """Return the object with its spans, log records or metrics encoded as bytes; add to `reasons`
+    why some cannot be.
+    """
     field = kind.fields_by_number[path[0]]
     listed, inner = _members(given, field.json_name, field.name), field.message_type
     assert inner is not None
     if len(path) > 1:
-        return {**given, field.json_name: [_encode_items(each, inner, path[1:], reasons) for each in listed]}
-    return {**given, field.json_name: [written for each in listed for written in _usable(each, inner, reasons)]}
+        return {
+            **given,
+            field.json_name: [_encode_items(each, inner, path[1:], reasons) for each in listed],
+        }
+    return {
+        **given,
+        field.json_name: [written for each in listed for written in _usable(each, inner, reasons)],
+    }
 
 
 def _usable(given: Any, item: Descriptor, reasons: list[str]) -> Iterator[bytes]:

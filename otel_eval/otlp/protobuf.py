@@ -1,15 +1,17 @@
-"""Splits OTLP requests in protobuf into spans and log records, which stay bytes, and encodes requests of them.
+"""Splits OTLP requests in protobuf into spans and log records, which stay bytes, and encodes
+requests of them.
 
-A span or a log record is used if its ids are valid and it was not written by this package; a log record only if it may carry
-what an agent read or wrote.
+A span or a log record is used if its ids are valid and it was not written by this package; a log
+record only if it may carry what an agent read or wrote.
 
-The body is parsed twice, both times in C: once with spans as opaque bytes, as they are kept, and once for their ids only. That
-costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the order of fields; it also finds
-malformed spans before they are accepted. The extension, where it is installed, splits what nearly every encoder writes in one
-pass, at a third of the cost, and leaves the rest to this module.
+The body is parsed twice, both times in C: once with spans as opaque bytes, as they are kept, and
+once for their ids only. That costs about a tenth more than slicing the ids out of the bytes, and it
+is exact whatever the order of fields; it also finds malformed spans before they are accepted. The
+extension, where it is installed, splits what nearly every encoder writes in one pass, at a third of
+the cost, and leaves the rest to this module.
 
-A span, event, link, resource or scope with more attributes than allowed, or a span with more events or links, is rejected as a
-whole and counted: truncated, it would be a span that was never sent.
+A span, event, link, resource or scope with more attributes than allowed, or a span with more events
+or links, is rejected as a whole and counted: truncated, it would be a span that was never sent.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ UNLIMITED: Final = 2**62
 """The limit of attributes where there is none."""
 
 OWN_SCOPE: Final = "otel_eval"
-"""The instrumentation scope of all telemetry of this package: never evaluated, however it arrives."""
+"""The instrumentation scope of all telemetry of this package: never evaluated, however it
+arrives.
+"""
 
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
@@ -52,10 +56,12 @@ _NO_MEMORY: Final = "Arena alloc failed"  # of protobuf's C parser
 _EVENT_NAMES: Final = ("gen_ai.", "tool_result", "assistant_response")
 
 _native: Final = extension("_native")
-_split: Final[Callable[[bytes, Callable[[bytes, bytes], Any], int], list[tuple[Any, list[Any]]] | None] | None] = (
-    None if _native is None else _native.frame
-)
-"""Returns (scope, spans) of each scope of a request; None if something in it is unusual, or has more attributes than allowed."""
+_split: Final[
+    Callable[[bytes, Callable[[bytes, bytes], Any], int], list[tuple[Any, list[Any]]] | None] | None
+] = None if _native is None else _native.frame
+"""Returns (scope, spans) of each scope of a request; None if something in it is unusual, or has
+more attributes than allowed.
+"""
 
 
 @dataclass(slots=True)
@@ -63,11 +69,13 @@ class SpanBatch:
     """The usable spans and log records of a request, not decoded yet.
 
     Attributes:
-        spans: (trace id, span id, frame, size in bytes) of each usable span, in order; tuples because there is one for each span.
-            The first span of a large resource or scope has their size added; a span whose content takes far more memory in
-            evaluation than its bytes has that added.
+        spans: (trace id, span id, frame, size in bytes) of each usable span, in order; tuples
+            because there is one for each span. The first span of a large resource or scope has
+            their size added; a span whose content takes far more memory in evaluation than its
+            bytes has that added.
         logs: (trace id, span id, frame, size in bytes) of each log record that may belong to a run.
-        rejected: number of spans and log records that cannot be used; `why` is the reason of the first, "" if there is none.
+        rejected: number of spans and log records that cannot be used; `why` is the reason of the
+            first, "" if there is none.
         own: number of spans and log records that this package wrote itself.
         ignored: number of log records that carry nothing of a run.
         origin: the request itself, where requests are journaled.
@@ -126,11 +134,15 @@ def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Read the log records of an ExportLogsServiceRequest, or of LogsData; arguments and errors as of `read_traces`."""
+    """Read the log records of an ExportLogsServiceRequest, or of LogsData; arguments and errors as
+    of `read_traces`.
+    """
     batch = SpanBatch(most=most)
     try:
         for scope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
-            for payload, record in zip(items, records, strict=True) if _is_used(batch, scope, len(items)) else ():
+            for payload, record in (
+                zip(items, records, strict=True) if _is_used(batch, scope, len(items)) else ()
+            ):
                 _add_log(batch, payload, record)
     except DecodeError as error:
         raise _unreadable("logs", error) from None
@@ -138,17 +150,22 @@ def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def _unreadable(signal: str, error: DecodeError) -> Exception:
-    """Return the error to raise: protobuf reports a failed allocation as it reports corrupt bytes, but it is not permanent."""
+    """Return the error to raise: protobuf reports a failed allocation as it reports corrupt bytes,
+    but it is not permanent.
+    """
     if _NO_MEMORY in str(error):
         return MemoryError("protobuf could not allocate memory")
     return InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut")
 
 
 def _shortcut(body: bytes, most: int) -> SpanBatch | None:
-    """Read spans in one pass, by the extension; None if it is not installed or anything in the body is unusual."""
+    """Read spans in one pass, by the extension; None if it is not installed or anything in the body
+    is unusual.
+    """
     try:
         found = _split(body, resource_scope, most) if _split is not None else None
-    except DecodeError:  # perhaps one part of a resource that is written in several; `_parsed` joins the parts first
+    except DecodeError:
+        # perhaps one part of a resource that is written in several; `_parsed` joins the parts first
         return None
     if found is None:
         return None
@@ -175,7 +192,9 @@ def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any
 
 
 def _is_used(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
-    """Whether the `count` items of a scope are used; if not, they are counted as own or rejected."""
+    """Whether the `count` items of a scope are used; if not, they are counted as own or
+    rejected.
+    """
     if scope.scope_name == OWN_SCOPE:
         batch.own += count
     elif count and scope.attributes > batch.most:
@@ -188,7 +207,8 @@ def _is_used(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
 def _charge_scope(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> None:
     """Add the size of a large resource and scope to the first of the last `count` spans.
 
-    Otherwise a span of fifty bytes could keep a resource of megabytes in memory, beyond every limit.
+    Otherwise a span of fifty bytes could keep a resource of megabytes in memory, beyond every
+    limit.
     """
     if scope.extra and count:
         trace_id, span_id, frame, size = batch.spans[-count]
@@ -196,9 +216,17 @@ def _charge_scope(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> Non
 
 
 def with_content_sizes(batch: SpanBatch) -> SpanBatch:
-    """Add to the sizes in a batch the memory that evaluation takes for dense content, and return the batch."""
-    batch.spans = [(trace, span, frame, size + excess_size(frame[1])) for trace, span, frame, size in batch.spans]
-    batch.logs = [(trace, span, frame, size + excess_size(frame[0])) for trace, span, frame, size in batch.logs]
+    """Add to the sizes in a batch the memory that evaluation takes for dense content, and return
+    the batch.
+    """
+    batch.spans = [
+        (trace, span, frame, size + excess_size(frame[1]))
+        for trace, span, frame, size in batch.spans
+    ]
+    batch.logs = [
+        (trace, span, frame, size + excess_size(frame[0]))
+        for trace, span, frame, size in batch.logs
+    ]
     return batch
 
 
@@ -211,7 +239,9 @@ def _unsound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
     return "" if len(parent_id) in _PARENT else "a parent span id must be 8 bytes or absent"
 
 
-def add_spans(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], ids: Iterable[Any]) -> None:
+def add_spans(
+    batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], ids: Iterable[Any]
+) -> None:
     """Add or reject the spans of one scope, whose ids were parsed."""
     if not _is_used(batch, scope, len(items)):
         return
@@ -219,9 +249,12 @@ def add_spans(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes]
     add, small = batch.spans.append, 2 * batch.most
     for payload, each in zip(items, ids, strict=True):
         trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
-        # Nearly every span takes this path; function calls would add a fifth to the time of reading.
+        # Nearly every span takes this path; function calls would add a fifth to the time of
+        # reading.
         size = len(payload)
-        fits = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT and size < small
+        fits = (
+            len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT and size < small
+        )
         if fits and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
             add((trace_id, span_id, (parent_id, payload, scope), size))
         else:
@@ -250,7 +283,9 @@ def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
 
 
 def _may_belong_to_run(record: Any) -> bool:
-    """Whether it is a GenAI event, one of Claude Code's, or holds messages that the AWS distribution moves from spans to logs."""
+    """Whether it is a GenAI event, one of Claude Code's, or holds messages that the AWS
+    distribution moves from spans to logs.
+    """
     if record.event_name:
         return text(record.event_name).startswith(_EVENT_NAMES) or _holds_messages(record)
     named = any(b"event.name" in pair for pair in record.attributes)
@@ -272,33 +307,50 @@ def reserialize_traces(frames: Iterable[Frame]) -> bytes:
         assert isinstance(scope, OtlpResourceScope)
         groups.setdefault(scope.raw, []).append(sized(2, payload))
     return b"".join(
-        sized(1, sized(1, resource) + sized(2, sized(1, scope) + b"".join(spans))) for (resource, scope), spans in groups.items()
+        sized(1, sized(1, resource) + sized(2, sized(1, scope) + b"".join(spans)))
+        for (resource, scope), spans in groups.items()
     )
 
 
 def reserialize_logs(frames: Iterable[LogFrame]) -> bytes:
-    """Encode log records that came by OTLP as an ExportLogsServiceRequest; their resource and scope are not needed."""
+    """Encode log records that came by OTLP as an ExportLogsServiceRequest; their resource and scope
+    are not needed.
+    """
     records = b"".join(sized(2, payload) for payload, _ in frames)
     return sized(1, sized(2, records)) if records else b""
 
 
-# Bytes with which the tag of a field begins: attributes of a span, of an event, of a link; events, links. There are never more of
-# these fields than of the bytes, which may have other meanings. Counting them takes longer than parsing a span that is not large.
-_FIRST_BYTES: Final = ((b"\x4a", b"\xca"), (b"\x1a", b"\x9a"), (b"\x22", b"\xa2"), (b"\x5a", b"\xda"), (b"\x6a", b"\xea"))
-_LARGE: Final = 64  # times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
-_OTHER_FIELDS: Final = 64  # fields that are neither attributes nor events nor links: no known span has more than 13
+# Bytes with which the tag of a field begins: attributes of a span, of an event, of a link; events,
+# links. There are never more of these fields than of the bytes, which may have other meanings.
+# Counting them takes longer than parsing a span that is not large.
+_FIRST_BYTES: Final = (
+    (b"\x4a", b"\xca"),
+    (b"\x1a", b"\x9a"),
+    (b"\x22", b"\xa2"),
+    (b"\x5a", b"\xda"),
+    (b"\x6a", b"\xea"),
+)
+# times the limit, in bytes: parsing what is smaller takes little memory, whatever is in it
+_LARGE: Final = 64
+# fields that are neither attributes nor events nor links: no known span has more than 13
+_OTHER_FIELDS: Final = 64
 
 
 def too_many(where: str, most: int, what: str = "attributes") -> str:
     """The reason for the response to the client."""
-    return f"{where} has more than {most} {what}, which is the limit here (receivers.otlp.max_attributes)"
+    return (
+        f"{where} has more than {most} {what}, which is the limit here"
+        " (receivers.otlp.max_attributes)"
+    )
 
 
 def limit_exceeded(payload: bytes, most: int) -> str:
     """Which limit a span exceeds, of attributes, events or links; "" if none."""
     if len(payload) // 2 <= most:  # each takes two bytes at the least
         return ""
-    if len(payload) > _LARGE * most and not any(sum(map(payload.count, tags)) > most for tags in _FIRST_BYTES):
+    if len(payload) > _LARGE * most and not any(
+        sum(map(payload.count, tags)) > most for tags in _FIRST_BYTES
+    ):
         return ""
     if _has_more_fields(payload, 3 * most + _OTHER_FIELDS, most):
         return too_many("a span", most, "attributes, events or links")
@@ -306,7 +358,10 @@ def limit_exceeded(payload: bytes, most: int) -> str:
     for what in ("attributes", "events", "links"):
         if len(getattr(span, what)) > most:
             return too_many("a span", most, what)
-    for where, parts, parse in (("an event", span.events, parse_event), ("a link", span.links, parse_link)):
+    for where, parts, parse in (
+        ("an event", span.events, parse_event),
+        ("a link", span.links, parse_link),
+    ):
         if any(_has_too_many_attributes(parse, part, most) for part in parts):
             return too_many(where, most)
     return ""
@@ -316,13 +371,17 @@ def _has_too_many_attributes(parse: Any, part: bytes, most: int) -> bool:
     if len(part) // 2 <= most:
         return False
     try:
-        return _has_more_fields(part, most + _OTHER_FIELDS, most) or len(parse(part).attributes) > most
+        return (
+            _has_more_fields(part, most + _OTHER_FIELDS, most) or len(parse(part).attributes) > most
+        )
     except DecodeError:
         return False  # a malformed part is not read later either
 
 
 def _has_more_fields(message: bytes, number: int, most: int) -> bool:
-    """Whether a large message has more than `number` fields. No more are read; parsing would take memory for each field."""
+    """Whether a large message has more than `number` fields. No more are read; parsing would take
+    memory for each field.
+    """
     if len(message) <= _LARGE * most:
         return False
     try:

@@ -1,13 +1,16 @@
-"""OTLP messages with most of their fields left out (opentelemetry-proto 1.x), built when the module is loaded.
+"""OTLP messages with most of their fields left out (opentelemetry-proto 1.x), built when the module
+is loaded.
 
-The cost of OTLP in Python is not the parse, which protobuf does in C, but each attribute turned into an object. So the
-schemas here keep the same field numbers but declare less: spans are opaque `bytes`, attributes are opaque `bytes`, strings
-are `bytes`, so that nothing is decoded before it is needed. A singular message that is kept as bytes is declared
-`repeated bytes`: protobuf merges the occurrences of such a field, and merging is joining their bytes.
+The cost of OTLP in Python is not the parse, which protobuf does in C, but each attribute turned
+into an object. So the schemas here keep the same field numbers but declare less: spans are opaque
+`bytes`, attributes are opaque `bytes`, strings are `bytes`, so that nothing is decoded before it is
+needed. A singular message that is kept as bytes is declared `repeated bytes`: protobuf merges the
+occurrences of such a field, and merging is joining their bytes.
 
-Attribute values are decoded from the bytes of a `KeyValue` or `AnyValue` to plain Python values, and encoded. Two fast paths
-read the wire format themselves; whatever is not written in the one usual way is left to protobuf, so that the result is always
-that of a full parse. Source: opentelemetry-proto, common.proto.
+Attribute values are decoded from the bytes of a `KeyValue` or `AnyValue` to plain Python values,
+and encoded. Two fast paths read the wire format themselves; whatever is not written in the one
+usual way is left to protobuf, so that the result is always that of a full parse. Source:
+opentelemetry-proto, common.proto.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from google.protobuf.message import DecodeError
 from otel_eval.wire import read_varint, sized, varint
 
 _PACKAGE: Final = "otel_eval.partial"
-# As in a .proto file. RawTraces is ExportTraceServiceRequest and TracesData: they are the same on the wire.
+# As in a .proto file. RawTraces is ExportTraceServiceRequest and TracesData: they are the same on
+# the wire.
 _MESSAGES: Final = """
 message RawTraces { repeated RawTraceGroup groups = 1; }
 message RawTraceGroup { repeated bytes resource = 1; repeated RawScope scopes = 2; }
@@ -38,11 +42,13 @@ message Ids { bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; }
 message Logs { repeated LogGroup groups = 1; }
 message LogGroup { repeated LogScope scopes = 2; }
 message LogScope { repeated Log items = 2; }
-message Log { repeated bytes body = 5; repeated bytes attributes = 6; bytes trace_id = 9; bytes span_id = 10;
-  bytes event_name = 12; }
-message Span { bytes name = 5; int32 kind = 6; fixed64 start = 7; fixed64 end = 8; repeated bytes attributes = 9;
-  repeated bytes events = 11; repeated bytes status = 15; fixed32 flags = 16; }
-message LimitedFields { repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes links = 13; }
+message Log { repeated bytes body = 5; repeated bytes attributes = 6; bytes trace_id = 9;
+  bytes span_id = 10; bytes event_name = 12; }
+message Span { bytes name = 5; int32 kind = 6; fixed64 start = 7; fixed64 end = 8;
+  repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes status = 15;
+  fixed32 flags = 16; }
+message LimitedFields { repeated bytes attributes = 9; repeated bytes events = 11;
+  repeated bytes links = 13; }
 message Link { repeated bytes attributes = 4; }
 message Status { bytes message = 2; int32 code = 3; }
 message Event { bytes name = 2; repeated bytes attributes = 3; }
@@ -51,8 +57,9 @@ message Scope { bytes name = 1; repeated bytes attributes = 3; }
 message Pair { bytes key = 1; repeated bytes value = 2; }
 message Values { repeated bytes values = 1; }
 message Metrics { repeated bytes groups = 1; }
-message Any { oneof value { bytes string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4;
-  Values array_value = 5; Values kvlist_value = 6; bytes bytes_value = 7; } }
+message Any { oneof value { bytes string_value = 1; bool bool_value = 2; int64 int_value = 3;
+  double double_value = 4; Values array_value = 5; Values kvlist_value = 6;
+  bytes bytes_value = 7; } }
 """
 _MESSAGE: Final = re.compile(r"message (\w+) \{(.*?)\}\n", re.DOTALL)
 _FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
@@ -74,7 +81,9 @@ def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: str) -> No
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
-    file = descriptor_pb2.FileDescriptorProto(name="otel_eval/partial.proto", package=_PACKAGE, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="otel_eval/partial.proto", package=_PACKAGE, syntax="proto3"
+    )
     for name, fields in _MESSAGE.findall(_MESSAGES):
         _add(file, name, fields)
     pool = descriptor_pool.DescriptorPool()  # our own: nothing here can collide with generated code
@@ -91,7 +100,8 @@ def _parser(name: str) -> Callable[[bytes], Any]:
     return parse
 
 
-# Each parses bytes to a message of the schema above, or raises `google.protobuf.message.DecodeError`.
+# Each parses bytes to a message of the schema above, or raises
+# `google.protobuf.message.DecodeError`.
 parse_raw_traces: Final = _parser("RawTraces")
 parse_raw_logs: Final = parse_raw_traces  # the same numbers
 parse_span_ids: Final = _parser("SpanIds")
@@ -119,15 +129,19 @@ _VALUE_TAG: Final = 0x12  # field 2, length-delimited: KeyValue.value
 
 
 def text(raw: bytes) -> str:
-    """Decode UTF-8, with replacement characters for invalid bytes: one of them must not invalidate a whole request."""
+    """Decode UTF-8, with replacement characters for invalid bytes: one of them must not invalidate
+    a whole request.
+    """
     return raw.decode("utf-8", "replace")
 
 
 def split(pair: bytes) -> tuple[bytes, bytes]:
-    """Split a `KeyValue` into key and value, both still bytes; raises DecodeError if it is malformed.
+    """Split a `KeyValue` into key and value, both still bytes; raises DecodeError if it is
+    malformed.
 
-    The fast path accepts exactly one key, shorter than 128 bytes, followed by exactly one value up to the end: every
-    encoder writes that. Anything else may hold a second key or value (in protobuf the last one wins).
+    The fast path accepts exactly one key, shorter than 128 bytes, followed by exactly one value up
+    to the end: every encoder writes that. Anything else may hold a second key or value (in protobuf
+    the last one wins).
     """
     try:
         at = pair[1] + 2
@@ -156,7 +170,9 @@ def decode(raw: bytes, depth: int = 0) -> Any:
 
 
 def _single_text(raw: bytes) -> str | None:
-    """The text of an `AnyValue` that is one string and nothing else, by far the commonest; else None."""
+    """The text of an `AnyValue` that is one string and nothing else, by far the commonest; else
+    None.
+    """
     if not raw or raw[0] != _KEY_TAG:
         return None
     try:
@@ -200,12 +216,15 @@ def decode_all(pairs: Iterable[bytes], depth: int = 0) -> dict[str, Any]:
 
 
 def encode_attributes(field: int, attributes: Mapping[str, Any]) -> bytes:
-    r"""Encode attributes as a repeated field of a message; a value of a type that JSON does not have becomes its `str`.
+    r"""Encode attributes as a repeated field of a message; a value of a type that JSON does not
+    have becomes its `str`.
 
     >>> encode_attributes(1, {"a": "b"})
     b'\n\x08\n\x01a\x12\x03\n\x01b'
     """
-    return b"".join([sized(field, _key(key) + sized(2, _value(value))) for key, value in attributes.items()])
+    return b"".join(
+        [sized(field, _key(key) + sized(2, _value(value))) for key, value in attributes.items()]
+    )
 
 
 @lru_cache(maxsize=256)  # there are a few dozen keys, and each event has most of them

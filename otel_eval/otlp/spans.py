@@ -35,9 +35,12 @@ _IS_REMOTE: Final = 0x200
 
 _CACHED_SCOPES: Final = 1024
 _ATTRIBUTE_BYTES: Final = 16  # memory that parsing adds to each attribute
-_FREE_BYTES: Final = 1024  # of a resource and its scope, not counted: nearly all have as much, and many spans share it
+# of a resource and its scope, not counted: nearly all have as much, and many spans share it
+_FREE_BYTES: Final = 1024
 _CACHED_BYTES: Final = 16 * 1024
-"""Larger resources are not cached from batch to batch: together with `_CACHED_SCOPES` this limits the cache to 16 MiB."""
+"""Larger resources are not cached from batch to batch: together with `_CACHED_SCOPES` this limits
+the cache to 16 MiB.
+"""
 
 
 def _wanted_attributes(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
@@ -114,20 +117,23 @@ def _event(raw: bytes) -> SpanEvent | None:
 def _span_reader() -> Callable[[bytes], SpanReader]:
     if _native is None:
         return OtlpSpanReader
-    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)  # used for what is encoded in an unusual way
+    # used for what is encoded in an unusual way
+    _native.configure(OtlpSpanReader, events_of, decode, DecodeError)
     make_reader: Callable[[bytes], SpanReader] = _native.view
     return make_reader
 
 
 read_span: Final = _span_reader()
-"""Makes the reader of a span: an `OtlpSpanReader`, or the extension's, which reads the same faster."""
+"""Makes the reader of a span: an `OtlpSpanReader`, or the extension's, which reads the same
+faster.
+"""
 
 
 class OtlpResourceScope:
     """What the spans of one resource and scope share; values are decoded when they are needed.
 
-    `attributes` is the number of attributes of the resource or of the scope, whichever has more; `extra` the bytes that both
-    take in memory beyond those of ordinary ones.
+    `attributes` is the number of attributes of the resource or of the scope, whichever has more;
+    `extra` the bytes that both take in memory beyond those of ordinary ones.
 
     Raises:
         DecodeError: either is malformed.
@@ -142,7 +148,9 @@ class OtlpResourceScope:
         self.scope_name = text(parsed.name)
         counts = len(self._resource), len(self._scope)
         self.attributes = max(counts)
-        self.extra = max(0, len(resource) + len(scope) + _ATTRIBUTE_BYTES * sum(counts) - _FREE_BYTES)
+        self.extra = max(
+            0, len(resource) + len(scope) + _ATTRIBUTE_BYTES * sum(counts) - _FREE_BYTES
+        )
 
     @cached_property
     def service(self) -> str:
@@ -161,16 +169,24 @@ class OtlpResourceScope:
         return exported_resource(decode_all(self._resource))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
-        """The wanted attributes of the resource and of the scope; if both have one, that of the resource."""
+        """The wanted attributes of the resource and of the scope; if both have one, that of the
+        resource.
+        """
         kept = self._shared  # read for every trace, nearly always with the same `wanted`
         if kept is None or kept[0] is not wanted:
-            kept = self._shared = (wanted, _wanted_attributes(self._scope, wanted) | _wanted_attributes(self._resource, wanted))
+            kept = self._shared = (
+                wanted,
+                _wanted_attributes(self._scope, wanted)
+                | _wanted_attributes(self._resource, wanted),
+            )
         return dict(kept[1])
 
     reader = staticmethod(read_span)
 
     def rank(self, payload: bytes) -> tuple[int, int, bytes]:
-        """(end, number of attributes, bytes): of two spans with the same id the one with the greater rank counts."""
+        """(end, number of attributes, bytes): of two spans with the same id the one with the
+        greater rank counts.
+        """
         head = parse_span(payload)
         return head.end, len(head.attributes), payload
 
@@ -179,16 +195,24 @@ _cached: Final = lru_cache(maxsize=_CACHED_SCOPES)(OtlpResourceScope)
 
 
 def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
-    """Return one object for equal bytes, cached from batch to batch. Raises DecodeError if either is malformed."""
+    """Return one object for equal bytes, cached from batch to batch. Raises DecodeError if either
+    is malformed.
+    """
     if len(resource) + len(scope) > _CACHED_BYTES:
         return OtlpResourceScope(resource, scope)
     return _cached(resource, scope)
 
 
 def read_log(record: Any) -> SpanEvent:
-    """A parsed log record as an event: its name from the field, or from the attribute that older senders use."""
-    name = text(record.event_name) or _wanted_attributes(record.attributes, _EVENT_NAME).get("event.name", "")
-    return SpanEvent(name if isinstance(name, str) else "", decode_all(record.attributes), _body(record))
+    """A parsed log record as an event: its name from the field, or from the attribute that older
+    senders use.
+    """
+    name = text(record.event_name) or _wanted_attributes(record.attributes, _EVENT_NAME).get(
+        "event.name", ""
+    )
+    return SpanEvent(
+        name if isinstance(name, str) else "", decode_all(record.attributes), _body(record)
+    )
 
 
 def _body(record: Any) -> Any:

@@ -1,7 +1,9 @@
-"""Reads and checks the TLS files of an endpoint or a server, and the validity of their certificates.
+"""Reads and checks the TLS files of an endpoint or a server, and the validity of their
+certificates.
 
-Python's `ssl` returns the validity of authorities only, so that of a certificate is read from its DER encoding, in which only
-the validity is a sequence of two times. Source: RFC 5280, section 4.1.2.5; ITU-T X.690, section 8.1.
+Python's `ssl` returns the validity of authorities only, so that of a certificate is read from its
+DER encoding, in which only the validity is a sequence of two times. Source: RFC 5280, section
+4.1.2.5; ITU-T X.690, section 8.1.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.watched_files import read_small_file
 
 _LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
-_SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
+_SUFFIXES: Final = {
+    "ca_file": "CERTIFICATE",
+    "cert_file": "CLIENT_CERTIFICATE",
+    "key_file": "CLIENT_KEY",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,8 @@ class PemFile:
         return read_small_file(self.path, _LARGEST, self.unusable)
 
     def authorities(self, content: bytes) -> str:
-        """Return the content of the file as text for `ssl`, if there are certificates of authorities in it.
+        """Return the content of the file as text for `ssl`, if there are certificates of
+        authorities in it.
 
         Raises:
             ConfigError: there is none.
@@ -61,7 +68,8 @@ class ClientTls:
 
     Attributes:
         ca: authorities to trust; None: the system's.
-        cert, key: a client certificate with its chain, and its key without a password; None: no client certificate.
+        cert, key: a client certificate with its chain, and its key without a password; None: no
+            client certificate.
     """
 
     ca: PemFile | None = None
@@ -70,17 +78,26 @@ class ClientTls:
 
     @classmethod
     def from_config(cls, where: str, files: Mapping[str, str | None]) -> ClientTls:
-        """Create it from a `tls` block (`ca_file`, `cert_file`, `key_file`) at a place in the configuration."""
-        ca, cert, key = (PemFile(f"{where}.{name}", path) if (path := files.get(name)) else None for name in _SUFFIXES)
+        """Create it from a `tls` block (`ca_file`, `cert_file`, `key_file`) at a place in the
+        configuration.
+        """
+        ca, cert, key = (
+            PemFile(f"{where}.{name}", path) if (path := files.get(name)) else None
+            for name in _SUFFIXES
+        )
         return cls(ca=ca, cert=cert, key=key)
 
     def with_environment(self, environment: Mapping[str, str], signal: str) -> ClientTls:
-        """Return these files and, for those not configured, OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY.
+        """Return these files and, for those not configured, OTEL_EXPORTER_OTLP_CERTIFICATE,
+        _CLIENT_CERTIFICATE and _CLIENT_KEY.
 
-        A variable of the signal (traces, logs, metrics), such as OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE, takes precedence over the
-        one for all signals. Source: opentelemetry.io/docs/specs/otel/protocol/exporter.
+        A variable of the signal (traces, logs, metrics), such as
+        OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE, takes precedence over the one for all signals. Source:
+        opentelemetry.io/docs/specs/otel/protocol/exporter.
         """
-        ca, cert, key = (_from_environment(environment, signal, suffix) for suffix in _SUFFIXES.values())
+        ca, cert, key = (
+            _from_environment(environment, signal, suffix) for suffix in _SUFFIXES.values()
+        )
         pair = (self.cert, self.key) if self.cert or self.key else (cert, key)
         return ClientTls(ca=self.ca or ca, cert=pair[0], key=pair[1])
 
@@ -90,12 +107,18 @@ class ClientTls:
         Raises:
             ConfigError: a file cannot be used.
         """
-        context = ssl.create_default_context(cadata=self.ca.authorities(self.ca.read()) if self.ca else None)
+        context = ssl.create_default_context(
+            cadata=self.ca.authorities(self.ca.read()) if self.ca else None
+        )
         if self.cert:
-            collect_errors(each.read for each in (self.cert, self.key) if each)  # OpenSSL's error does not name the file
+            # OpenSSL's error does not name the file
+            collect_errors(each.read for each in (self.cert, self.key) if each)
             load_pair(context, self.cert, self.key)
         elif self.key:
-            raise ConfigError(f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or neither")
+            raise ConfigError(
+                f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or"
+                " neither"
+            )
         return context
 
     def pems(self) -> tuple[bytes | None, bytes | None, bytes | None]:
@@ -105,12 +128,15 @@ class ClientTls:
             ConfigError: a file cannot be used.
         """
         self.context()  # gRPC itself would fail at the first connection, without naming the file
-        ca, key, cert = (each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert))
+        ca, key, cert = (
+            each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert)
+        )
         return ca, key, cert
 
 
 def load_pair(context: ssl.SSLContext, cert: PemFile, key: PemFile | None) -> None:
-    """Load a certificate and its key into a context, from readable files; without `key`, the file of `cert` has both.
+    """Load a certificate and its key into a context, from readable files; without `key`, the file
+    of `cert` has both.
 
     Raises:
         ConfigError: they do not contain a certificate and its key.
@@ -121,7 +147,8 @@ def load_pair(context: ssl.SSLContext, cert: PemFile, key: PemFile | None) -> No
     except (ssl.SSLError, ValueError, OSError):
         pair = f"{cert.key}: {cert.path!r}" + (f" and {key.key}: {key.path!r}" if key else "")
         raise ConfigError(
-            f"{pair} hold no certificate with its key in PEM, without a password; name a pair that belongs together"
+            f"{pair} hold no certificate with its key in PEM, without a password; name a pair that"
+            " belongs together"
         ) from None
 
 
@@ -133,7 +160,8 @@ def _from_environment(environment: Mapping[str, str], signal: str, suffix: str) 
 
 
 _BLOCK: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([^-]+)-----END")
-_TIME: Final = rb"(?:\x17\x0d([0-9]{12})Z|\x18\x0f([0-9]{14})Z)"  # UTCTime, GeneralizedTime; both end with seconds
+# UTCTime, GeneralizedTime; both end with seconds
+_TIME: Final = rb"(?:\x17\x0d([0-9]{12})Z|\x18\x0f([0-9]{14})Z)"
 _VALIDITY: Final = re.compile(rb"\x30[\x1e\x20\x22]" + _TIME + _TIME)  # a sequence of two of them
 
 
@@ -160,13 +188,17 @@ def validity_of(pem: bytes) -> Validity | None:
     block = _BLOCK.search(pem)
     try:
         found = _VALIDITY.search(binascii.a2b_base64(block[1])) if block else None
-        return Validity(_seconds(*found.group(1, 2)), _seconds(*found.group(3, 4))) if found else None
+        return (
+            Validity(_seconds(*found.group(1, 2)), _seconds(*found.group(3, 4))) if found else None
+        )
     except ValueError:  # invalid base64, or an invalid time
         return None
 
 
 def _seconds(utc: bytes | None, generalized: bytes | None) -> int:
-    """Seconds since the epoch of a UTCTime, whose years are 1950 to 2049, or else of a GeneralizedTime."""
+    """Seconds since the epoch of a UTCTime, whose years are 1950 to 2049, or else of a
+    GeneralizedTime.
+    """
     text = generalized or (b"19" if (utc or b"") >= b"5" else b"20") + (utc or b"")
     return calendar.timegm(time.strptime(text.decode(), "%Y%m%d%H%M%S"))
 

@@ -1,4 +1,6 @@
-"""Scorers: how each score of a trajectory is computed. `create_scorer` builds one from a mapping, `scorer` registers one."""
+"""Scorers: how each score of a trajectory is computed. `create_scorer` builds one from a mapping,
+`scorer` registers one.
+"""
 
 from __future__ import annotations
 

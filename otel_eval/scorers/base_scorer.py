@@ -1,6 +1,8 @@
-"""The base of all scorers (common parameters, reasons to skip, `strict`, `threshold`), and checks of outcomes of users' scorers.
+"""The base of all scorers (common parameters, reasons to skip, `strict`, `threshold`), and checks
+of outcomes of users' scorers.
 
-A single outcome that cannot be written as JSON would prevent the export of all results of its report.
+A single outcome that cannot be written as JSON would prevent the export of all results of its
+report.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from typing import Any, ClassVar, Final, get_args
 
 from otel_eval.errors import redacted_repr
 from otel_eval.interfaces import constructor
-from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
+from otel_eval.model import (
+    Failed,
+    Outcome,
+    Scored,
+    Skipped,
+    SkipReason,
+    ToolCall,
+    Trajectory,
+    Unnamed,
+)
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames, tool
 
@@ -25,7 +36,8 @@ _REASONS: Final = get_args(SkipReason)
 
 
 def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
-    """Return a valid outcome unchanged, and for anything else a `Failed` that describes the problem.
+    """Return a valid outcome unchanged, and for anything else a `Failed` that describes the
+    problem.
 
     Args:
         who: the subject of the message.
@@ -35,9 +47,13 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
     """
     texts = next((texts for kind, texts in _TEXTS.items() if isinstance(returned, kind)), None)
     if texts is None:
-        return wrong_return("TypeError", f"{who} returned {type(returned).__name__}, not an outcome")
+        return wrong_return(
+            "TypeError", f"{who} returned {type(returned).__name__}, not an outcome"
+        )
     if isinstance(returned, Scored) and not in_range(returned.value):
-        return wrong_return("ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]")
+        return wrong_return(
+            "ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]"
+        )
     what = _invalid_part(returned, texts)
     if what is not None:
         return wrong_return("TypeError", f"{who} returned {what}")
@@ -46,7 +62,9 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
 
 
 def wrong_return(error_type: str, message: str) -> Failed:
-    """The outcome of a scorer that returned an invalid value; the message describes the value without content."""
+    """The outcome of a scorer that returned an invalid value; the message describes the value
+    without content.
+    """
     return Failed(error_type, message, place=message)
 
 
@@ -63,24 +81,32 @@ def _invalid_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
         text = getattr(outcome, key)
         if not isinstance(text, str):
             return f"a {type(text).__name__} as {key}, not a text"
-    if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:  # reasons are labels of metrics
+    # reasons are labels of metrics
+    if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:
         return f"a reason that is not one of {', '.join(_REASONS)}"
     return _invalid_details(outcome.details)
 
 
 def _invalid_details(details: Any) -> str | None:
-    """Describe the part of the details that cannot be written as JSON, without its value; None if there is none."""
+    """Describe the part of the details that cannot be written as JSON, without its value; None if
+    there is none.
+    """
     if not isinstance(details, Mapping):
         return f"a {type(details).__name__} as details, not a mapping"
     try:
         json.dumps(dict(details), allow_nan=False)
     except Exception as error:  # noqa: BLE001 - a user's object may raise anything
-        return f"details that are not JSON ({type(error).__name__}{_in_key(details)}); use texts, numbers, lists and mappings"
+        return (
+            f"details that are not JSON ({type(error).__name__}{_in_key(details)}); use texts,"
+            " numbers, lists and mappings"
+        )
     return None
 
 
 def _in_key(details: Mapping[Any, Any]) -> str:
-    """The first key whose value cannot be written as JSON, and the type of that value; "" if each value can."""
+    """The first key whose value cannot be written as JSON, and the type of that value; "" if each
+    value can.
+    """
     for key, value in details.items():
         try:
             json.dumps({key: value}, allow_nan=False)
@@ -102,7 +128,9 @@ class NoScore(Exception):
 
 
 def prefixed(outcome: Skipped | Failed, where: str, details: Mapping[str, Any]) -> Skipped | Failed:
-    """Return the outcome of a part of a scorer as that of the scorer: with `where` before its text, and the given details."""
+    """Return the outcome of a part of a scorer as that of the scorer: with `where` before its text,
+    and the given details.
+    """
     if isinstance(outcome, Skipped):
         return Skipped(f"{where}{outcome.text}", details, outcome.reason)
     return replace(outcome, message=f"{where}{outcome.message}", details=details)
@@ -114,7 +142,9 @@ def too_large(why: str) -> Skipped:
 
 
 def failed_from(error: BaseException) -> Failed:
-    """The outcome of a scorer that raised: the type of the error, and the line of the user's code that raised it."""
+    """The outcome of a scorer that raised: the type of the error, and the line of the user's code
+    that raised it.
+    """
     return Failed(type(error).__name__, str(error), place=user_code_location(error))
 
 
@@ -123,34 +153,53 @@ _MACHINERY: Final = "<frozen importlib"
 
 
 def user_code_location(error: BaseException) -> str:
-    """`file:line` of the innermost frame in the file that this package called; "" if the error is not from a user's code.
+    """`file:line` of the innermost frame in the file that this package called; "" if the error is
+    not from a user's code.
 
     The innermost frame of all may be in a library; the line that called it is more useful.
     """
     frames = _frames(error)
-    return f"{frames[0][0]}:{[line for file, line in frames if file == frames[0][0]][-1]}" if frames else ""
+    return (
+        f"{frames[0][0]}:{[line for file, line in frames if file == frames[0][0]][-1]}"
+        if frames
+        else ""
+    )
 
 
 def describe_import_error(error: BaseException) -> str:
-    """Describe an error raised by an import: its type, the missing module if there is one, and the line that failed."""
+    """Describe an error raised by an import: its type, the missing module if there is one, and the
+    line that failed.
+    """
     kind = type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{kind}, line {error.lineno} of {error.filename}"
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-        name = error.name if error.name and error.name.isidentifier() else "such attribute"  # of a URL the rest may be secret
+        # of a URL the rest may be secret
+        name = error.name if error.name and error.name.isidentifier() else "such attribute"
         return f"{kind}: {error.obj.__name__} has no {name}"
-    missing = f": no module named {error.name!r}" if isinstance(error, ModuleNotFoundError) and error.name else ""
+    missing = (
+        f": no module named {error.name!r}"
+        if isinstance(error, ModuleNotFoundError) and error.name
+        else ""
+    )
     frames = _frames(error)
     place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
     raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)][-1:]
-    refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""  # for instance by `@scorer`
+    # for instance by `@scorer`
+    refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""
     return f"{kind}{missing}{place}{refused}"
 
 
 def _frames(error: BaseException) -> list[tuple[str, int]]:
-    """File and line of each frame of the traceback that is neither ours nor the import machinery's."""
+    """File and line of each frame of the traceback that is neither ours nor the import
+    machinery's.
+    """
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    return [(file, line) for file, line in frames if not file.startswith((_OURS, _MACHINERY)) and "/importlib/" not in file]
+    return [
+        (file, line)
+        for file, line in frames
+        if not file.startswith((_OURS, _MACHINERY)) and "/importlib/" not in file
+    ]
 
 
 _new_scored: Final = constructor(Scored)
@@ -193,7 +242,8 @@ class BaseScorer:
         name: the name in results; the type if left out.
         threshold: the least value that passes, from 0 to 1; `default_threshold` if left out.
         strict: `true` turns values below 1 into 0, and only 1 passes, whatever the threshold.
-        tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are removed before anything is measured.
+        tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are removed
+            before anything is measured.
         failed_calls: `include`, or `exclude` to leave out calls that failed.
     """
 
@@ -207,9 +257,12 @@ class BaseScorer:
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _requires: Requirements = field(init=False, repr=False, compare=False)
-    _keeps_all: bool = field(init=False, repr=False, compare=False)  # `select_calls` removes no call
-    _needs_failures: bool = field(init=False, repr=False, compare=False)  # by `_requires` or `failed_calls`
-    _least: float | None = field(init=False, repr=False, compare=False)  # `applied_threshold`, computed once
+    # `select_calls` removes no call
+    _keeps_all: bool = field(init=False, repr=False, compare=False)
+    # by `_requires` or `failed_calls`
+    _needs_failures: bool = field(init=False, repr=False, compare=False)
+    # `applied_threshold`, computed once
+    _least: float | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
@@ -235,7 +288,9 @@ class BaseScorer:
 
     @property
     def default_threshold(self) -> float | None:
-        """The threshold if none is given: 1, since a partly broken policy did not pass; None if the value does not decide."""
+        """The threshold if none is given: 1, since a partly broken policy did not pass; None if the
+        value does not decide.
+        """
         return 1.0
 
     @property
@@ -265,11 +320,16 @@ class BaseScorer:
     @property
     def tool_names(self) -> ToolNames:
         """The tools that the parameters name."""
-        return ToolNames(optional=self.tools.include, forbidden=self.tools.exclude) | self._requires.tools
+        return (
+            ToolNames(optional=self.tools.include, forbidden=self.tools.exclude)
+            | self._requires.tools
+        )
 
     @property
     def suggestions(self) -> tuple[str, ...]:
-        """Hints at parameters that may not mean what the user intended; `otel-eval check` prints them."""
+        """Hints at parameters that may not mean what the user intended; `otel-eval check` prints
+        them.
+        """
         return ()
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
@@ -286,7 +346,9 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self.to_outcome(self.find(trajectory if self._keeps_all else self.select_calls(trajectory)))
+            return self.to_outcome(
+                self.find(trajectory if self._keeps_all else self.select_calls(trajectory))
+            )
         except NoScore as ended:
             return ended.outcome
         except RecursionError:
@@ -303,28 +365,50 @@ class BaseScorer:
         return self._skip_unknown_failures(trajectory) if self._needs_failures else None
 
     def _skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
-        """The outcome of a run with a call of which it is unknown whether it failed; None if there is no such call."""
+        """The outcome of a run with a call of which it is unknown whether it failed; None if there
+        is no such call.
+        """
         of_spans = "spans" in self.needs and not self.reads_calls
         for position, call in enumerate(trajectory.calls):
-            # A scorer of spans only removes the spans of failed calls; a call read from messages has no span.
-            if call.failure_unknown and (call.span_id or not of_spans) and (self.keeps is None or self.keeps(call.name)):
-                why = f"whether {tool(call.name)} ({position}) failed is unknown: its result was not recorded"
+            # A scorer of spans only removes the spans of failed calls; a call read from messages
+            # has no span.
+            if (
+                call.failure_unknown
+                and (call.span_id or not of_spans)
+                and (self.keeps is None or self.keeps(call.name))
+            ):
+                why = (
+                    f"whether {tool(call.name)} ({position}) failed is unknown: its result was not"
+                    " recorded"
+                )
                 return Skipped(why, reason="not_recorded")
         return None
 
     def select_calls(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory without the calls that `tools` and `failed_calls` leave out, and without the spans of failed ones."""
+        """The trajectory without the calls that `tools` and `failed_calls` leave out, and without
+        the spans of failed ones.
+        """
         if self._keeps_all:
             return trajectory
         keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
         calls = tuple(
-            call for call in trajectory.calls if (keeps is None or keeps(call.name)) and not (drop_failed and call.error)
+            call
+            for call in trajectory.calls
+            if (keeps is None or keeps(call.name)) and not (drop_failed and call.error)
         )
-        failed = {call.span_id for call in trajectory.calls if drop_failed and call.error and call.span_id}
-        return replace(trajectory, calls=calls, spans=tuple(span for span in trajectory.spans if span.span_id not in failed))
+        failed = {
+            call.span_id for call in trajectory.calls if drop_failed and call.error and call.span_id
+        }
+        return replace(
+            trajectory,
+            calls=calls,
+            spans=tuple(span for span in trajectory.spans if span.span_id not in failed),
+        )
 
     def to_outcome(self, found: Finding | Outcome) -> Outcome:
-        """Convert a finding to an outcome, with `strict` and the threshold applied; an outcome is returned unchanged."""
+        """Convert a finding to an outcome, with `strict` and the threshold applied; an outcome is
+        returned unchanged.
+        """
         if not isinstance(found, Finding):
             return found
         value = found.value
@@ -347,16 +431,19 @@ class BaseScorer:
 
 def is_coroutine_function(function: object) -> bool:
     """Whether `function` is a coroutine function, or an object whose `__call__` is one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004 - inspects it
+    call_method = getattr(type(function), "__call__", None)  # noqa: B004 - inspects it
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_method)
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in a new event loop, and return its result.
 
     Raises:
-        RuntimeError: an event loop runs in this thread; the coroutine is closed without having started.
+        RuntimeError: an event loop runs in this thread; the coroutine is closed without having
+            started.
     """
-    # Imported only if a scorer is a coroutine function: importing asyncio takes longer than importing this package.
+    # Imported only if a scorer is a coroutine function: importing asyncio takes longer than
+    # importing this package.
     import asyncio
 
     try:
@@ -364,14 +451,17 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except RuntimeError:
         return asyncio.run(coroutine)
     coroutine.close()
-    raise RuntimeError("an event loop is running in this thread; await scorer.evaluate(trajectory) instead")
+    raise RuntimeError(
+        "an event loop is running in this thread; await scorer.evaluate(trajectory) instead"
+    )
 
 
 def private_copy(trajectory: Trajectory) -> Trajectory:
     """The trajectory with copies of every JSON value that could be changed in place.
 
-    Arguments, results, input, output and attributes are shared by all scorers of a run. The cost is proportional to
-    what was recorded; a value nested deeper than Python recurses raises `RecursionError`, which fails the scorer's result.
+    Arguments, results, input, output and attributes are shared by all scorers of a run. The cost is
+    proportional to what was recorded; a value nested deeper than Python recurses raises
+    `RecursionError`, which fails the scorer's result.
     """
     return replace(
         trajectory,

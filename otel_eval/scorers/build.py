@@ -34,14 +34,19 @@ from otel_eval.scorers.registry import (
     wrong_parameters,
 )
 
-_EXAMPLE: Final = "write a mapping, e.g. {type: tool_errors}; register a function or class by @scorer('my_metric') first"
+_EXAMPLE: Final = (
+    "write a mapping, e.g. {type: tool_errors}; register a function or class by"
+    " @scorer('my_metric') first"
+)
 
 
 def create_scorer(spec: Mapping[str, Any]) -> Scorer:
-    """Build a scorer from its specification: a mapping of `type`, parameters common to all scorers, and parameters of the type.
+    """Build a scorer from its specification: a mapping of `type`, parameters common to all scorers,
+    and parameters of the type.
 
     Raises:
-        ConfigError: the specification is invalid; one line names the key, the value, what would be right and the remedy.
+        ConfigError: the specification is invalid; one line names the key, the value, what would be
+            right and the remedy.
 
     >>> from otel_eval.testing import call, trajectory
     >>> count = create_scorer({"type": "tool_call_count", "criteria": {"search": "<= 3"}})
@@ -52,7 +57,9 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
         raise ConfigError(f"{redacted_repr(spec)} is not a scorer's specification; {_EXAMPLE}")
     kind = spec.get("type")
     if not isinstance(kind, str):
-        found = f"{redacted_repr(kind)} is not the name of a scorer" if "type" in spec else "missing"
+        found = (
+            f"{redacted_repr(kind)} is not the name of a scorer" if "type" in spec else "missing"
+        )
         raise ConfigError(f"type: {found}; {_EXAMPLE}")
     given = {key: value for key, value in spec.items() if key != "type"}
     name, registered = resolve_type(kind)
@@ -97,7 +104,9 @@ def _built_in_scorer(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scor
     return scorer(**values)
 
 
-def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _read(
+    known: Mapping[str, Field[Any]], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
     """The values of the valid parameters, and the problems of the invalid ones."""
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -111,7 +120,9 @@ def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[di
 
 
 def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
-    """Build a scorer from a registered or imported function, or from a class whose instances are called."""
+    """Build a scorer from a registered or imported function, or from a class whose instances are
+    called.
+    """
     thing, version = registered.thing, registered.version
     common = parameters_of(FunctionScorer)
     own = {key: value for key, value in given.items() if key not in common}
@@ -136,7 +147,8 @@ def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if a call with a trajectory would fail for every run."""
     if not callable(thing):
         raise ConfigError(
-            f"type: {name!r} makes a {type(thing).__name__}, which cannot be called; give it __call__(self, trajectory)"
+            f"type: {name!r} makes a {type(thing).__name__}, which cannot be called; give it"
+            " __call__(self, trajectory)"
         )
     try:
         signature = inspect.signature(thing)
@@ -146,7 +158,8 @@ def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
         signature.bind(None, **own)
     except TypeError as error:
         raise ConfigError(
-            f"type: {name!r} cannot be called with a trajectory ({error}); take one as the first parameter"
+            f"type: {name!r} cannot be called with a trajectory ({error}); take one as the first"
+            " parameter"
         ) from None
 
 
@@ -156,27 +169,43 @@ _PREFIX: Final = "Scorer_"
 def scorer_schema() -> tuple[Schema, dict[str, Schema]]:
     """The schema of one specification, and the definitions that it refers to.
 
-    Each built-in type has a definition with its parameters; the `type` decides which one applies. Other types, which packages
-    register or which a dotted path names, accept any parameters.
+    Each built-in type has a definition with its parameters; the `type` decides which one applies.
+    Other types, which packages register or which a dotted path names, accept any parameters.
     """
     types = {name: thing for name in list_scorers() if _is_built_in(thing := get_scorer(name))}
-    aliases = {name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)] for name in types}
+    aliases = {
+        name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)]
+        for name in types
+    }
     definitions: dict[str, Schema] = {}
     for name, thing in types.items():
         for each in parameters_of(thing).values():
             definitions |= schema_of(each.metadata["read"]).get("$defs", {})
         definitions[_PREFIX + name] = _definition(thing)
     cases = [
-        {"if": {"properties": {"type": {"enum": aliases[name]}}}, "then": {"$ref": f"#/$defs/{_PREFIX}{name}"}} for name in types
+        {
+            "if": {"properties": {"type": {"enum": aliases[name]}}},
+            "then": {"$ref": f"#/$defs/{_PREFIX}{name}"},
+        }
+        for name in types
     ]
     known = [word for words in aliases.values() for word in words]
     kind = {"description": "Which scorer.", "anyOf": [{"enum": known}, STRING]}
-    specification = {"type": "object", "properties": {"type": kind}, "required": ["type"], "allOf": cases}
+    specification = {
+        "type": "object",
+        "properties": {"type": kind},
+        "required": ["type"],
+        "allOf": cases,
+    }
     return specification, definitions
 
 
 def _is_built_in(thing: Any) -> bool:
-    return inspect.isclass(thing) and issubclass(thing, BaseScorer) and thing.__module__.startswith("otel_eval.")
+    return (
+        inspect.isclass(thing)
+        and issubclass(thing, BaseScorer)
+        and thing.__module__.startswith("otel_eval.")
+    )
 
 
 def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
@@ -184,7 +213,10 @@ def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
     return {
         "type": "object",
         "description": (scorer.__doc__ or "").partition("\n")[0],
-        "properties": {"type": {"type": "string"}, **{name: _property(each) for name, each in parameters.items()}},
+        "properties": {
+            "type": {"type": "string"},
+            **{name: _property(each) for name, each in parameters.items()},
+        },
         "required": ["type", *(name for name, each in parameters.items() if _is_required(each))],
         "additionalProperties": False,
     }
@@ -192,7 +224,9 @@ def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
 
 def _property(parameter: Field[Any]) -> dict[str, Any]:
     # References to `$defs` are resolved only at the top of a document.
-    schema = {key: value for key, value in schema_of(parameter.metadata["read"]).items() if key != "$defs"}
+    schema = {
+        key: value for key, value in schema_of(parameter.metadata["read"]).items() if key != "$defs"
+    }
     # A default of None means "left out", whether or not the reader accepts null.
     if isinstance(parameter.default, bool | int | float | str) and parameter.default != "":
         schema["default"] = parameter.default
@@ -210,7 +244,8 @@ class FunctionScorer(AskingScorer):
     Attributes:
         type, version, needs, reads_calls: as registered.
         function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
-        decides: whether a threshold was given: then it also decides whether a `Scored` that the function returned has passed.
+        decides: whether a threshold was given: then it also decides whether a `Scored` that the
+            function returned has passed.
         asynchronous: whether it is a coroutine function.
     """
 
@@ -237,7 +272,8 @@ class FunctionScorer(AskingScorer):
             returned = self.function(trajectory, **self.arguments)
             if inspect.iscoroutine(returned):
                 returned = run_coroutine(returned)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
+        # a user's function may raise anything; that is an outcome
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             return failed_from(error)
         return self._convert(returned)
 
@@ -252,7 +288,9 @@ class FunctionScorer(AskingScorer):
         return self._convert(returned)
 
     def _convert(self, returned: Any) -> Finding | Outcome:
-        """Convert what the function returned (an outcome, a number or a bool) to a finding or an outcome."""
+        """Convert what the function returned (an outcome, a number or a bool) to a finding or an
+        outcome.
+        """
         if isinstance(returned, Scored | Skipped | Failed):
             outcome = checked_outcome(returned, self.type)
             if isinstance(outcome, Scored) and (self.strict or self.decides):
@@ -261,13 +299,20 @@ class FunctionScorer(AskingScorer):
         if in_range(returned):
             return Finding(float(returned), "")
         if isinstance(returned, int | float):
-            return wrong_return("ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]")
-        return wrong_return("TypeError", f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool")
+            return wrong_return(
+                "ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]"
+            )
+        return wrong_return(
+            "TypeError",
+            f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool",
+        )
 
 
 def is_own_scorer(scorer: Scorer) -> bool:
-    """Whether only code of this package runs in the scorer: false for a user's function, class or object, for a wrapper that
-    limits one in time, and for a decision tree that contains one.
+    """Whether only code of this package runs in the scorer: false for a user's function, class or
+    object, for a wrapper that limits one in time, and for a decision tree that contains one.
     """
-    is_own = type(scorer).__module__.startswith("otel_eval.scorers.") and not isinstance(scorer, FunctionScorer)
+    is_own = type(scorer).__module__.startswith("otel_eval.scorers.") and not isinstance(
+        scorer, FunctionScorer
+    )
     return is_own and all(map(is_own_scorer, getattr(scorer, "scorers", ())))

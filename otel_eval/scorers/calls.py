@@ -1,4 +1,6 @@
-"""The scorers that compare a run's calls with expected ones (order, arguments, results, the general form), and their base."""
+"""The scorers that compare a run's calls with expected ones (order, arguments, results, the general
+form), and their base.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from otel_eval.scorers.alignment import Alignment
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, calls, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
-from otel_eval.scorers.parameters import STRINGS, flag, invalid_value, one_of, optional, reads, with_schema
+from otel_eval.scorers.parameters import (
+    STRINGS,
+    flag,
+    invalid_value,
+    one_of,
+    optional,
+    reads,
+    with_schema,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import MODES, Reference, reference
@@ -27,7 +37,11 @@ def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
     """Read how arguments are compared: one of the modes, or the dotted keys to compare."""
     if isinstance(value, str) and value in MODES:
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(each, str) and each for each in value):
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(each, str) and each for each in value)
+    ):
         return tuple(value)
     near = nearest(value, MODES)
     remedy = f"did you mean {near!r}?" if near else f"write e.g. {key}: subset or {key}: [user.id]"
@@ -39,9 +53,11 @@ class Matching(BaseScorer):
     """Base of the scorers that compare calls with expected ones.
 
     Attributes:
-        expected: what should have been called, see [Expectations](#expectations); required unless there is a `reference`.
+        expected: what should have been called, see [Expectations](#expectations); required unless
+            there is a `reference`.
         reference: a run's own expectation, see [References](#references); it replaces `expected`.
-        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
+        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order
+            of start.
         include_content: `true` includes arguments and results in explanation and details.
     """
 
@@ -49,7 +65,8 @@ class Matching(BaseScorer):
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))
-    criterion: Criterion | None = field(init=False, repr=False, compare=False)  # the inline expectation, prepared
+    # the inline expectation, prepared
+    criterion: Criterion | None = field(init=False, repr=False, compare=False)
 
     @property
     def match(self) -> str:
@@ -67,19 +84,24 @@ class Matching(BaseScorer):
         return Comparison()
 
     def requires(self) -> Requirements:
-        """Arguments and results where they are compared or shown, the reference's attribute, calls of the expected tools."""
+        """Arguments and results where they are compared or shown, the reference's attribute, calls
+        of the expected tools.
+        """
         compared = {"arguments": self.compared.arguments, "results": self.compared.results}
         return Requirements(
             needs=frozenset(part for part, how in compared.items() if how or self.include_content),
             attributes=frozenset({self.reference.key} if self.reference else ()),
-            tools=ToolNames(required=tuple(call.name for call in self.expected.calls) if self.expected else ()),
+            tools=ToolNames(
+                required=tuple(call.name for call in self.expected.calls) if self.expected else ()
+            ),
         )
 
     def prepare(self) -> None:
         """Check that there is an expectation, inline or by reference."""
         if self.expected is None and self.reference is None:
             raise ConfigError(
-                "expected: missing; list the expected calls, or name the attribute that does: reference: my.expected"
+                "expected: missing; list the expected calls, or name the attribute that does:"
+                " reference: my.expected"
             )
         self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
 
@@ -91,21 +113,37 @@ class Matching(BaseScorer):
         """Align the calls with the expected ones, and compute the value and its explanation."""
         criterion = self._criterion(trajectory)
         actual, match = self.compared_calls(trajectory), self.match
-        expected, called, any_order = len(criterion.expectation.calls), len(actual), match == "any_order"
+        expected, called, any_order = (
+            len(criterion.expectation.calls),
+            len(actual),
+            match == "any_order",
+        )
         try:
-            alignment = Alignment(criterion, actual, any_order=any_order, concurrency=self.concurrency == "respect")
+            alignment = Alignment(
+                criterion, actual, any_order=any_order, concurrency=self.concurrency == "respect"
+            )
         except TooLarge:
-            return Skipped(f"too many calls to be weighed: {expected} expected, {called} made", reason="too_large")
-        value = float(alignment.is_exact) if match == "exact" else _ratio(alignment.weight, expected, called, self.measure)
+            return Skipped(
+                f"too many calls to be weighed: {expected} expected, {called} made",
+                reason="too_large",
+            )
+        value = (
+            float(alignment.is_exact)
+            if match == "exact"
+            else _ratio(alignment.weight, expected, called, self.measure)
+        )
         value = self.adjusted(value, expected - len(alignment.pairs), called - len(alignment.pairs))
         return Finding(value, *alignment.explained(content=self.include_content))
 
     def adjusted(self, value: float, missing: int, extra: int) -> float:
-        """Adjust the value to the numbers of missing and extra calls; the base class returns it unchanged."""
+        """Adjust the value to the numbers of missing and extra calls; the base class returns it
+        unchanged.
+        """
         return value
 
     def _criterion(self, trajectory: Trajectory) -> Criterion:
-        """The run's own expectation, or the inline one if the run has none; prepared for the alignment.
+        """The run's own expectation, or the inline one if the run has none; prepared for the
+        alignment.
 
         Raises:
             NoScore: there is neither, or the run's own is invalid.
@@ -128,17 +166,28 @@ class Matching(BaseScorer):
             ConfigError: the value is not an expectation.
         """
         assert self.reference is not None, "called only if there is a reference"
-        # The reader of the inline expectation, which each scorer declares with its field `expected`.
-        read: Callable[[str, Any], Expectation] = type(self).__dataclass_fields__["expected"].metadata["read"]
-        return read(self.reference.key if self.reference.records is None else self.reference.field, value)
+        # The reader of the inline expectation, which each scorer declares with its field
+        # `expected`.
+        read: Callable[[str, Any], Expectation] = (
+            type(self).__dataclass_fields__["expected"].metadata["read"]
+        )
+        return read(
+            self.reference.key if self.reference.records is None else self.reference.field, value
+        )
 
 
 def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:
-    """The outcome for an invalid reference. If it is in a file, which users can correct, the details name keys and remedies."""
+    """The outcome for an invalid reference. If it is in a file, which users can correct, the
+    details name keys and remedies.
+    """
     if not place:
         return Failed("InvalidReference", str(error))
-    # Each problem is "key: what was found; remedy". What was found stays in the process: it may be content.
-    problems = [{"key": each.partition(": ")[0], "remedy": each.rpartition("; ")[2]} for each in error.problems]
+    # Each problem is "key: what was found; remedy". What was found stays in the process: it may be
+    # content.
+    problems = [
+        {"key": each.partition(": ")[0], "remedy": each.rpartition("; ")[2]}
+        for each in error.problems
+    ]
     details = {**place, "problems": problems[:_MOST_PROBLEMS]}
     return Failed("InvalidReference", f"{place['dataset']} line {place['line']}: {error}", details)
 
@@ -165,8 +214,8 @@ _WITH_RESULTS: Final = calls("result")
 class ExecutionOrder(Matching):
     """How many of the expected tools (or nodes) were visited, by name. 1 is best, range 0-1.
 
-    Weight of the alignment by names / number expected. Details: `matched`, `missing`, `extra`, `misplaced`. Skipped: `of:
-    spans` in a run without any span.
+    Weight of the alignment by names / number expected. Details: `matched`, `missing`, `extra`,
+    `misplaced`. Skipped: `of: spans` in a run without any span.
 
     Attributes:
         match: `exact`, `in_order` or `any_order`.
@@ -199,7 +248,11 @@ class ExecutionOrder(Matching):
         if self.of == "tools":
             return trajectory.calls
         keeps = self.keeps
-        return trajectory.spans if keeps is None else [span for span in trajectory.spans if keeps(span.name)]
+        return (
+            trajectory.spans
+            if keeps is None
+            else [span for span in trajectory.spans if keeps(span.name)]
+        )
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Compare as every matching scorer does; a run without any span is skipped."""
@@ -213,8 +266,9 @@ class ExecutionOrder(Matching):
 class ToolCallOrder(Matching):
     """How much of the expected order of tools was kept. 1 is best, range 0-1.
 
-    Longest common subsequence of names / number expected; extra calls cost nothing. `strict: true`: 1 if the calls are exactly
-    the expected ones in that order, else 0. Parallel calls may come in any order. Details: as `execution_order`.
+    Longest common subsequence of names / number expected; extra calls cost nothing. `strict: true`:
+    1 if the calls are exactly the expected ones in that order, else 0. Parallel calls may come in
+    any order. Details: as `execution_order`.
 
     Example:
         {type: tool_call_order, expected: [search, [open, read], refund], threshold: 1.0}
@@ -236,19 +290,24 @@ class ToolCallOrder(Matching):
 @scorer("tool_call_args")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallArgs(Matching):
-    """How many expected calls were made with the expected arguments, in any order. 1 is best, range 0-1.
+    """How many expected calls were made with the expected arguments, in any order. 1 is best, range
+    0-1.
 
-    Weight of the best one-to-one assignment / number expected. Details: as `execution_order`, with the weight of each pair.
+    Weight of the best one-to-one assignment / number expected. Details: as `execution_order`, with
+    the weight of each pair.
     Skipped: a same-named call did not record arguments that the expectation names.
 
     Attributes:
-        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
+        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of
+            dotted keys to compare.
 
     Example:
         {type: tool_call_args, expected: [{name: refund, arguments: {order: 17}}]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> args = ToolCallArgs(expected=_WITH_ARGUMENTS("expected", [{"name": "open", "arguments": {"id": 1}}]))
+    >>> args = ToolCallArgs(
+    ...     expected=_WITH_ARGUMENTS("expected", [{"name": "open", "arguments": {"id": 1}}])
+    ... )
     >>> args(trajectory(call("open", arguments={"id": 1, "page": 2}))).value
     1.0
     """
@@ -269,8 +328,9 @@ class ToolCallArgs(Matching):
 class ToolCallOutput(Matching):
     """How many expected calls gave the expected result, in any order. 1 is best, range 0-1.
 
-    Weight of the best one-to-one assignment / number expected. Results are equal (`==`) after JSON text was decoded on both
-    sides. Details: as `tool_call_args`. Skipped: a same-named call did not record a result that the expectation names.
+    Weight of the best one-to-one assignment / number expected. Results are equal (`==`) after JSON
+    text was decoded on both sides. Details: as `tool_call_args`. Skipped: a same-named call did not
+    record a result that the expectation names.
 
     Example:
         {type: tool_call_output, expected: [{name: refund, result: {status: done}}]}
@@ -290,18 +350,20 @@ class ToolCallOutput(Matching):
 @scorer("trajectory_match")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryMatch(Matching):
-    """How well the calls match the expected ones, with a match and a measure of your choice. 1 is best.
+    """How well the calls match the expected ones, with a match and a measure of your choice. 1 is
+    best.
 
     Arguments and results are compared wherever the expectation names them.
 
-    Weight of the alignment by `measure`, range 0-1. `missing: forbid` asks for a superset of what is expected, `extra: forbid`
-    for a subset: a forbidden call gives 0. Details: as `execution_order`. Skipped: a same-named call did not record what the
-    expectation names.
+    Weight of the alignment by `measure`, range 0-1. `missing: forbid` asks for a superset of what
+    is expected, `extra: forbid` for a subset: a forbidden call gives 0. Details: as
+    `execution_order`. Skipped: a same-named call did not record what the expectation names.
 
     Attributes:
         match: `exact`, `in_order` or `any_order`.
         measure: `recall`, `precision` or `f1`.
-        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
+        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of
+            dotted keys to compare.
         extra: `allow`, or `forbid`: the value is 0 where a call is extra.
         missing: `allow`, or `forbid`: the value is 0 where an expected call is missing.
 
@@ -309,7 +371,9 @@ class TrajectoryMatch(Matching):
         {type: trajectory_match, expected: [search, answer], match: any_order, extra: forbid}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> subset = TrajectoryMatch(expected=_CALLS("expected", ["search", "open"]), measure="precision", extra="forbid")
+    >>> subset = TrajectoryMatch(
+    ...     expected=_CALLS("expected", ["search", "open"]), measure="precision", extra="forbid"
+    ... )
     >>> subset(trajectory(call("search"))).value
     1.0
     """

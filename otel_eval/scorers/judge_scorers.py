@@ -1,4 +1,6 @@
-"""The scorers that ask a judge: about an answer, about a whole run, and about the choice of tools."""
+"""The scorers that ask a judge: about an answer, about a whole run, and about the choice of
+tools.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,13 @@ from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import Reference, recorded_field, reference
 
 _COMPARE: Final = """You compare an answer with a reference answer to the same question.
-The reference answer is right. Say how far the answer agrees with it in substance: 1 if it says all that the reference
-answer says and nothing that contradicts it, 0 if it says none of it or contradicts it, and in between as far as it
-agrees. Wording, order, length and style do not count."""
+The reference answer is right. Say how far the answer agrees with it in substance: 1 if it says all
+that the reference answer says and nothing that contradicts it, 0 if it says none of it or
+contradicts it, and in between as far as it agrees.
+Wording, order, length and style do not count."""
 
-_JUDGE: Final = """You judge what an agent did: what it was asked, which tools it called in which order, what came back,
-and what it answered. Judge by these criteria alone:"""
+_JUDGE: Final = """You judge what an agent did: what it was asked, which tools it called in which
+order, what came back, and what it answered. Judge by these criteria alone:"""
 
 
 @with_schema(schema_of(reference))
@@ -58,16 +61,19 @@ def _answer(key: str, value: Any) -> str | Reference:
 @scorer("answer_accuracy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerAccuracy(JudgeScorer):
-    """How far the run's output agrees with a reference answer, by a judge's score. 1 is best, range 0-1.
+    """How far the run's output agrees with a reference answer, by a judge's score. 1 is best, range
+    0-1.
 
-    The judge is shown the question, the reference answer and the output, and compares the last two. Details: `score`, and with
-    `include_content` `explanation`. Skipped: question, answer or output was not recorded. Failed: the judge is down, or answers
-    anything but `{"score": 0..1, "explanation": …}`, see [judges.md](../how-to/judges.md).
+    The judge is shown the question, the reference answer and the output, and compares the last two.
+    Details: `score`, and with `include_content` `explanation`. Skipped: question, answer or output
+    was not recorded. Failed: the judge is down, or answers anything but `{"score": 0..1,
+    "explanation": …}`, see [judges.md](../how-to/judges.md).
 
     Attributes:
-        question: the attribute, or the field of the run's input, that holds the question; `input` is the whole input.
-        answer: the attribute, or the field of the run's input, that holds the reference answer; or a dataset, as in
-            [References](#references).
+        question: the attribute, or the field of the run's input, that holds the question; `input`
+            is the whole input.
+        answer: the attribute, or the field of the run's input, that holds the reference answer; or
+            a dataset, as in [References](#references).
 
     Example:
         type: answer_accuracy
@@ -78,7 +84,9 @@ class AnswerAccuracy(JudgeScorer):
     >>> from otel_eval.testing import trajectory
     >>> async def judge(prompt: str) -> str:
     ...     return '{"score": 0.5, "explanation": "half of it"}'
-    >>> asked = trajectory(input={"question": "Where?", "answer": "Rome, in May"}, output="In Rome.")
+    >>> asked = trajectory(
+    ...     input={"question": "Where?", "answer": "Rome, in May"}, output="In Rome."
+    ... )
     >>> AnswerAccuracy(judge=judge)(asked).value
     0.5
     """
@@ -89,17 +97,33 @@ class AnswerAccuracy(JudgeScorer):
     def requires(self) -> Requirements:
         """The run's input and output, and the attributes that may hold question and answer."""
         answer = self.answer.key if isinstance(self.answer, Reference) else self.answer
-        return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.question, answer}), calls=False)
+        return Requirements(
+            needs=frozenset({"content"}), attributes=frozenset({self.question, answer}), calls=False
+        )
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
-        """The prompt with question, reference answer and answer, or the outcome if one of them is missing."""
+        """The prompt with question, reference answer and answer, or the outcome if one of them is
+        missing.
+        """
         answer, inputs = self.answer, partial(recorded_field, trajectory, within=("input",))
-        known, name = (answer.of(trajectory), answer.field) if isinstance(answer, Reference) else (inputs(answer), answer)
+        known, name = (
+            (answer.of(trajectory), answer.field)
+            if isinstance(answer, Reference)
+            else (inputs(answer), answer)
+        )
         if isinstance(known, Skipped | Failed):
             return known
-        data = {"question": inputs(self.question), "reference_answer": known, "answer": trajectory.output}
+        data = {
+            "question": inputs(self.question),
+            "reference_answer": known,
+            "answer": trajectory.output,
+        }
         names = (self.question, name, "output")
-        missing = [name for name, value in zip(names, data.values(), strict=True) if value is UNRECORDED or value is None]
+        missing = [
+            name
+            for name, value in zip(names, data.values(), strict=True)
+            if value is UNRECORDED or value is None
+        ]
         if missing:
             return Skipped(f"not recorded: {', '.join(missing)}", reason="not_recorded")
         return build_prompt(self.prompt or _COMPARE, data)
@@ -110,9 +134,14 @@ def _rubric(key: str, value: Any) -> str:
     """Read a text, or a mapping of scores from 0 to 1 to what each stands for, as one text."""
     if not isinstance(value, Mapping):
         return text(key, value)
-    if not value or not all(is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
+    if not value or not all(
+        is_share(score) and isinstance(meaning, str) for score, meaning in value.items()
+    ):
         raise invalid_value(
-            key, value, "a text, or scores from 0 to 1 with a text each", f"write e.g. {key}: {{0: rude, 1: polite}}"
+            key,
+            value,
+            "a text, or scores from 0 to 1 with a text each",
+            f"write e.g. {key}: {{0: rude, 1: polite}}",
         )
     return "\n".join(f"{score:g}: {meaning.strip()}" for score, meaning in sorted(value.items()))
 
@@ -120,17 +149,18 @@ def _rubric(key: str, value: Any) -> str:
 @scorer("llm_judge")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmJudge(JudgeScorer):
-    """A judge's score of the whole run: its input, its calls with arguments and results, its output. 1 is best.
+    """A judge's score of the whole run: its input, its calls with arguments and results, its
+    output. 1 is best.
 
-    Range 0-1. The judge is shown the run's input, its calls with arguments, results and errors, and its output. Details:
-    `score`, and with `include_content` `explanation`. Skipped: the prompt has more than 400,000 characters. Failed: as
-    `answer_accuracy`.
+    Range 0-1. The judge is shown the run's input, its calls with arguments, results and errors, and
+    its output. Details: `score`, and with `include_content` `explanation`. Skipped: the prompt has
+    more than 400,000 characters. Failed: as `answer_accuracy`.
 
     Attributes:
         criteria: what counts, in words.
         rubric: what scores stand for: a text, or a mapping of scores from 0 to 1.
-        prompt: replaces the instruction to the judge, before the criteria; what was recorded and the form of the answer are
-            always added.
+        prompt: replaces the instruction to the judge, before the criteria; what was recorded and
+            the form of the answer are always added.
 
     Example:
         type: llm_judge
@@ -141,7 +171,9 @@ class LlmJudge(JudgeScorer):
     >>> from otel_eval.testing import call, trajectory
     >>> async def judge(prompt: str) -> str:
     ...     return '{"score": 1, "explanation": "it looked before it answered"}'
-    >>> LlmJudge(judge=judge, criteria="It looks things up before it answers.")(trajectory(call("search"))).value
+    >>> LlmJudge(judge=judge, criteria="It looks things up before it answers.")(
+    ...     trajectory(call("search"))
+    ... ).value
     1.0
     """
 
@@ -171,16 +203,25 @@ _CALLS: Final = calls("arguments", "result")
 @with_schema({"type": "array", "items": {"enum": ["arguments", "result"]}})
 def _compare(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise invalid_value(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
+        raise invalid_value(
+            key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]"
+        )
     return each_of(key, value, _COMPARED)
 
 
-@with_schema({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
+@with_schema(
+    {"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}}
+)
 def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of names, or of mappings with a `name` and anything else that describes the tool to a judge."""
+    """Read a list of names, or of mappings with a `name` and anything else that describes the tool
+    to a judge.
+    """
     if not isinstance(value, list | tuple):
         raise invalid_value(
-            key, value, "a list of tools", f"write e.g. {key}: [search, {{name: refund, description: pays back}}]"
+            key,
+            value,
+            "a list of tools",
+            f"write e.g. {key}: [search, {{name: refund, description: pays back}}]",
         )
     return each_of(key, value, _tool)
 
@@ -188,43 +229,56 @@ def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
 def _tool(key: str, value: Any) -> Mapping[str, Any]:
     tool = value if isinstance(value, Mapping) else {"name": value}
     if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise invalid_value(key, value, "a tool's name, or a mapping with one", f"write e.g. {key}: {{name: search}}")
+        raise invalid_value(
+            key,
+            value,
+            "a tool's name, or a mapping with one",
+            f"write e.g. {key}: {{name: search}}",
+        )
     return tool
 
 
 _CHOICE: Final = """You judge which tools an agent chose for its task, out of the tools that it had.
-1 if it called every tool that the task asked for and no other; 0 if it called none of them; in between as far as the
-choice was right. How the tools were called, what came back and how well the task was done do not count."""
+1 if it called every tool that the task asked for and no other; 0 if it called none of them; in
+between as far as the choice was right. How the tools were called, what came back and how well the
+task was done do not count."""
 
 
 @scorer("tool_correctness")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCorrectness(AskingScorer, Matching):
-    """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
+    """Whether the right tools were called, with the right arguments and results where these are
+    compared. 1 is best.
 
-    Weight of the alignment / number expected, or by `measure`; range 0-1. Details: as `execution_order`. Skipped: something is
-    compared that a same-named call did not record; with `available_tools`, the run's input was not recorded.
+    Weight of the alignment / number expected, or by `measure`; range 0-1. Details: as
+    `execution_order`. Skipped: something is compared that a same-named call did not record; with
+    `available_tools`, the run's input was not recorded.
 
-    With `available_tools` a judge scores how well the tools were chosen for the run's input, and the value is the smaller of
-    the alignment and that score; details `alignment` and `selection`. A judge that fails leaves the run without a score:
-    `Failed`, with the alignment in the details.
+    With `available_tools` a judge scores how well the tools were chosen for the run's input, and
+    the value is the smaller of the alignment and that score; details `alignment` and `selection`. A
+    judge that fails leaves the run without a score: `Failed`, with the alignment in the details.
 
     Attributes:
         match: `exact`, `in_order` or `any_order`.
         compare: a list of `arguments` and `result`.
-        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
+        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of
+            dotted keys to compare.
         measure: `recall` (/ expected), `precision` (/ made) or `f1`.
-        available_tools: the tools that the agent could call: names, or mappings with a `name` and e.g. a `description`. A judge
-            then scores the choice of tools.
-        judge: the judge of the choice, needed with `available_tools`: see [judges.md](../how-to/judges.md).
+        available_tools: the tools that the agent could call: names, or mappings with a `name` and
+            e.g. a `description`. A judge then scores the choice of tools.
+        judge: the judge of the choice, needed with `available_tools`: see
+            [judges.md](../how-to/judges.md).
         prompt: replaces the instruction to the judge.
         sample: with `available_tools`: the share of traces that are scored, chosen by trace id.
 
     Example:
-        {type: tool_correctness, expected: [{name: search, arguments: {q: rates}}], compare: [arguments]}
+        {type: tool_correctness, expected: [{name: search, arguments: {q: rates}}], compare:
+        [arguments]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> tools = ToolCorrectness(expected=_CALLS("expected", [{"name": "search"}]), measure="precision")
+    >>> tools = ToolCorrectness(
+    ...     expected=_CALLS("expected", [{"name": "search"}]), measure="precision"
+    ... )
     >>> tools(trajectory(call("search"), call("open"))).value
     0.5
     """
@@ -244,7 +298,10 @@ class ToolCorrectness(AskingScorer, Matching):
         Matching.prepare(self)
         if self.available_tools and self.judge is None:
             given = redacted_repr([tool["name"] for tool in self.available_tools])
-            raise ConfigError(f"available_tools: {given} needs a judge; add judge: the name of one of `judges`, or leave it out")
+            raise ConfigError(
+                f"available_tools: {given} needs a judge; add judge: the name of one of `judges`,"
+                " or leave it out"
+            )
 
     @property
     def default_threshold(self) -> float:
@@ -257,8 +314,13 @@ class ToolCorrectness(AskingScorer, Matching):
         return bool(self.available_tools)
 
     def requires(self) -> Requirements:
-        """What is compared, and the run's input if a judge is asked. Expected tools are required, available ones are not."""
-        required, available = Matching.requires(self), tuple(tool["name"] for tool in self.available_tools)
+        """What is compared, and the run's input if a judge is asked. Expected tools are required,
+        available ones are not.
+        """
+        required, available = (
+            Matching.requires(self),
+            tuple(tool["name"] for tool in self.available_tools),
+        )
         needs = required.needs | ({"content"} if available else set())
         return replace(required, needs=needs, tools=required.tools | ToolNames(forbidden=available))
 
@@ -277,18 +339,28 @@ class ToolCorrectness(AskingScorer, Matching):
         if trajectory.input is UNRECORDED:
             raise NoScore(Skipped("not recorded: input", reason="not_recorded"))
         called = [call.name for call in trajectory.calls]
-        data = {"task": trajectory.input, "available_tools": list(self.available_tools), "called_tools": called}
+        data = {
+            "task": trajectory.input,
+            "available_tools": list(self.available_tools),
+            "called_tools": called,
+        }
         return build_prompt(self.prompt or _CHOICE, data)
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Compare the calls, let the judge, if there is one, score the choice of tools, and return the smaller value."""
+        """Compare the calls, let the judge, if there is one, score the choice of tools, and return
+        the smaller value.
+        """
         found = self.find(trajectory)
         if not isinstance(found, Finding) or self.judge is None:
             return found
         details = {**found.details, "alignment": found.value}
         try:
-            choice = await judge_score(self.judge, self.prompt_for(trajectory), include_content=self.include_content)
+            choice = await judge_score(
+                self.judge, self.prompt_for(trajectory), include_content=self.include_content
+            )
         except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
             return failed(error, details)
         explained = f"{found.explanation}; of the choice of tools {choice.explanation}"
-        return Finding(min(found.value, choice.value), explained, {**details, "selection": choice.details})
+        return Finding(
+            min(found.value, choice.value), explained, {**details, "selection": choice.details}
+        )

@@ -1,7 +1,9 @@
-"""Regular patterns over names as nondeterministic automata (NFA), and the fewest edits that make a trajectory fit one.
+"""Regular patterns over names as nondeterministic automata (NFA), and the fewest edits that make a
+trajectory fit one.
 
-The edits are insertions and deletions of single calls; the search is dynamic programming over (calls consumed, state), with
-Dijkstra for insertions, so the answer is exact. If several words are equally near, the longest counts.
+The edits are insertions and deletions of single calls; the search is dynamic programming over
+(calls consumed, state), with Dijkstra for insertions, so the answer is exact. If several words are
+equally near, the longest counts.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from otel_eval.scorers.base_scorer import NoScore, too_large
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
 _REACHED: Final = 50  # steps for a state that insertions lead to
-_EDIT: Final = 1 << 40  # cost = edits * _EDIT - length of the word: fewer edits first, then longer words
+# cost = edits * _EDIT - length of the word: fewer edits first, then longer words
+_EDIT: Final = 1 << 40
 
 
 class PatternTooLarge(Exception):
@@ -28,7 +31,9 @@ class PatternTooLarge(Exception):
 
 
 class Edit(NamedTuple):
-    """`insert` a call of `tool` before the call at `position`, or `delete` the call at `position`."""
+    """`insert` a call of `tool` before the call at `position`, or `delete` the call at
+    `position`.
+    """
 
     kind: str
     tool: str
@@ -44,7 +49,9 @@ class Fit(NamedTuple):
 
 @dataclass(slots=True)
 class NFA:
-    """States with transitions by a name (`named`) and empty transitions (`free`). State 0 is the start, `end` accepts."""
+    """States with transitions by a name (`named`) and empty transitions (`free`). State 0 is the
+    start, `end` accepts.
+    """
 
     free: list[list[int]] = field(default_factory=lambda: [[]])
     named: list[list[tuple[str, int]]] = field(default_factory=lambda: [[]])
@@ -68,17 +75,23 @@ class NFA:
         return frozenset(name for moves in self.named for name, _ in moves)
 
 
-# Plain tuples, of which there may be a million: the garbage collector does not visit those that hold only texts and numbers.
+# Plain tuples, of which there may be a million: the garbage collector does not visit those that
+# hold only texts and numbers.
 _Edits = tuple[Any, "_Edits"] | None
 _Costs = dict[int, tuple[int, _Edits]]  # state → cost and the edits so far, last first
 
 
 def accepts(automaton: NFA, names: Sequence[str], work: Steps) -> bool:
-    """Whether the automaton accepts the names in this order without edits; faster than `fewest_edits`."""
+    """Whether the automaton accepts the names in this order without edits; faster than
+    `fewest_edits`.
+    """
     states = _free_closure(automaton, {0})
     for name in names:
         work.take(len(states))
-        states = _free_closure(automaton, {target for state in states for by, target in automaton.named[state] if by == name})
+        states = _free_closure(
+            automaton,
+            {target for state in states for by, target in automaton.named[state] if by == name},
+        )
     return automaton.end in states
 
 
@@ -93,10 +106,12 @@ def _free_closure(automaton: NFA, states: set[int]) -> set[int]:
 
 
 def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> Fit:
-    """Find the fewest edits that make the names fit, in any order that the groups of parallel calls allow.
+    """Find the fewest edits that make the names fit, in any order that the groups of parallel calls
+    allow.
 
     Raises:
-        NoScore: a group contains too many different calls to try every order, or the search takes too many steps.
+        NoScore: a group contains too many different calls to try every order, or the search takes
+            too many steps.
     """
     try:
         cost, chain = _cheapest(automaton, names, groups, Steps())
@@ -106,11 +121,14 @@ def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) 
     while chain is not None:
         edit, chain = chain
         edits.append(Edit(*edit))
-    # A cost is edits * _EDIT - length: the difference to the next multiple of _EDIT is the length of the word.
+    # A cost is edits * _EDIT - length: the difference to the next multiple of _EDIT is the length
+    # of the word.
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
-def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range], work: Steps) -> tuple[int, _Edits]:
+def _cheapest(
+    automaton: NFA, names: Sequence[str], groups: Sequence[range], work: Steps
+) -> tuple[int, _Edits]:
     """The least cost at which the automaton accepts, and the edits, last first."""
     if accepts(automaton, names, work):
         return -len(names), None
@@ -121,8 +139,17 @@ def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range], wor
     return _with_insertions(automaton, costs, len(names), work)[automaton.end]
 
 
-def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, known: frozenset[str], work: Steps) -> _Costs:
-    """Match or delete every call of a group: match some of them in any order, then delete the others."""
+def _consume(
+    automaton: NFA,
+    costs: _Costs,
+    names: Sequence[str],
+    group: range,
+    known: frozenset[str],
+    work: Steps,
+) -> _Costs:
+    """Match or delete every call of a group: match some of them in any order, then delete the
+    others.
+    """
     places: dict[str, list[int]] = {}
     for position in group:
         places.setdefault(names[position], []).append(position)
@@ -134,7 +161,9 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, 
         if reached is None:
             continue
         used = dict(zip(useful, vector, strict=True))
-        deleted = sorted((position, name) for name, at in places.items() for position in at[used.get(name, 0) :])
+        deleted = sorted(
+            (position, name) for name, at in places.items() for position in at[used.get(name, 0) :]
+        )
         for state, (cost, chain) in reached.items():
             for position, name in deleted:
                 chain = (("delete", name, position), chain)
@@ -148,8 +177,12 @@ def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], group: range, 
     return after
 
 
-def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator[tuple[int, int, int, _Edits]]:
-    """Match one more call of each name in `unused`: yield the index of the name, the next state, its cost and the edits."""
+def _matches(
+    automaton: NFA, closed: _Costs, unused: dict[str, int]
+) -> Iterator[tuple[int, int, int, _Edits]]:
+    """Match one more call of each name in `unused`: yield the index of the name, the next state,
+    its cost and the edits.
+    """
     for state, (cost, chain) in closed.items():
         for name, target in automaton.named[state]:
             if name in unused:
@@ -157,14 +190,16 @@ def _matches(automaton: NFA, closed: _Costs, unused: dict[str, int]) -> Iterator
 
 
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The possible numbers of matched calls by name, from none to all; each vector follows those that have fewer of a name.
+    """The possible numbers of matched calls by name, from none to all; each vector follows those
+    that have fewer of a name.
 
     Raises:
         NoScore: there are too many.
     """
     if prod(number + 1 for number in most) > _MOST_VECTORS:
         raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
-    # The first number varies fastest: the order decides which of several equally good words is chosen.
+    # The first number varies fastest: the order decides which of several equally good words is
+    # chosen.
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 
 
@@ -174,7 +209,9 @@ def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:
 
 
 def _with_insertions(automaton: NFA, costs: _Costs, position: int, work: Steps) -> _Costs:
-    """The lowest costs of all states that empty transitions and insertions before `position` lead to, by Dijkstra."""
+    """The lowest costs of all states that empty transitions and insertions before `position` lead
+    to, by Dijkstra.
+    """
     order = count()
     queue = [(cost, next(order), state, chain) for state, (cost, chain) in sorted(costs.items())]
     queue.sort()
@@ -190,6 +227,9 @@ def _with_insertions(automaton: NFA, costs: _Costs, position: int, work: Steps) 
         for name, target in automaton.named[state]:
             if target not in done:
                 # An insertion is one edit, and makes the word one longer.
-                heappush(queue, (cost + _EDIT - 1, next(order), target, (("insert", name, position), chain)))
+                heappush(
+                    queue,
+                    (cost + _EDIT - 1, next(order), target, (("insert", name, position), chain)),
+                )
     work.take(_REACHED * len(done))
     return done

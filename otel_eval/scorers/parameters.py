@@ -1,7 +1,7 @@
 """Readers of the parameters of a scorer's specification.
 
-A reader takes the key (for the message) and the value and returns what the scorer keeps; it raises `ConfigError` naming the key,
-the value received, what would be right and the remedy.
+A reader takes the key (for the message) and the value and returns what the scorer keeps; it raises
+`ConfigError` naming the key, the value received, what would be right and the remedy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ STRINGS: Final[Schema] = {"type": "array", "items": STRING, "minItems": 1}
 
 
 def with_schema(schema: Schema) -> Callable[[_R], _R]:
-    """Attach to a reader the JSON Schema of accepted values, for editors. It may accept more than the reader, never less."""
+    """Attach to a reader the JSON Schema of accepted values, for editors. It may accept more than
+    the reader, never less.
+    """
 
     def attach(reader: _R) -> _R:
         reader.schema = schema  # type: ignore[attr-defined]
@@ -38,7 +40,9 @@ def with_schema(schema: Schema) -> Callable[[_R], _R]:
 
 
 def schema_of(reader: Reader) -> Schema:
-    """The JSON Schema of the values that a reader accepts; `{}`, which accepts any value, if none is attached."""
+    """The JSON Schema of the values that a reader accepts; `{}`, which accepts any value, if none
+    is attached.
+    """
     found: Schema = getattr(reader, "schema", {})
     return found
 
@@ -56,8 +60,12 @@ def check_keys(given: Iterable[Any], known: Sequence[str], within: str) -> None:
 
 
 def each_of(key: str, value: Iterable[Any], reader: Callable[[str, Any], _T]) -> tuple[_T, ...]:
-    """The items of a list, each read with its index in the key; their errors are raised together."""
-    return tuple(collect_errors(partial(reader, f"{key}[{at}]", each) for at, each in enumerate(value)))
+    """The items of a list, each read with its index in the key; their errors are raised
+    together.
+    """
+    return tuple(
+        collect_errors(partial(reader, f"{key}[{at}]", each) for at, each in enumerate(value))
+    )
 
 
 def reads(reader: Reader) -> dict[str, Reader]:
@@ -99,8 +107,14 @@ def positive(unit: str, example: Any) -> Reader:
 
     @with_schema({"type": "number", "exclusiveMinimum": 0})
     def read(key: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= float_info.max:
-            raise invalid_value(key, value, f"a positive number of {unit}", f"write e.g. {key}: {example}")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value <= float_info.max
+        ):
+            raise invalid_value(
+                key, value, f"a positive number of {unit}", f"write e.g. {key}: {example}"
+            )
         return value
 
     return read
@@ -112,7 +126,12 @@ def count(unit: str, example: int, *, least: int = 1) -> Reader:
     @with_schema({"type": "integer", "minimum": least})
     def read(key: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise invalid_value(key, value, f"a whole number of {unit}, {least} or more", f"write e.g. {key}: {example}")
+            raise invalid_value(
+                key,
+                value,
+                f"a whole number of {unit}, {least} or more",
+                f"write e.g. {key}: {example}",
+            )
         return value
 
     return read
@@ -124,7 +143,9 @@ def one_of(*allowed: str) -> Reader:
     @with_schema({"enum": list(allowed)})
     def read(key: str, value: Any) -> str:
         if not isinstance(value, str) or value not in allowed:
-            raise invalid_value(key, value, f"one of {', '.join(allowed)}", did_you_mean(value, allowed))
+            raise invalid_value(
+                key, value, f"one of {', '.join(allowed)}", did_you_mean(value, allowed)
+            )
         return value
 
     return read
@@ -143,8 +164,15 @@ def optional(reader: Reader) -> Reader:
 @with_schema(STRINGS)
 def patterns(key: str, value: Any) -> tuple[str, ...]:
     """Read a list of at least one glob pattern over names."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value or not all(map(_is_text, value)):
-        raise invalid_value(key, value, "a list of names or patterns", f'write e.g. {key}: [search, "delete_*"]')
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Sequence)
+        or not value
+        or not all(map(_is_text, value))
+    ):
+        raise invalid_value(
+            key, value, "a list of names or patterns", f'write e.g. {key}: [search, "delete_*"]'
+        )
     return tuple(value)
 
 
@@ -154,7 +182,9 @@ def _is_text(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selection of names: those that `include` matches (all, if it has no pattern) and `exclude` does not."""
+    """A selection of names: those that `include` matches (all, if it has no pattern) and `exclude`
+    does not.
+    """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -167,11 +197,22 @@ class Selection:
         return lambda name: bool(include(name)) and not exclude(name)
 
 
-@with_schema({"type": "object", "properties": {"include": STRINGS, "exclude": STRINGS}, "additionalProperties": False})
+@with_schema(
+    {
+        "type": "object",
+        "properties": {"include": STRINGS, "exclude": STRINGS},
+        "additionalProperties": False,
+    }
+)
 def selection(key: str, value: Any) -> Selection:
     """Read `{include: [patterns], exclude: [patterns]}`; both are optional."""
     if not isinstance(value, Mapping):
-        raise invalid_value(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
+        raise invalid_value(
+            key,
+            value,
+            "a mapping of include and exclude",
+            f'write e.g. {key}: {{include: ["search_*"]}}',
+        )
     chosen = [partial(_chosen, key, word, given) for word, given in value.items()]
     return Selection(**dict(zip(value, collect_errors(chosen), strict=True)))
 

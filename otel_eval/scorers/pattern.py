@@ -15,7 +15,17 @@ from otel_eval.model import Trajectory
 from otel_eval.scorers.alignment.partial_order import parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
-from otel_eval.scorers.parameters import STRING, check_keys, count, flag, invalid_value, one_of, optional, reads, with_schema
+from otel_eval.scorers.parameters import (
+    STRING,
+    check_keys,
+    count,
+    flag,
+    invalid_value,
+    one_of,
+    optional,
+    reads,
+    with_schema,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, plural, seen, tool
 
@@ -26,11 +36,23 @@ _MOST_COPIES: Final = 1000
 _DEEPEST: Final = 50
 _INNER: Final = {"$ref": "#/$defs/pattern"}
 _PATTERNS: Final = {"type": "array", "items": _INNER}
-_LIMITS: Final = {"min": {"type": "integer", "minimum": 0}, "max": {"type": ["integer", "null"], "minimum": 0}}
-_TIMES: Final = {"type": "object", "properties": {"of": _INNER, **_LIMITS}, "required": ["of"], "additionalProperties": False}
+_LIMITS: Final = {
+    "min": {"type": "integer", "minimum": 0},
+    "max": {"type": ["integer", "null"], "minimum": 0},
+}
+_TIMES: Final = {
+    "type": "object",
+    "properties": {"of": _INNER, **_LIMITS},
+    "required": ["of"],
+    "additionalProperties": False,
+}
 _LISTS: Final = dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS)
 _REPEATED: Final = {"optional": _INNER, "repeat": {"anyOf": [_INNER, _TIMES]}, **_LIMITS}
-_OBJECT: Final = {"type": "object", "properties": {**_LISTS, **_REPEATED}, "additionalProperties": False}
+_OBJECT: Final = {
+    "type": "object",
+    "properties": {**_LISTS, **_REPEATED},
+    "additionalProperties": False,
+}
 _PATTERN: Final = {**_INNER, "$defs": {"pattern": {"anyOf": [STRING, _PATTERNS, _OBJECT]}}}
 _MOST_LISTED: Final = 8
 
@@ -46,7 +68,10 @@ def read_pattern(key: str, value: Any) -> NFA:
     try:
         automaton.end = _build(automaton, 0, key, value, 0)
     except PatternTooLarge:
-        raise ConfigError(f"{key}: too large for an exact answer; use smaller any_order groups or a repeat without max") from None
+        raise ConfigError(
+            f"{key}: too large for an exact answer; use smaller any_order groups or a repeat"
+            " without max"
+        ) from None
     return automaton
 
 
@@ -65,7 +90,9 @@ def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
     return _compile_mapping(automaton, start, key, value, depth)
 
 
-def _compile_mapping(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _compile_mapping(
+    automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int
+) -> int:
     kinds = [word for word in value if word in _KINDS]
     known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
     check_keys(value, known, f"{key}.")
@@ -78,13 +105,16 @@ def _compile_mapping(automaton: NFA, start: int, key: str, value: Mapping[Any, A
     if kind == "repeat":
         return _build_repeat(automaton, start, key, value, depth)
     if not isinstance(below, list | tuple) or (kind == "choice" and not below):
-        raise invalid_value(where, below, "a list of patterns", f"write e.g. {where}: [search, open]")
+        raise invalid_value(
+            where, below, "a list of patterns", f"write e.g. {where}: [search, open]"
+        )
     build = {"sequence": _sequence, "any_order": _any_order, "choice": _choice}[kind]
     return build(automaton, start, where, below, depth)
 
 
 def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    # After an invalid member the others are compiled nevertheless, so that all problems are reported.
+    # After an invalid member the others are compiled nevertheless, so that all problems are
+    # reported.
     problems: list[str] = []
     for index, member in enumerate(members):
         try:
@@ -105,7 +135,9 @@ def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> i
 
 
 def _entry(automaton: NFA, start: int, member: Any) -> int:
-    """The state where a member begins: a new one, since a repetition returns to it; for a name `start` itself."""
+    """The state where a member begins: a new one, since a repetition returns to it; for a name
+    `start` itself.
+    """
     if isinstance(member, str):
         return start
     entry = automaton.add_state()
@@ -113,7 +145,9 @@ def _entry(automaton: NFA, start: int, member: Any) -> int:
     return entry
 
 
-def _build_members(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
+def _build_members(
+    automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int
+) -> list[int]:
     """Add the states of each member after its entry, and return the states where they end."""
     return collect_errors(
         partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
@@ -124,21 +158,32 @@ def _build_members(automaton: NFA, entries: Sequence[int], key: str, members: An
 def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
     """Add a state for each set of members that were matched already."""
     if len(members) > _MOST_ANY_ORDER:
-        raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
+        raise ConfigError(
+            f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}"
+        )
     matched = [start, *(automaton.add_state() for _ in range((1 << len(members)) - 1))]
     entries = [_entry(automaton, start, member) for member in members]
-    # Members in first place are compiled together, so that the problems of all of them are reported.
+    # Members in first place are compiled together, so that the problems of all of them are
+    # reported.
     for index, end in enumerate(_build_members(automaton, entries, key, members, depth)):
         automaton.free[end].append(matched[1 << index])
     for mask, state in enumerate(matched[1:], start=1):
         for index, member in enumerate(members):
             if not mask >> index & 1:
-                end = _build(automaton, _entry(automaton, state, member), f"{key}[{index}]", member, depth + 1)
+                end = _build(
+                    automaton,
+                    _entry(automaton, state, member),
+                    f"{key}[{index}]",
+                    member,
+                    depth + 1,
+                )
                 automaton.free[end].append(matched[mask | 1 << index])
     return matched[-1]
 
 
-def _build_repeat(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _build_repeat(
+    automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int
+) -> int:
     """Compile `{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
@@ -152,12 +197,15 @@ def _build_repeat(automaton: NFA, start: int, key: str, value: Mapping[Any, Any]
     )
     if least > _MOST_COPIES or (most is not None and not least <= most <= _MOST_COPIES):
         raise ConfigError(
-            f"{key}.max: {redacted_repr(most)} with min {least} is no range up to {_MOST_COPIES}; write e.g. min: 1, max: 3"
+            f"{key}.max: {redacted_repr(most)} with min {least} is no range up to {_MOST_COPIES};"
+            " write e.g. min: 1, max: 3"
         )
     return _repeat(automaton, start, f"{key}.repeat", inner, least, most, depth)
 
 
-def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most: int | None, depth: int) -> int:
+def _repeat(
+    automaton: NFA, start: int, key: str, member: Any, least: int, most: int | None, depth: int
+) -> int:
     for _ in range(least):
         start = _build(automaton, start, key, member, depth + 1)
     end = automaton.add_state()
@@ -177,30 +225,36 @@ def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most:
 class TrajectoryPattern(BaseScorer):
     """How close the calls are to a pattern. 1 (they match it) is best, range 0-1.
 
-    1 - edits / (calls + length): the edits are the fewest insertions and deletions of calls that make them match the pattern,
-    and the length is the number of calls after that; if several ways take equally few edits, the one with the greatest length
-    counts. Parallel calls may come in any order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many different
-    calls ran in parallel that not every order can be tried; the search takes more than 20 million steps, because both the
-    pattern and the run are long.
+    1 - edits / (calls + length): the edits are the fewest insertions and deletions of calls that
+    make them match the pattern, and the length is the number of calls after that; if several ways
+    take equally few edits, the one with the greatest length counts. Parallel calls may come in any
+    order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many different calls ran
+    in parallel that not every order can be tried; the search takes more than 20 million steps,
+    because both the pattern and the run are long.
 
     Attributes:
-        pattern: a tool's name; a list or `sequence`, in order; `any_order` (up to 10, each once); `choice`, one of them;
-            `optional`; `repeat` with `min` (0) and `max` (none).
-        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
-        include_content: accepted as in every matching scorer, without effect, because names are not content.
+        pattern: a tool's name; a list or `sequence`, in order; `any_order` (up to 10, each once);
+            `choice`, one of them; `optional`; `repeat` with `min` (0) and `max` (none).
+        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order
+            of start.
+        include_content: accepted as in every matching scorer, without effect, because names are not
+            content.
 
     Example:
         {type: trajectory_pattern, pattern: [search, {repeat: open, min: 1}, {optional: save}]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> pattern = read_pattern("pattern", ["search", {"repeat": "open", "min": 1}, {"optional": "save"}])
+    >>> pattern = read_pattern(
+    ...     "pattern", ["search", {"repeat": "open", "min": 1}, {"optional": "save"}]
+    ... )
     >>> TrajectoryPattern(pattern=pattern)(trajectory(call("search"), call("save"))).explanation
     '1 edit: insert open before call 1'
     """
 
     pattern: NFA = field(metadata=reads(read_pattern))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
-    include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
+    # as for every matching scorer: names have none
+    include_content: bool = field(default=False, metadata=reads(flag))
 
     def requires(self) -> Requirements:
         """Calls; the pattern names optional tools."""
@@ -209,19 +263,30 @@ class TrajectoryPattern(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding:
         """Find the nearest sequence of names that fits the pattern."""
         calls = trajectory.calls
-        ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else parallel_groups(calls)
+        ordered = (
+            [range(at, at + 1) for at in range(len(calls))]
+            if self.concurrency == "ignore"
+            else parallel_groups(calls)
+        )
         fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)
         longest = len(calls) + fit.length
-        edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
+        edits = [
+            {"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits
+        ]
         value = (longest - len(edits)) / longest if longest else 1.0
-        return Finding(value, _edits_text(fit.edits), {"edits": edits, "length": fit.length, "seen": seen(calls)})
+        return Finding(
+            value,
+            _edits_text(fit.edits),
+            {"edits": edits, "length": fit.length, "seen": seen(calls)},
+        )
 
 
 def _edits_text(edits: tuple[Edit, ...]) -> str:
     if not edits:
         return "fits the pattern"
     text = [
-        f"{edit.kind} {tool(edit.tool)} {'before' if edit.kind == 'insert' else 'at'} call {edit.position}"
+        f"{edit.kind} {tool(edit.tool)} {'before' if edit.kind == 'insert' else 'at'} call"
+        f" {edit.position}"
         for edit in edits[:_MOST_LISTED]
     ]
     more = f" and {len(edits) - len(text)} more" if len(edits) > len(text) else ""

@@ -1,7 +1,8 @@
-"""Scorers of what a run recorded: durations of the run or its tools, required fields of calls or steps, and labels.
+"""Scorers of what a run recorded: durations of the run or its tools, required fields of calls or
+steps, and labels.
 
-Recorded times are in nanoseconds, results in milliseconds. The distribution of labels is computed over runs, in a window that
-the caller chooses.
+Recorded times are in nanoseconds, results in milliseconds. The distribution of labels is computed
+over runs, in a window that the caller chooses.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
-from otel_eval.scorers.parameters import STRING, count, invalid_value, optional, positive, reads, text, with_schema
+from otel_eval.scorers.parameters import (
+    STRING,
+    count,
+    invalid_value,
+    optional,
+    positive,
+    reads,
+    text,
+    with_schema,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, seen, tool
 from otel_eval.scorers.values import decode_json, recorded_field
@@ -42,12 +52,14 @@ def covered(intervals: Iterable[Interval]) -> int:
 
 
 def longest_chain(intervals: Iterable[Interval]) -> int:
-    """The greatest total length of intervals each of which starts when the one before has ended, or later.
+    """The greatest total length of intervals each of which starts when the one before has ended, or
+    later.
 
     >>> longest_chain([(0, 4), (2, 9), (4, 6)])
     7
     """
-    # Weighted interval scheduling: both lists are ascending, so bisection finds the best chain that ended before a start.
+    # Weighted interval scheduling: both lists are ascending, so bisection finds the best chain that
+    # ended before a start.
     ends, totals = [0], [0]
     ordered = sorted(intervals, key=lambda interval: (interval[1], interval[0]))
     if ordered:
@@ -65,10 +77,11 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
 class TimeCost(BaseScorer):
     """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
 
-    clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed ≤ max, whatever the value. `strict: true`: 1 if
-    elapsed ≤ max, else 0. `run` is the duration of the run's own span; `tools` and a tool's name: length of the union of the
-    intervals of these calls; `critical_path`: greatest total duration of calls that follow one another. Details: `elapsed_ms`,
-    `max_ms`, `of`. Skipped: no time recorded, an end before its start, no such call.
+    clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed ≤ max, whatever the
+    value. `strict: true`: 1 if elapsed ≤ max, else 0. `run` is the duration of the run's own span;
+    `tools` and a tool's name: length of the union of the intervals of these calls; `critical_path`:
+    greatest total duration of calls that follow one another. Details: `elapsed_ms`, `max_ms`, `of`.
+    Skipped: no time recorded, an end before its start, no such call.
 
     Attributes:
         max_ms: the budget in milliseconds, more than 0.
@@ -87,7 +100,10 @@ class TimeCost(BaseScorer):
 
     def requires(self) -> Requirements:
         """Calls, unless `of` is `run`; a tool that `of` names is optional."""
-        return Requirements(calls=self.of != "run", tools=ToolNames(optional=() if self.of in _MEASURED_PARTS else (self.of,)))
+        return Requirements(
+            calls=self.of != "run",
+            tools=ToolNames(optional=() if self.of in _MEASURED_PARTS else (self.of,)),
+        )
 
     @property
     def default_threshold(self) -> None:
@@ -101,18 +117,28 @@ class TimeCost(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
         elapsed_ms = self._elapsed_ns(trajectory) / _NS_PER_MS
-        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # rounded once: a tenth left is 0.1
+        # rounded once: a tenth left is 0.1
+        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
-        explained = f"{_MEASURED_PARTS.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
+        explained = (
+            f"{_MEASURED_PARTS.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of"
+            f" {self.max_ms:g} ms"
+        )
         named = {} if self.of in _MEASURED_PARTS else {"seen": seen(trajectory.calls)}
-        return Finding(value, explained, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
+        return Finding(
+            value,
+            explained,
+            {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named},
+        )
 
     def _elapsed_ns(self, trajectory: Trajectory) -> int:
         if self.of == "run":
             start, end = _interval(trajectory, "the run")
             return end - start
-        calls = [call for call in trajectory.calls if self.of in _MEASURED_PARTS or call.name == self.of]
+        calls = [
+            call for call in trajectory.calls if self.of in _MEASURED_PARTS or call.name == self.of
+        ]
         if not calls and self.of in _MEASURED_PARTS:
             raise NoScore(Skipped("no tool call"))
         if not calls:
@@ -133,13 +159,25 @@ def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:
     return start, end
 
 
-_CALL_FIELDS: Final = ("name", "arguments", "result", "error", "call_id", "span_id", "start_ns", "end_ns", "agent_path")
+_CALL_FIELDS: Final = (
+    "name",
+    "arguments",
+    "result",
+    "error",
+    "call_id",
+    "span_id",
+    "start_ns",
+    "end_ns",
+    "agent_path",
+)
 _MOST_LISTED: Final = 5
 
 
 @with_schema({"type": "array", "items": STRING})
 def _keys(key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(each, str) and each for each in value
+    ):
         raise invalid_value(key, value, "a list of keys", f"write e.g. {key}: [arguments, result]")
     return tuple(value)
 
@@ -149,21 +187,24 @@ def _keys(key: str, value: Any) -> tuple[str, ...]:
 class TrajectoryStructure(BaseScorer):
     """Share of calls, or of recorded steps, that have every required field. 1 is best, range 0-1.
 
-    Valid / total. Of calls: a field counts if it was recorded, even as null; a failed call needs no result. Of steps: each
-    needs `step` or `id` and every required key; entries that are no objects are invalid; an empty list, or anything that is no
-    list, scores 0. Details: `valid`, `total`, `errors` with positions. Skipped: no calls; a key that no call recorded; no steps
-    recorded.
+    Valid / total. Of calls: a field counts if it was recorded, even as null; a failed call needs no
+    result. Of steps: each needs `step` or `id` and every required key; entries that are no objects
+    are invalid; an empty list, or anything that is no list, scores 0. Details: `valid`, `total`,
+    `errors` with positions. Skipped: no calls; a key that no call recorded; no steps recorded.
 
     Attributes:
-        required_keys: fields that must be there; by default `arguments`, `result` of calls and `action` of steps.
-        steps: an attribute, or a field of the run's output, that holds a list of steps, or an object with one under `trajectory`;
-            left out, calls are checked.
+        required_keys: fields that must be there; by default `arguments`, `result` of calls and
+            `action` of steps.
+        steps: an attribute, or a field of the run's output, that holds a list of steps, or an
+            object with one under `trajectory`; left out, calls are checked.
 
     Example:
         {type: trajectory_structure, required_keys: [arguments]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> TrajectoryStructure()(trajectory(call("a", arguments={}, result=None), call("b", arguments={}))).explanation
+    >>> TrajectoryStructure()(
+    ...     trajectory(call("a", arguments={}, result=None), call("b", arguments={}))
+    ... ).explanation
     '1 of 2 valid; b (1): missing result'
     """
 
@@ -172,9 +213,13 @@ class TrajectoryStructure(BaseScorer):
     required: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def requires(self) -> Requirements:
-        """What is required of calls; for steps the run's output, and the attribute that may hold them."""
+        """What is required of calls; for steps the run's output, and the attribute that may hold
+        them.
+        """
         if self.steps is not None:
-            return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.steps}), calls=False)
+            return Requirements(
+                needs=frozenset({"content"}), attributes=frozenset({self.steps}), calls=False
+            )
         needs = {"result": "results", "arguments": "arguments", "call_id": "arguments"}
         return Requirements(needs=frozenset(needs[key] for key in self.required if key in needs))
 
@@ -186,9 +231,17 @@ class TrajectoryStructure(BaseScorer):
             return
         unknown = [key for key in self.required if key not in _CALL_FIELDS]
         if unknown:
-            raise ConfigError(*(f"required_keys: no call can have {key!r}; {did_you_mean(key, _CALL_FIELDS)}" for key in unknown))
+            raise ConfigError(
+                *(
+                    f"required_keys: no call can have {key!r}; {did_you_mean(key, _CALL_FIELDS)}"
+                    for key in unknown
+                )
+            )
         if not self.required:
-            raise ConfigError("required_keys: an empty list asks for nothing; name a field such as result or leave it out")
+            raise ConfigError(
+                "required_keys: an empty list asks for nothing; name a field such as result or"
+                " leave it out"
+            )
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Check calls or steps."""
@@ -196,7 +249,9 @@ class TrajectoryStructure(BaseScorer):
             return self._check_steps(recorded_field(trajectory, self.steps))
         if not trajectory.calls:
             return Skipped("no tool call")
-        unrecorded = next((key for key in self.required if _never_recorded(trajectory.calls, key)), None)
+        unrecorded = next(
+            (key for key in self.required if _never_recorded(trajectory.calls, key)), None
+        )
         if unrecorded is not None:
             return Skipped(f"no call recorded {unrecorded}", reason="not_recorded")
         errors: list[dict[str, Any]] = []
@@ -205,7 +260,8 @@ class TrajectoryStructure(BaseScorer):
             if missing:
                 errors.append({"tool": call.name, "actual": position, "missing": missing})
         explained = [
-            f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}" for each in errors[:_MOST_LISTED]
+            f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}"
+            for each in errors[:_MOST_LISTED]
         ]
         return _finding(len(trajectory.calls), errors, explained)
 
@@ -216,12 +272,21 @@ class TrajectoryStructure(BaseScorer):
         if isinstance(steps, Mapping) and "trajectory" in steps:
             steps = decode_json(steps["trajectory"])
         if not isinstance(steps, list | tuple):
-            return Finding(0.0, f"{self.steps} holds no list of steps", {"valid": 0, "total": 0, "errors": ["no list"]})
+            return Finding(
+                0.0,
+                f"{self.steps} holds no list of steps",
+                {"valid": 0, "total": 0, "errors": ["no list"]},
+            )
         if not steps:
             return Finding(0.0, "no steps", {"valid": 0, "total": 0, "errors": ["no steps"]})
         checked = [(position, self._missing_of_step(step)) for position, step in enumerate(steps)]
-        errors: list[dict[str, Any]] = [{"step": position, "missing": missing} for position, missing in checked if missing]
-        explained = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_LISTED]]
+        errors: list[dict[str, Any]] = [
+            {"step": position, "missing": missing} for position, missing in checked if missing
+        ]
+        explained = [
+            f"step {each['step']}: missing {', '.join(each['missing'])}"
+            for each in errors[:_MOST_LISTED]
+        ]
         return _finding(len(steps), errors, explained)
 
     def _missing_of_step(self, step: Any) -> list[str]:
@@ -232,11 +297,14 @@ class TrajectoryStructure(BaseScorer):
 
 
 def _never_recorded(calls: Sequence[ToolCall], key: str) -> bool:
-    return not any(_recorded(call, key) for call in calls) and not all(_has_field(call, key) for call in calls)
+    return not any(_recorded(call, key) for call in calls) and not all(
+        _has_field(call, key) for call in calls
+    )
 
 
 def _has_field(call: ToolCall, key: str) -> bool:
-    return _recorded(call, key) or bool(key == "result" and call.error)  # a failed call needs no result
+    # a failed call needs no result
+    return _recorded(call, key) or bool(key == "result" and call.error)
 
 
 def _recorded(call: ToolCall, key: str) -> bool:
@@ -250,7 +318,9 @@ def _finding(total: int, errors: list[dict[str, Any]], explained: list[str]) -> 
     valid = total - len(errors)
     more = [f"and {len(errors) - len(explained)} more"] if len(errors) > len(explained) else []
     details = {"valid": valid, "total": total, "errors": errors}
-    return Finding(valid / total, "; ".join([f"{valid} of {total} valid", *explained, *more]), details)
+    return Finding(
+        valid / total, "; ".join([f"{valid} of {total} valid", *explained, *more]), details
+    )
 
 
 RECORDED: Final = "recorded for the distribution"
@@ -259,15 +329,18 @@ RECORDED: Final = "recorded for the distribution"
 @scorer("label_distribution")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDistribution(BaseScorer):
-    """Records a label of each run, so that `summarize` can count how often each label occurs in many runs.
+    """Records a label of each run, so that `summarize` can count how often each label occurs in
+    many runs.
 
-    Always skipped (*recorded for the distribution*), which never counts as a failure; `details.label` is the label as text,
-    missing where none was recorded. `otel_eval.scorers.summarize(results)` gives `labels` (sorted), `counts`, `fractions` and
+    Always skipped (*recorded for the distribution*), which never counts as a failure;
+    `details.label` is the label as text, missing where none was recorded.
+    `otel_eval.scorers.summarize(results)` gives `labels` (sorted), `counts`, `fractions` and
     `skew`, the largest fraction minus the smallest.
 
     Attributes:
         label: an attribute, or a field of the run's output or input.
-        window: how many runs the [metrics over a window](signals.md#metrics-over-a-sliding-window) look at together.
+        window: how many runs the [metrics over a window](signals.md#metrics-over-a-sliding-window)
+            look at together.
 
     Example:
         {type: label_distribution, label: intent}
@@ -282,7 +355,9 @@ class LabelDistribution(BaseScorer):
 
     def requires(self) -> Requirements:
         """The attribute that may hold the label, the run's input and output."""
-        return Requirements(needs=frozenset({"content"}), attributes=frozenset({self.label}), calls=False)
+        return Requirements(
+            needs=frozenset({"content"}), attributes=frozenset({self.label}), calls=False
+        )
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Record the label."""
@@ -293,7 +368,11 @@ class LabelDistribution(BaseScorer):
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    )
 
 
 def summarize(results: Iterable[Any]) -> dict[str, Any]:
@@ -303,20 +382,25 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
         results: outcomes, or results that have an `outcome`; those without a label are not counted.
 
     Returns:
-        `labels` sorted, `counts` by label, `fractions` in the order of `labels`, and `skew`, the largest fraction
-        minus the smallest. Without labels the first three are empty and `skew` is 0.
+        `labels` sorted, `counts` by label, `fractions` in the order of `labels`, and `skew`, the
+        largest fraction minus the smallest. Without labels the first three are empty and `skew` is
+        0.
 
     >>> summarize([Skipped(RECORDED, {"label": label}) for label in ("yes", "no", "yes", "yes")])
     {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
     """
     outcomes = (getattr(result, "outcome", result) for result in results)
     return distribution(
-        outcome.details["label"] for outcome in outcomes if isinstance(outcome, Skipped) and "label" in outcome.details
+        outcome.details["label"]
+        for outcome in outcomes
+        if isinstance(outcome, Skipped) and "label" in outcome.details
     )
 
 
 def distribution(labels: Iterable[str]) -> dict[str, Any]:
-    """Count how often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` returns them."""
+    """Count how often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize`
+    returns them.
+    """
     counts = dict(sorted(Counter(labels).items()))
     total = sum(counts.values())
     fractions = [number / total for number in counts.values()]

@@ -1,4 +1,6 @@
-"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. Each name is registered once."""
+"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. Each
+name is registered once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr, wrong_keys
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
@@ -27,9 +41,13 @@ ALIASES: Final = {
 
 
 class ScorerFunction(Protocol):
-    """What `@scorer` registers: a function of a trajectory, with keyword parameters if it has any."""
+    """What `@scorer` registers: a function of a trajectory, with keyword parameters if it has
+    any.
+    """
 
-    def __call__(self, trajectory: Trajectory, /, *args: Any, **kwargs: Any) -> Returned | Awaitable[Returned]:
+    def __call__(
+        self, trajectory: Trajectory, /, *args: Any, **kwargs: Any
+    ) -> Returned | Awaitable[Returned]:
         """Return an outcome, a number in [0, 1] or a bool, or an awaitable of one of these."""
         ...
 
@@ -39,7 +57,8 @@ Anything = TypeVar("Anything", bound=ScorerFunction | type)
 T = TypeVar("T")
 
 _NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
-_DEFAULT_NEEDS: Final = ("arguments", "results", "content", "tokens")  # for a scorer that declares no needs
+# for a scorer that declares no needs
+_DEFAULT_NEEDS: Final = ("arguments", "results", "content", "tokens")
 
 
 class Registration(NamedTuple):
@@ -55,12 +74,18 @@ _registered: Final[dict[str, Registration]] = {}
 
 
 def scorer(
-    name: str, *, version: str = "1", needs: Iterable[str] = _DEFAULT_NEEDS, reads_calls: bool = True
+    name: str,
+    *,
+    version: str = "1",
+    needs: Iterable[str] = _DEFAULT_NEEDS,
+    reads_calls: bool = True,
 ) -> Callable[[Anything], Anything]:
-    """Register a class or a function as a scorer and return it, a `BaseScorer` with this name as its `type`.
+    """Register a class or a function as a scorer and return it, a `BaseScorer` with this name as
+    its `type`.
 
-    A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a number in [0, 1] or a bool; it
-    may be a coroutine function. If it raises or returns anything else, the outcome is `Failed`.
+    A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a
+    number in [0, 1] or a bool; it may be a coroutine function. If it raises or returns anything
+    else, the outcome is `Failed`.
 
     Args:
         name: the `type` in a specification.
@@ -69,9 +94,9 @@ def scorer(
         reads_calls: whether runs are skipped if some of their tool calls are unknown.
 
     Raises:
-        ValueError: the name is registered already or empty; the version is not a text; a need does not exist; the object
-            cannot be called, or is declared to return something else. (Parameters of a configuration are checked against simple
-            annotations.)
+        ValueError: the name is registered already or empty; the version is not a text; a need does
+            not exist; the object cannot be called, or is declared to return something else.
+            (Parameters of a configuration are checked against simple annotations.)
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
@@ -87,7 +112,10 @@ def scorer(
         if not callable(thing):
             raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
         if returned := refused_return(thing):
-            raise ValueError(f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1] or a bool")
+            raise ValueError(
+                f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1]"
+                " or a bool"
+            )
         if inspect.isclass(thing) and issubclass(thing, BaseScorer):
             thing.type = name
         _registered[name] = Registration(thing, version, needs, reads_calls)
@@ -97,7 +125,9 @@ def scorer(
 
 
 def _registration_of(thing: Any) -> Registration:
-    """The registration of a class or function under any name; one with the defaults if it is not registered."""
+    """The registration of a class or function under any name; one with the defaults if it is not
+    registered.
+    """
     return next((each for each in _registered.values() if each.thing is thing), Registration(thing))
 
 
@@ -116,8 +146,11 @@ def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
 
 
 def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
-    """The entry points of a group by name: one each, unless several packages chose the same name."""
-    # Imported only if other packages may provide a scorer: the import takes longer than that of all scorers.
+    """The entry points of a group by name: one each, unless several packages chose the same
+    name.
+    """
+    # Imported only if other packages may provide a scorer: the import takes longer than that of all
+    # scorers.
     from importlib.metadata import entry_points
 
     found: dict[str, list[EntryPoint]] = {}
@@ -128,15 +161,26 @@ def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
 
 
 def unused_entry_points() -> list[str]:
-    """Entry points that have no effect because their name is that of a built-in scorer, as `name = module:attribute`."""
-    ours = {name for name, each in _registered.items() if str(getattr(each.thing, "__module__", "")).startswith("otel_eval.")}
+    """Entry points that have no effect because their name is that of a built-in scorer, as `name =
+    module:attribute`.
+    """
+    ours = {
+        name
+        for name, each in _registered.items()
+        if str(getattr(each.thing, "__module__", "")).startswith("otel_eval.")
+    }
     return [
-        f"{name} = {each.value}" for name, found in entry_points_of(GROUP).items() if name in {*ours, *ALIASES} for each in found
+        f"{name} = {each.value}"
+        for name, found in entry_points_of(GROUP).items()
+        if name in {*ours, *ALIASES}
+        for each in found
     ]
 
 
 def list_scorers() -> list[str]:
-    """Return the names of all scorers, sorted: built in, registered, and installed by other packages."""
+    """Return the names of all scorers, sorted: built in, registered, and installed by other
+    packages.
+    """
     return sorted({*_registered, *entry_points_of(GROUP)})
 
 
@@ -159,7 +203,8 @@ def get_scorer(name: str) -> Any:
 
 
 def resolve_type(kind: str) -> tuple[str, Registration]:
-    """The canonical name of a `type`, which is a name, an alias or a dotted path, and what is registered under it.
+    """The canonical name of a `type`, which is a name, an alias or a dotted path, and what is
+    registered under it.
 
     Raises:
         ConfigError: there is no such scorer, or it cannot be imported or called.
@@ -175,21 +220,31 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
             raise
         except (Exception, SystemExit) as error:
             why = describe_import_error(error)
-            raise ConfigError(f"type: {quoted} cannot be loaded ({why}); repair or remove its package") from error
+            raise ConfigError(
+                f"type: {quoted} cannot be loaded ({why}); repair or remove its package"
+            ) from error
     elif "." in name or ":" in name:
         thing = import_path("type", name)
     else:
-        raise ConfigError(f"type: {quoted} is not a scorer; {did_you_mean(kind, [*_registered, *installed, *ALIASES])}")
+        raise ConfigError(
+            f"type: {quoted} is not a scorer;"
+            f" {did_you_mean(kind, [*_registered, *installed, *ALIASES])}"
+        )
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"
-        raise ConfigError(f"type: {quoted} {what}; name something that can be called, or repair its package")
+        raise ConfigError(
+            f"type: {quoted} {what}; name something that can be called, or repair its package"
+        )
     return name, _registration_of(thing)
 
 
 def _single_entry_point(name: str, found: list[EntryPoint]) -> EntryPoint:
     if len(found) > 1:
         paths = " and ".join(sorted(each.value for each in found))
-        raise ConfigError(f"type: two packages register {name!r}, {paths}; remove one, or write its path as the type")
+        raise ConfigError(
+            f"type: two packages register {name!r}, {paths}; remove one, or write its path as the"
+            " type"
+        )
     return found[0]
 
 
@@ -211,7 +266,8 @@ def import_path(key: str, path: str) -> Any:
     except (Exception, SystemExit) as error:
         remedy = "write package.module:attribute of something that can be imported"
         raise ConfigError(
-            f"{key}: {redacted_repr(path)} cannot be imported ({describe_import_error(error)}); {remedy}"
+            f"{key}: {redacted_repr(path)} cannot be imported ({describe_import_error(error)});"
+            f" {remedy}"
         ) from error
     return thing
 
@@ -222,14 +278,17 @@ _SIMPLE: Final = (bool, int, float, str, list, dict, NoneType)
 
 
 def refused_return(thing: Any) -> str:
-    """The declared return type of a scorer, if it can be neither an outcome, a number nor a bool; else ""."""
+    """The declared return type of a scorer, if it can be neither an outcome, a number nor a bool;
+    else "".
+    """
     called = thing if inspect.isfunction(thing) else getattr(thing, "__call__", None)  # noqa: B004 - of a class, its instances'
     declared = _hints(called).get("return", Any)
     return "" if _may_be_outcome(declared) else _type_name(declared)
 
 
 def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str) -> T:
-    """Create an instance of a class of another package; `refused` is the beginning of the error if the class raises one.
+    """Create an instance of a class of another package; `refused` is the beginning of the error if
+    the class raises one.
 
     Raises:
         ConfigError: the class raised an error.
@@ -243,8 +302,11 @@ def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str)
         raise ConfigError(f"{refused} ({why}); see its documentation") from error
 
 
-def wrong_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()) -> list[str]:
-    """Describe the unknown, missing and wrongly typed parameters for a class, or for a function of a trajectory.
+def wrong_parameters(
+    thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()
+) -> list[str]:
+    """Describe the unknown, missing and wrongly typed parameters for a class, or for a function of
+    a trajectory.
 
     Args:
         besides: further keys that are allowed.
@@ -253,14 +315,17 @@ def wrong_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
     keys = [] if keywords is None else wrong_keys(given, dict.fromkeys(besides, False) | keywords)
     return keys + [
-        f"{key}: {redacted_repr(value)} is not {_type_name(hints[key])}, its annotation; write a value of that type"
+        f"{key}: {redacted_repr(value)} is not {_type_name(hints[key])}, its annotation; write a"
+        " value of that type"
         for key, value in given.items()
         if key in hints and not _matches_type(value, hints[key])
     ]
 
 
 def _keywords(thing: Any) -> dict[str, bool] | None:
-    """The keyword parameters of a function (after the trajectory) or a class → whether it is required; None if it accepts any."""
+    """The keyword parameters of a function (after the trajectory) or a class → whether it is
+    required; None if it accepts any.
+    """
     try:
         parameters = list(inspect.signature(thing).parameters.values())
     except (TypeError, ValueError):
@@ -288,7 +353,11 @@ def _may_be_outcome(declared: Any) -> bool:
     if origin is Literal:
         return any(isinstance(each, int) for each in get_args(declared))
     kind = origin or declared
-    return not isinstance(kind, type) or issubclass(kind, _OUTCOMES) or kind in (Any, object, *_AWAITABLE)
+    return (
+        not isinstance(kind, type)
+        or issubclass(kind, _OUTCOMES)
+        or kind in (Any, object, *_AWAITABLE)
+    )
 
 
 def _matches_type(value: Any, declared: Any) -> bool:
@@ -310,4 +379,8 @@ def _matches_type(value: Any, declared: Any) -> bool:
 def _type_name(declared: Any) -> str:
     if declared is NoneType:
         return "None"
-    return declared.__name__ if isinstance(declared, type) and get_origin(declared) is None else str(declared)
+    return (
+        declared.__name__
+        if isinstance(declared, type) and get_origin(declared) is None
+        else str(declared)
+    )

@@ -18,7 +18,16 @@ from otel_eval.interfaces import STEP_LIMIT, TOO_LARGE
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.parameters import STRINGS, count, each_of, flag, invalid_value, one_of, reads, with_schema
+from otel_eval.scorers.parameters import (
+    STRINGS,
+    count,
+    each_of,
+    flag,
+    invalid_value,
+    one_of,
+    reads,
+    with_schema,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
 from otel_eval.scorers.values import hashable
@@ -37,7 +46,9 @@ _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a
 
 @dataclass(frozen=True, slots=True)
 class OrderRule:
-    """A rule between calls of two tools, whose names match `a` and `b`; `within_ns` limits a `then`."""
+    """A rule between calls of two tools, whose names match `a` and `b`; `within_ns` limits a
+    `then`.
+    """
 
     written: str
     kind: str
@@ -51,7 +62,9 @@ class OrderRule:
 def read_rules(key: str, value: Any) -> tuple[OrderRule, ...]:
     """Read a list of rules, each in one of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:
-        raise invalid_value(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
+        raise invalid_value(
+            key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]'
+        )
     return each_of(key, value, _rule)
 
 
@@ -61,19 +74,31 @@ def _rule(key: str, written: Any) -> OrderRule:
         if found is not None:
             parts = found.groupdict()
             _reject_keywords(key, written, (parts["a"], parts["b"]))
-            within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
+            within = (
+                round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
+            )
             a, b = parts["a"], parts["b"]
-            return OrderRule(written.strip(), kind, (a, b), glob_matcher(a), glob_matcher(b), within)
+            return OrderRule(
+                written.strip(), kind, (a, b), glob_matcher(a), glob_matcher(b), within
+            )
     raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
 
 
 def _reject_keywords(key: str, written: str, names: tuple[str, str]) -> None:
-    """Raise `ConfigError` if a name contains a keyword of rules: it is a mistake, such as `a then b within 5`."""
+    """Raise `ConfigError` if a name contains a keyword of rules: it is a mistake, such as `a then b
+    within 5`.
+    """
     for name in names:
         found = _KEYWORD.search(name)
         if found is not None:
-            remedy = f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern, {found[0][:-1]}?"
-            raise ConfigError(f"{key}: {redacted_repr(written)} is no rule, {name!r} has the word {found[0]!r} in it; {remedy}")
+            remedy = (
+                f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern,"
+                f" {found[0][:-1]}?"
+            )
+            raise ConfigError(
+                f"{key}: {redacted_repr(written)} is no rule, {name!r} has the word {found[0]!r} in"
+                f" it; {remedy}"
+            )
 
 
 @scorer("precedence")
@@ -81,26 +106,30 @@ def _reject_keywords(key: str, written: str, names: tuple[str, str]) -> None:
 class Precedence(BaseScorer):
     """Share of rules about order that hold. 1 is best, range 0-1.
 
-    Rules that hold / rules; a rule whose trigger never happens holds. A call is *later* than another if it belongs to a later
-    group of parallel calls. Details: `broken` [{rule, calls}] with the positions of the calls that break it. Skipped: a rule
-    needs a time that was not recorded.
+    Rules that hold / rules; a rule whose trigger never happens holds. A call is *later* than
+    another if it belongs to a later group of parallel calls. Details: `broken` [{rule, calls}] with
+    the positions of the calls that break it. Skipped: a rule needs a time that was not recorded.
 
     * `a before b` (trigger: both are called): no `b` is earlier than the first `a`.
-    * `b only after a` (trigger: `b`): every `b` is later than some `a`; one issued together with it is not.
-    * `a then b within 5s` (trigger: `a`): every `a` is followed by a later `b` that starts within that time of the end of `a`;
-      units `ms`, `s`, `m`, `h`; without `within`, at any time.
+    * `b only after a` (trigger: `b`): every `b` is later than some `a`; one issued together with it
+      is not.
+    * `a then b within 5s` (trigger: `a`): every `a` is followed by a later `b` that starts within
+      that time of the end of `a`; units `ms`, `s`, `m`, `h`; without `within`, at any time.
     * `never b after a` (trigger: both): no `b` is later than an `a`.
 
     Attributes:
-        rules: a list of rules; names may be glob patterns; a name that has `never`, `before`, `then`, `within` or `after` as a
-            word is written as a pattern, `look the? go`.
-        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
+        rules: a list of rules; names may be glob patterns; a name that has `never`, `before`,
+            `then`, `within` or `after` as a word is written as a pattern, `look the? go`.
+        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order
+            of start.
 
     Example:
         {type: precedence, rules: ["refund only after verify_*"]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> rules = Precedence(rules=read_rules("rules", ["verify before refund", "never search after refund"]))
+    >>> rules = Precedence(
+    ...     rules=read_rules("rules", ["verify before refund", "never search after refund"])
+    ... )
     >>> rules(trajectory(call("refund"), call("verify"))).explanation
     '1 of 2 rules hold; broken: verify before refund: refund (0)'
     """
@@ -110,14 +139,19 @@ class Precedence(BaseScorer):
 
     def requires(self) -> Requirements:
         """Calls; the rules name optional tools."""
-        return Requirements(tools=ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools)))
+        return Requirements(
+            tools=ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools))
+        )
 
     @property
     def suggestions(self) -> tuple[str, ...]:
-        """Hints at `before` rules, which hold if the first tool is never called: to guard a tool, a policy needs `only after`."""
+        """Hints at `before` rules, which hold if the first tool is never called: to guard a tool, a
+        policy needs `only after`.
+        """
         rules = [(rule.written, *rule.tools) for rule in self.rules if rule.kind == "before"]
         return tuple(
-            f"{written!r} also holds where {a} is never called; write '{b} only after {a}' if {b} must not be called without it"
+            f"{written!r} also holds where {a} is never called; write '{b} only after {a}' if {b}"
+            " must not be called without it"
             for written, a, b in rules
         )
 
@@ -125,20 +159,29 @@ class Precedence(BaseScorer):
         """Test each rule."""
         calls = trajectory.calls
         if self.concurrency == "respect":
-            group_of = [index for index, members in enumerate(parallel_groups(calls)) for _ in members]
+            group_of = [
+                index for index, members in enumerate(parallel_groups(calls)) for _ in members
+            ]
         else:
             group_of = list(range(len(calls)))
         broken, explained = [], []
         for rule in self.rules:
             if breaking := _breaking_calls(rule, calls, group_of):
                 broken.append({"rule": rule.written, "calls": breaking})
-                explained.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
+                explained.append(
+                    f"{rule.written}:"
+                    f" {listed([(calls[position].name, position) for position in breaking])}"
+                )
         kept = len(self.rules) - len(broken)
-        text = f"{kept} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(explained)}" if explained else "")
+        text = f"{kept} of {len(self.rules)} rules hold" + (
+            f"; broken: {'; '.join(explained)}" if explained else ""
+        )
         return Finding(kept / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
-def _breaking_calls(rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int]) -> list[int]:
+def _breaking_calls(
+    rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int]
+) -> list[int]:
     """The positions of the calls that break a rule."""
     first = [position for position, call in enumerate(calls) if rule.a(call.name)]
     second = [position for position, call in enumerate(calls) if rule.b(call.name)]
@@ -156,21 +199,39 @@ def _breaking_calls(rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequen
 
 
 def _not_followed(
-    rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int], first: Sequence[int], second: Sequence[int]
+    rule: OrderRule,
+    calls: Sequence[ToolCall],
+    group_of: Sequence[int],
+    first: Sequence[int],
+    second: Sequence[int],
 ) -> list[int]:
-    """The positions in `first` that no call of `second` follows in time; raises `NoScore` if a needed time is unknown."""
-    # Positions are in order of start, so the numbers of their groups ascend, and bisection finds the first later call.
+    """The positions in `first` that no call of `second` follows in time; raises `NoScore` if a
+    needed time is unknown.
+    """
+    # Positions are in order of start, so the numbers of their groups ascend, and bisection finds
+    # the first later call.
     groups = [group_of[position] for position in second]
     after = {position: bisect_right(groups, group_of[position]) for position in first}
     unfollowed = [position for position in first if after[position] == len(second)]
     if rule.within_ns is None or len(unfollowed) == len(first):
         return unfollowed
     followed = [position for position in first if after[position] < len(second)]
-    if not all(is_timed(calls[position]) for position in (*followed, *second[after[followed[0]] :])):
-        raise NoScore(Skipped(f"no time recorded for a call that {rule.written!r} asks about", reason="not_recorded"))
+    if not all(
+        is_timed(calls[position]) for position in (*followed, *second[after[followed[0]] :])
+    ):
+        raise NoScore(
+            Skipped(
+                f"no time recorded for a call that {rule.written!r} asks about",
+                reason="not_recorded",
+            )
+        )
     starts = [calls[position].start_ns or 0 for position in second]
     earliest = list(accumulate(reversed(starts), min))[::-1]  # the least start from each index on
-    too_late = [position for position in followed if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]
+    too_late = [
+        position
+        for position in followed
+        if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns
+    ]
     return sorted(unfollowed + too_late)
 
 
@@ -197,7 +258,11 @@ class IdenticalCalls(BaseScorer):
         if self.ignore_arguments:
             return [call.name for call in calls]
         unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
-        if any(call.arguments is UNRECORDED or (call.name in unnamed and type(call.arguments) is not Unnamed) for call in calls):
+        if any(
+            call.arguments is UNRECORDED
+            or (call.name in unnamed and type(call.arguments) is not Unnamed)
+            for call in calls
+        ):
             raise NoScore(Skipped("arguments not recorded", reason="not_recorded"))
         return [(call.name, hashable(call.arguments)) for call in calls]
 
@@ -205,16 +270,19 @@ class IdenticalCalls(BaseScorer):
 @scorer("redundant_calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedundantCalls(IdenticalCalls):
-    """Share of calls that do not repeat an identical earlier one. 1 (none repeats one) is best, range 0-1.
+    """Share of calls that do not repeat an identical earlier one. 1 (none repeats one) is best,
+    range 0-1.
 
-    1 - repeated calls / calls; identical are calls of one tool with equal arguments. Details: `repeated` [[position, first
-    position], …]. Skipped: no call; some arguments were not recorded.
+    1 - repeated calls / calls; identical are calls of one tool with equal arguments. Details:
+    `repeated` [[position, first position], …]. Skipped: no call; some arguments were not recorded.
 
     Example:
         {type: redundant_calls}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> RedundantCalls()(trajectory(call("get", arguments={"id": 1}), call("get", arguments={"id": 1}))).value
+    >>> RedundantCalls()(
+    ...     trajectory(call("get", arguments={"id": 1}), call("get", arguments={"id": 1}))
+    ... ).value
     0.5
     """
 
@@ -224,11 +292,17 @@ class RedundantCalls(IdenticalCalls):
         if not calls:
             return Skipped("no tool call")
         first: dict[Hashable, int] = {}
-        earlier = [first.setdefault(key, position) for position, key in enumerate(self.keys_of(calls))]
-        repeated = [[position, before] for position, before in enumerate(earlier) if before != position]
+        earlier = [
+            first.setdefault(key, position) for position, key in enumerate(self.keys_of(calls))
+        ]
+        repeated = [
+            [position, before] for position, before in enumerate(earlier) if before != position
+        ]
         explained = f"{len(repeated)} of {len(calls)} calls repeat an earlier one"
         if repeated:
-            explained += f": {listed([(calls[position].name, position) for position, _ in repeated])}"
+            explained += (
+                f": {listed([(calls[position].name, position) for position, _ in repeated])}"
+            )
         return Finding(len(first) / len(calls), explained, {"repeated": repeated})
 
 
@@ -243,11 +317,13 @@ class _Repetition(NamedTuple):
 @scorer("loop_detection")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDetection(IdenticalCalls):
-    """Whether a run is free of loops. 1 (no loop) is best, 0 if the same calls are repeated too often in a row.
+    """Whether a run is free of loops. 1 (no loop) is best, 0 if the same calls are repeated too
+    often in a row.
 
-    0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in a row; identical as for
-    `redundant_calls`. Details: `loops` [{first, length, times, tools}], the most repeated of each length. Skipped: the names
-    repeat, only the arguments could decide, and some were not recorded; it takes more than 20 million comparisons.
+    0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in
+    a row; identical as for `redundant_calls`. Details: `loops` [{first, length, times, tools}], the
+    most repeated of each length. Skipped: the names repeat, only the arguments could decide, and
+    some were not recorded; it takes more than 20 million comparisons.
 
     Attributes:
         max_repeats: how often in a row a cycle may be repeated.
@@ -266,21 +342,29 @@ class LoopDetection(IdenticalCalls):
     max_cycle: int = field(default=4, metadata=reads(count("calls", 4)))
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """Look for cycles of each length, first among names: arguments are read only if the names have one."""
+        """Look for cycles of each length, first among names: arguments are read only if the names
+        have one.
+        """
         calls = trajectory.calls
         loops = self._loops([call.name for call in calls])
         if loops and not self.ignore_arguments:
             loops = self._loops(self.keys_of(calls))
-        loops_found = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
-        explained = [
-            f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))} {loop.times} times in a row "
-            f"from call {loop.first}"
+        loops_found = [
+            {**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]}
             for loop in loops
         ]
-        return Finding(0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": loops_found})
+        explained = [
+            f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))}"
+            f" {loop.times} times in a row from call {loop.first}"
+            for loop in loops
+        ]
+        return Finding(
+            0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": loops_found}
+        )
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
-        """The most repeated cycle of each length that occurs more than `max_repeats` times in a row, the shortest first.
+        """The most repeated cycle of each length that occurs more than `max_repeats` times in a
+        row, the shortest first.
 
         Raises:
             NoScore: there are too many lengths to look for.
@@ -292,13 +376,17 @@ class LoopDetection(IdenticalCalls):
         # A cycle that consists of repetitions of a shorter one is listed already.
         listed_cycles: list[_Repetition] = []
         for loop in found:
-            if loop.times > self.max_repeats and not any(loop.length % each.length == 0 for each in listed_cycles):
+            if loop.times > self.max_repeats and not any(
+                loop.length % each.length == 0 for each in listed_cycles
+            ):
                 listed_cycles.append(loop)
         return listed_cycles
 
 
 def _most_repeated(keys: Sequence[Hashable], length: int) -> _Repetition:
-    """The cycle of a length with most repetitions in a row: a stretch where each call equals the one `length` before it."""
+    """The cycle of a length with most repetitions in a row: a stretch where each call equals the
+    one `length` before it.
+    """
     best, stretch = _Repetition(0, length, 1), 0
     for position in range(length, len(keys)):
         stretch = stretch + 1 if keys[position] == keys[position - length] else 0

@@ -1,7 +1,7 @@
 """Names of tools: how explanations list them, and which names in policies no run uses.
 
-Most names that never occur are misspelt, and a policy with such a name has no effect. Values of arguments and results never
-appear in explanations.
+Most names that never occur are misspelt, and a policy with such a name has no effect. Values of
+arguments and results never appear in explanations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ def tool(name: str) -> str:
 def listed(items: Sequence[tuple[str, int]]) -> str:
     """Names with positions: `search (0), open (3) and 2 more`."""
     shown = items if len(items) <= _MOST_LISTED else items[:_MOST_LISTED]
-    text = ", ".join([f"{name if len(name) <= _LONGEST_NAME else tool(name)} ({position})" for name, position in shown])
+    text = ", ".join(
+        [
+            f"{name if len(name) <= _LONGEST_NAME else tool(name)} ({position})"
+            for name, position in shown
+        ]
+    )
     return text if len(items) <= _MOST_LISTED else f"{text} and {len(items) - _MOST_LISTED} more"
 
 
@@ -49,7 +54,9 @@ def seen(calls: Iterable[ToolCall | SpanRef]) -> list[str]:
 
 def listed_names(names: Iterable[str]) -> list[str]:
     """Sort distinct names, cut long ones, and return at most 50."""
-    return [name if len(name) <= _LONGEST_NAME else tool(name) for name in sorted(names)[:_MOST_SEEN]]
+    return [
+        name if len(name) <= _LONGEST_NAME else tool(name) for name in sorted(names)[:_MOST_SEEN]
+    ]
 
 
 ENOUGH_RUNS: Final = 1000
@@ -68,7 +75,8 @@ class ToolNames:
     Attributes:
         required: a run without a call of them cannot reach the best score.
         optional: other names, whose absence from a run does not matter.
-        forbidden: a run without a call of them can reach the best score, so they are never reported as unused.
+        forbidden: a run without a call of them can reach the best score, so they are never reported
+            as unused.
     """
 
     required: tuple[str, ...] = ()
@@ -89,9 +97,15 @@ class _Evaluation:
     reported: set[str] = field(default_factory=set)
 
     def unseen(self) -> list[str]:
-        """Required and optional names that no call had and that were not reported yet; required ones first."""
+        """Required and optional names that no call had and that were not reported yet; required
+        ones first.
+        """
         named = dict.fromkeys((*self.names.required, *self.names.optional))
-        return [name for name in named if name not in self.reported and not any(_matches(name, seen) for seen in self.seen)]
+        return [
+            name
+            for name in named
+            if name not in self.reported and not any(_matches(name, seen) for seen in self.seen)
+        ]
 
     def unmentioned(self) -> list[str]:
         """Names of called tools that no name in a policy matches."""
@@ -100,21 +114,28 @@ class _Evaluation:
 
 
 class ToolNameCheck:
-    """Compares the names in policies with the tools that runs called, and reports each suspicious name once.
+    """Compares the names in policies with the tools that runs called, and reports each suspicious
+    name once.
 
     Args:
         scorers: the scorers of each evaluation, by its name.
-        live: whether the input is endless: then names are reported as soon as they are suspicious, at the latest after
-            `ENOUGH_RUNS` runs, and further runs are ignored. Otherwise `finish` reports all of them.
+        live: whether the input is endless: then names are reported as soon as they are suspicious,
+            at the latest after `ENOUGH_RUNS` runs, and further runs are ignored. Otherwise `finish`
+            reports all of them.
     """
 
     def __init__(self, scorers: Mapping[str, Iterable[Any]], *, live: bool) -> None:
         named = {key: tool_names_of(each) for key, each in scorers.items()}
-        self._evaluations: Final = {key: _Evaluation(given) for key, given in named.items() if given.required or given.optional}
+        self._evaluations: Final = {
+            key: _Evaluation(given)
+            for key, given in named.items()
+            if given.required or given.optional
+        }
         self._live: Final = live
 
     def observe(self, trajectory: Trajectory, evaluations: Iterable[str]) -> list[str]:
-        """Count a run for the evaluations that match it, and return the warnings that are due, usually none.
+        """Count a run for the evaluations that match it, and return the warnings that are due,
+        usually none.
 
         Runs whose calls are not all known are ignored.
         """
@@ -127,15 +148,23 @@ class ToolNameCheck:
                 continue
             known.runs += 1
             if len(known.seen) < _MOST_TRACKED:
-                known.seen.update([shortened(call.name, _LONGEST_TRACKED) for call in trajectory.calls])
+                known.seen.update(
+                    [shortened(call.name, _LONGEST_TRACKED) for call in trajectory.calls]
+                )
             if self._live and known.runs in _CHECK_AFTER:
                 due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
         return due
 
     def finish(self) -> list[str]:
-        """The warnings at the end of the input; for live input only those about names that resemble a called tool."""
+        """The warnings at the end of the input; for live input only those about names that resemble
+        a called tool.
+        """
         looked_at = ((name, known) for name, known in self._evaluations.items() if known.runs)
-        return [warning for name, known in looked_at for warning in _warnings(name, known, never=not self._live)]
+        return [
+            warning
+            for name, known in looked_at
+            for warning in _warnings(name, known, never=not self._live)
+        ]
 
 
 def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
@@ -147,7 +176,12 @@ def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
             continue
         known.reported.add(name)
         remedy = f"; did you mean `{near}`?" if near else _list_called(known.seen)
-        found.append(printable(f"`{name}` was never called{remedy} (evaluation {evaluation}, {plural(known.runs, 'run')})"))
+        found.append(
+            printable(
+                f"`{name}` was never called{remedy} (evaluation {evaluation},"
+                f" {plural(known.runs, 'run')})"
+            )
+        )
     return found
 
 
@@ -162,7 +196,9 @@ def _matches(name: str, seen: str) -> bool:
 
 
 def tool_names_of(scorers: Iterable[Any]) -> ToolNames:
-    """The names in the parameters of these scorers; a user's scorer may have an attribute `tool_names` as well."""
+    """The names in the parameters of these scorers; a user's scorer may have an attribute
+    `tool_names` as well.
+    """
     found = ToolNames()
     for each in scorers:
         names = getattr(each, "tool_names", None)

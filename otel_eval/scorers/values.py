@@ -1,7 +1,8 @@
-"""Recorded values: how they are compared with expected ones and looked up by name, and the references of runs.
+"""Recorded values: how they are compared with expected ones and looked up by name, and the
+references of runs.
 
-Equality is Python's `==`, so 1, 1.0 and True are equal. A run's own reference is in one of its attributes, or in the record of a
-dataset that an attribute names.
+Equality is Python's `==`, so 1, 1.0 and True are equal. A run's own reference is in one of its
+attributes, or in the record of a dataset that an attribute names.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Agreement = Callable[[Any, Any], float]
 
 
 def agreement(mode: str | tuple[str, ...]) -> Agreement:
-    """The function (expected, actual) → [0, 1] of a mode: one of `MODES`, or the dotted keys to compare.
+    """The function (expected, actual) → [0, 1] of a mode: one of `MODES`, or the dotted keys to
+    compare.
 
     >>> agreement("overlap")({"a": 1, "b": 2}, {"a": 1, "c": 3})
     0.3333333333333333
@@ -39,19 +41,26 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
 
 
 def _subset(expected: Any, actual: Any) -> float:
-    """1 if every expected key is present with an equal value, else 0; further actual keys are allowed."""
+    """1 if every expected key is present with an equal value, else 0; further actual keys are
+    allowed.
+    """
     expected, actual = as_object(expected), as_object(actual)
     return float(all(key in actual and actual[key] == value for key, value in expected.items()))
 
 
 def overlap_share(expected: Any, actual: Any) -> float:
-    """1 for equal values; for two objects, the sum of the overlap shares of common keys / keys in the union; else 0."""
+    """1 for equal values; for two objects, the sum of the overlap shares of common keys / keys in
+    the union; else 0.
+    """
     if expected == actual:
         return 1.0
     if not (is_object(expected) and is_object(actual)):
         return 0.0
     union = len(expected.keys() | actual.keys())
-    return fsum(overlap_share(expected[key], actual[key]) for key in expected.keys() & actual.keys()) / union
+    return (
+        fsum(overlap_share(expected[key], actual[key]) for key in expected.keys() & actual.keys())
+        / union
+    )
 
 
 MODES: Final[Mapping[str, Agreement]] = {
@@ -63,7 +72,9 @@ MODES: Final[Mapping[str, Agreement]] = {
 
 
 def as_object(arguments: Any) -> Mapping[str, Any]:
-    """Arguments as an object, decoded if they are JSON text; a bare value under the key `__value__`."""
+    """Arguments as an object, decoded if they are JSON text; a bare value under the key
+    `__value__`.
+    """
     arguments = decode_json(arguments)
     return arguments if is_object(arguments) else {"__value__": arguments}
 
@@ -75,11 +86,14 @@ def is_bare_value(arguments: Any) -> bool:
 
 def is_object(value: Any) -> bool:
     """Whether a value is a mapping."""
-    return type(value) is dict or isinstance(value, Mapping)  # the second test is slow: it uses an abstract class
+    # the second test is slow: it uses an abstract class
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def value_at(value: Any, path: str) -> Any:
-    """The value at a dotted path, or `UNRECORDED`; a key that contains the dots itself takes precedence over nested keys."""
+    """The value at a dotted path, or `UNRECORDED`; a key that contains the dots itself takes
+    precedence over nested keys.
+    """
     if not isinstance(value, Mapping):
         return UNRECORDED
     if path in value:
@@ -116,7 +130,8 @@ def text_of(value: Any) -> str:
 
 
 def hashable(value: Any) -> Hashable:
-    """A hashable substitute for a value: two are equal if and only if the values are; a list never equals a tuple.
+    """A hashable substitute for a value: two are equal if and only if the values are; a list never
+    equals a tuple.
 
     Raises:
         TypeError: some value inside is neither JSON nor hashable.
@@ -135,18 +150,22 @@ def hashable(value: Any) -> Hashable:
         except TypeError:  # a list or an object is inside
             return _OBJECT, frozenset([(key, hashable(below)) for key, below in value.items()])
     if isinstance(value, list | tuple):
-        return _TUPLE if isinstance(value, tuple) else _LIST, tuple([hashable(below) for below in value])
+        return _TUPLE if isinstance(value, tuple) else _LIST, tuple(
+            [hashable(below) for below in value]
+        )
     raise TypeError(f"{kind.__name__} cannot be hashed")
 
 
 _OBJECT, _LIST, _TUPLE = object(), object(), object()  # equal to nothing in a recorded value
 
 
-def recorded_field(trajectory: Trajectory, name: str, *, within: tuple[str, ...] = ("output",)) -> Any:
+def recorded_field(
+    trajectory: Trajectory, name: str, *, within: tuple[str, ...] = ("output",)
+) -> Any:
     """The recorded value with a name, or `UNRECORDED`.
 
-    An attribute of that name takes precedence. Then each part in `within` is searched: the part itself if that is its name
-    (`output`), or else the field at that dotted path of the part.
+    An attribute of that name takes precedence. Then each part in `within` is searched: the part
+    itself if that is its name (`output`), or else the field at that dotted path of the part.
 
     >>> from otel_eval.testing import trajectory
     >>> recorded_field(trajectory(output={"plan": {"steps": [1]}}), "plan.steps")
@@ -169,7 +188,8 @@ def recorded_field(trajectory: Trajectory, name: str, *, within: tuple[str, ...]
 Records = Callable[[str], Mapping[str, Any] | None]
 """A function that returns the record of a key, or None."""
 
-_FILES: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where a file is a dataset
+# named, not imported: it is loaded only where a file is a dataset
+_FILES: Final = "otel_eval.app.judge_clients"
 _EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
 _REFERENCE_KEYS: Final = ("dataset", "key", "field", "column")
 
@@ -179,7 +199,8 @@ class Reference:
     """Where a run's own reference is.
 
     Attributes:
-        key: the attribute of the run that holds the reference itself or, with `records`, the key of its record.
+        key: the attribute of the run that holds the reference itself or, with `records`, the key of
+            its record.
         records: the dataset, or None.
         field: the field of a record that holds the reference.
     """
@@ -189,7 +210,9 @@ class Reference:
     field: str = "expected"
 
     def key_of(self, trajectory: Trajectory) -> str | None:
-        """The key of the run's record; None if there are no records or the run did not record a key."""
+        """The key of the run's record; None if there are no records or the run did not record a
+        key.
+        """
         value = trajectory.attributes.get(self.key)
         return None if self.records is None or value is None else text_of(value)
 
@@ -201,19 +224,33 @@ class Reference:
         """
         value = trajectory.attributes.get(self.key, UNRECORDED)
         if self.records is None:
-            return _no_reference(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
+            return (
+                _no_reference(f"no reference: {self.key} not recorded")
+                if value is UNRECORDED
+                else decode_json(value)
+            )
         if value is UNRECORDED:
             return _no_reference(self._explain("not recorded"))
         record: Any = self.records(text_of(value))
         if record is None:
             return _no_reference(self._explain("the dataset has no such record"))
         if not isinstance(record, Mapping):
-            raise NoScore(Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"))
+            raise NoScore(
+                Failed(
+                    "InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"
+                )
+            )
         found = decode_json(record.get(self.field))
-        return _no_reference(self._explain(f"its record has no {self.field}")) if found is None else found
+        return (
+            _no_reference(self._explain(f"its record has no {self.field}"))
+            if found is None
+            else found
+        )
 
     def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
-        """The position of the run's record in a file: `dataset` and `line`; empty if it is not in a file."""
+        """The position of the run's record in a file: `dataset` and `line`; empty if it is not in a
+        file.
+        """
         key, place_of = self.key_of(trajectory), getattr(self.records, "place_of", None)
         place: Mapping[str, Any] = {} if key is None or place_of is None else place_of(key)
         return place
@@ -232,10 +269,16 @@ def references_of(scorer: object) -> Iterator[Reference]:
     """The references that a scorer may read, including those of the scorers it contains.
 
     >>> from otel_eval.scorers import create_scorer
-    >>> [each.key for each in references_of(create_scorer({"type": "tool_call_order", "reference": "my.expected"}))]
+    >>> [
+    ...     each.key
+    ...     for each in references_of(
+    ...         create_scorer({"type": "tool_call_order", "reference": "my.expected"})
+    ...     )
+    ... ]
     ['my.expected']
     """
-    if not isinstance(scorer, BaseScorer):  # attributes of a user's object mean something else, and may raise
+    # attributes of a user's object mean something else, and may raise
+    if not isinstance(scorer, BaseScorer):
         return
     candidates = (getattr(scorer, name, None) for name in ("reference", "answer"))
     yield from (each for each in candidates if isinstance(each, Reference))
@@ -249,7 +292,12 @@ def _no_reference(why: str) -> Skipped:
 
 _IN_DATASET: Final = {
     "type": "object",
-    "properties": {"dataset": {"type": ["string", "object"]}, "key": STRING, "field": STRING, "column": STRING},
+    "properties": {
+        "dataset": {"type": ["string", "object"]},
+        "key": STRING,
+        "field": STRING,
+        "column": STRING,
+    },
     "required": ["dataset", "key"],
     "additionalProperties": False,
 }
@@ -257,15 +305,26 @@ _IN_DATASET: Final = {
 
 @with_schema({"anyOf": [STRING, _IN_DATASET]})
 def reference(key: str, value: Any) -> Reference:
-    """Read an attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
+    """Read an attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and,
+    for files, `column`.
+    """
     if isinstance(value, Reference):
         return value
     if isinstance(value, str):
         return Reference(text(key, value))
     if not isinstance(value, Mapping):
-        raise invalid_value(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
+        raise invalid_value(
+            key,
+            value,
+            "an attribute's name or a mapping",
+            f"write {key}: my.expected, or {key}: {_EXAMPLE}",
+        )
     problems = unknown_keys(value, _REFERENCE_KEYS, f"{key}.")
-    problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
+    problems += [
+        f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}"
+        for word in ("dataset", "key")
+        if word not in value
+    ]
     words = {word: value[word] for word in ("key", "field", "column") if word in value}
     try:
         collect_errors(partial(text, f"{key}.{word}", given) for word, given in words.items())
@@ -276,14 +335,25 @@ def reference(key: str, value: Any) -> Reference:
     return _dataset_reference(key, value["dataset"], **words)
 
 
-def _dataset_reference(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
+def _dataset_reference(
+    where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None
+) -> Reference:
     if is_file(dataset):
-        return Reference(key, import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where), field)
+        return Reference(
+            key,
+            import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where),
+            field,
+        )
     if column is not None:
         raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
     if isinstance(dataset, Mapping):
-        # Not copied if its keys are texts, so that the user may change it later. Keys in YAML may be numbers.
-        by_text = dataset if all(isinstance(each, str) for each in dataset) else {text_of(k): v for k, v in dataset.items()}
+        # Not copied if its keys are texts, so that the user may change it later. Keys in YAML may
+        # be numbers.
+        by_text = (
+            dataset
+            if all(isinstance(each, str) for each in dataset)
+            else {text_of(k): v for k, v in dataset.items()}
+        )
         return Reference(key, by_text.get, field)
     remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of keys to records"
     raise ConfigError(f"{where}.dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")

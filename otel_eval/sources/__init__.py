@@ -1,7 +1,9 @@
-"""Where spans come from: the process itself, OTLP requests, Kafka, and files. The packages inside do not import one another.
+"""Where spans come from: the process itself, OTLP requests, Kafka, and files. The packages inside
+do not import one another.
 
-This module has the interface of sources that run: OTLP over gRPC and HTTP, and Kafka. They pass batches of spans to a consumer or
-to pipelines. Stored files are read as batches of the same kind, on demand.
+This module has the interface of sources that run: OTLP over gRPC and HTTP, and Kafka. They pass
+batches of spans to a consumer or to pipelines. Stored files are read as batches of the same kind,
+on demand.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ if TYPE_CHECKING:  # what reads spans of the process needs no wire format
 
 
 class Consumer(Protocol):
-    """Takes requests, in protobuf whatever the client wrote. When a call returns, the request is acknowledged.
+    """Takes requests, in protobuf whatever the client wrote. When a call returns, the request is
+    acknowledged.
 
-    Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
-    the client retries all of it.
+    Called from several threads at once. Either everything given is taken, or `Overloaded` is raised
+    and nothing is: the client retries all of it.
     """
 
     @property
     def forwards(self) -> bool:
-        """Whether requests are passed on as they are: then items that cannot be evaluated are not lost."""
+        """Whether requests are passed on as they are: then items that cannot be evaluated are not
+        lost.
+        """
 
     def spans(self, batch: SpanBatch) -> None:
         """Take a request of traces, `batch.origin`, and its spans.
@@ -52,7 +57,9 @@ class Source(Protocol):
         """Accept no more spans."""
 
     def close(self, timeout_s: float) -> None:
-        """After the last results were delivered: acknowledge what is delivered, and release connections."""
+        """After the last results were delivered: acknowledge what is delivered, and release
+        connections.
+        """
 
     def counts(self) -> Mapping[str, Any]:
         """Counters for `/status` and self-metrics."""

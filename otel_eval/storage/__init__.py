@@ -1,1 +1,3 @@
-"""The journal on disk: accepted requests, decisions and deliveries, each written before it is acknowledged."""
+"""The journal on disk: accepted requests, decisions and deliveries, each written before it is
+acknowledged.
+"""

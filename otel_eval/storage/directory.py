@@ -1,8 +1,9 @@
-"""The storage directory: its lock, the names of its segments, the small files beside them, and its split over workers.
+"""The storage directory: its lock, the names of its segments, the small files beside them, and its
+split over workers.
 
-With several workers each has its own subdirectory. The content can only be used with the same number of workers: with another
-number the rest of a trace would be sent to another worker. The number is recorded in a small file until everything was scored
-and delivered.
+With several workers each has its own subdirectory. The content can only be used with the same
+number of workers: with another number the rest of a trace would be sent to another worker. The
+number is recorded in a small file until everything was scored and delivered.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from uuid import uuid4
 from otel_eval.errors import ConfigError
 
 _KEY: Final = "storage.directory"
-_SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # the greatest number of ten digits would have no next name
+# the greatest number of ten digits would have no next name
+_SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 """The flag for `os.open` that refuses to follow a symbolic link in the place of the file."""
 
 
 class DirectoryLock:
-    """The exclusive lock of a storage directory, held until `release` or the end of the process, a crash included.
+    """The exclusive lock of a storage directory, held until `release` or the end of the process, a
+    crash included.
 
     Raises:
         ConfigError: the directory cannot be created or written, or another process holds the lock.
@@ -38,16 +41,21 @@ class DirectoryLock:
         shown = repr(str(self.path))
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
+            self._lock = os.open(
+                self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600
+            )
         except OSError as error:
             raise ConfigError(
-                f"{_KEY}: {shown} cannot be used ({_reason(error)}); name a directory that can be written"
+                f"{_KEY}: {shown} cannot be used ({_reason(error)}); name a directory that can be"
+                " written"
             ) from None
         try:
             _lock(self._lock)
         except OSError:
             os.close(self._lock)
-            raise ConfigError(f"{_KEY}: {shown} is in use by another process; stop it or name another directory") from None
+            raise ConfigError(
+                f"{_KEY}: {shown} is in use by another process; stop it or name another directory"
+            ) from None
 
     def segments(self) -> list[tuple[int, Path]]:
         """Return number and path of each segment, oldest first.
@@ -58,8 +66,11 @@ class DirectoryLock:
         found = ((_SEGMENT_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
         segments = sorted((int(match[1]), path) for match, path in found if match)
         for _, path in segments:
-            if not stat.S_ISREG(path.lstat().st_mode):  # opening a pipe would block, and a link may lead anywhere
-                raise ConfigError(f"{_KEY}: {str(path)!r} is not a file; remove it, or name another directory")
+            # opening a pipe would block, and a link may lead anywhere
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise ConfigError(
+                    f"{_KEY}: {str(path)!r} is not a file; remove it, or name another directory"
+                )
         return segments
 
     def segment(self, number: int) -> Path:
@@ -75,7 +86,8 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replace a small file atomically, and sync it to the disk.
 
     Raises:
-        OSError: it could not be written. The previous file is still there, unless the last sync of the directory failed.
+        OSError: it could not be written. The previous file is still there, unless the last sync of
+            the directory failed.
     """
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)  # left by a crash, or a link or a pipe that someone created
@@ -83,7 +95,8 @@ def replace_file(path: Path, content: bytes) -> None:
         if file.write(content) < len(content):
             raise OSError(None, "the disk is full")
         os.fsync(file.fileno())
-    os.replace(temporary, path)  # atomically, after the content is on the disk: a crash leaves the old file or the new one
+    # atomically, after the content is on the disk: a crash leaves the old file or the new one
+    os.replace(temporary, path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -95,7 +108,9 @@ def _lock(handle: int) -> None:
     try:
         import fcntl
     except ImportError:  # no such locks on this system
-        raise ConfigError(f"{_KEY}: this system has no flock, which storage needs; leave storage out") from None
+        raise ConfigError(
+            f"{_KEY}: this system has no flock, which storage needs; leave storage out"
+        ) from None
     # The kernel releases the lock when the process ends, so that a crash leaves none behind.
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -139,7 +154,8 @@ def _read(path: Path) -> Any:
 
 
 _ACCEPTED_FILE: Final = "accepted.json"
-_MAX_KEYS: Final = 100  # keys; the oldest are dropped, so that endpoints which were configured once do not accumulate
+# keys; the oldest are dropped, so that endpoints which were configured once do not accumulate
+_MAX_KEYS: Final = 100
 
 _log = logging.getLogger("otel_eval")
 
@@ -158,7 +174,9 @@ class AcceptedSignals:
         self._keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
     def has(self, key: str) -> bool:
-        """Whether the endpoint of this key accepted the signal, in this process or an earlier one."""
+        """Whether the endpoint of this key accepted the signal, in this process or an earlier
+        one.
+        """
         return key in self._keys
 
     def add(self, key: str) -> None:
@@ -195,14 +213,19 @@ def _recorded_workers(base: Path) -> int:
 def directories_of(directory: str | os.PathLike[str]) -> list[Path]:
     """Return the directories that hold, or may hold, traces."""
     recorded = _recorded_workers(Path(directory))
-    return [worker_directory(directory, number) for number in range(1, recorded + 1)] if recorded > 1 else [Path(directory)]
+    return (
+        [worker_directory(directory, number) for number in range(1, recorded + 1)]
+        if recorded > 1
+        else [Path(directory)]
+    )
 
 
 def claim_split(directory: str | os.PathLike[str], workers: int) -> None:
     """Record the number of workers that use the directory from now on.
 
     Raises:
-        ConfigError: the directory holds traces that are split over another number of workers, or cannot be written.
+        ConfigError: the directory holds traces that are split over another number of workers, or
+            cannot be written.
     """
     base = Path(directory)
     recorded = _recorded_workers(base)
@@ -229,7 +252,10 @@ def _write(path: Path, content: bytes, named: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(path, content)
     except OSError as error:
-        raise ConfigError(f"{_KEY}: {str(named)!r} cannot be written ({_reason(error)}); make room or name another") from None
+        raise ConfigError(
+            f"{_KEY}: {str(named)!r} cannot be written ({_reason(error)}); make room or name"
+            " another"
+        ) from None
 
 
 def _reason(error: OSError) -> str:

@@ -1,8 +1,9 @@
 """Journals what the receiver acknowledged, decided and delivered.
 
-It writes a record for each event of the pipeline, and decides nothing about traces. A disk that cannot be written does not end
-the process: requests are refused with `Overloaded`, evaluation waits, and no other method raises. Compaction copies traces that
-stay open to the end of the journal, so that a run that waits for a human approval does not keep all segments that follow its
+It writes a record for each event of the pipeline, and decides nothing about traces. A disk that
+cannot be written does not end the process: requests are refused with `Overloaded`, evaluation
+waits, and no other method raises. Compaction copies traces that stay open to the end of the
+journal, so that a run that waits for a human approval does not keep all segments that follow its
 first span.
 """
 
@@ -23,8 +24,22 @@ from otel_eval.otlp import RawRequest
 from otel_eval.storage import record_types
 from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts
-from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, SegmentRefs, StorageFull
-from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, RecordKind, key_of, payload_size, records_of
+from otel_eval.storage.journal import (
+    SEGMENT_BYTES,
+    Appended,
+    Journal,
+    Segment,
+    SegmentRefs,
+    StorageFull,
+)
+from otel_eval.storage.record_types import (
+    EvaluatedTrace,
+    ForwardedRequest,
+    RecordKind,
+    key_of,
+    payload_size,
+    records_of,
+)
 
 _COMPACTION_S: Final = 1.0  # between attempts to compact the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write evaluated traces
@@ -34,7 +49,9 @@ Clock = Callable[[], float]
 
 
 class StorageOptions(Protocol):
-    """The configuration's `storage`: a directory of this process alone, its limit of bytes, whether requests wait for fsync."""
+    """The configuration's `storage`: a directory of this process alone, its limit of bytes, whether
+    requests wait for fsync.
+    """
 
     directory: str
     max_size: int
@@ -65,7 +82,9 @@ class SpansToForward(Protocol):
         """Return the held spans of a trace, and a request with these spans."""
 
     def moved(self, roots: Sequence[Any], place: Any) -> bool:
-        """Assign those of the spans that are still held to the record at this place; False if none is held."""
+        """Assign those of the spans that are still held to the record at this place; False if none
+        is held.
+        """
 
 
 class AcknowledgedRequest(NamedTuple):
@@ -79,11 +98,14 @@ class ForwardedRequests:
     """The forwarding stage's journal.
 
     Args:
-        append: writes a record. A failure is logged, and then requests may be forwarded twice after a restart.
+        append: writes a record. A failure is logged, and then requests may be forwarded twice after
+            a restart.
         segment_refs: the references that keep segments.
     """
 
-    def __init__(self, append: Callable[[RecordKind, Sequence[bytes]], object], segment_refs: SegmentRefs) -> None:
+    def __init__(
+        self, append: Callable[[RecordKind, Sequence[bytes]], object], segment_refs: SegmentRefs
+    ) -> None:
         self._append, self._segment_refs = append, segment_refs
         self.forward: SpansToForward | None = None
         self._lock = threading.Lock()  # guards all acks
@@ -109,13 +131,20 @@ class ForwardedRequests:
                 ack.rest = False
             for ack in spans:
                 ack.left -= 1
-            # A request whose held spans are forwarded first is journaled when the rest of it is forwarded.
+            # A request whose held spans are forwarded first is journaled when the rest of it is
+            # forwarded.
             noted = {*requests, *[each for each in spans if not each.left and not each.rest]}
-            notes = [(*each.place, each.cut if each.left else 0) for each in noted if each.place is not None]
+            notes = [
+                (*each.place, each.cut if each.left else 0)
+                for each in noted
+                if each.place is not None
+            ]
         self._journal_forwarded(notes)
 
     def dropped(self, ack: Ack) -> None:
-        """Note that nothing of the request is to be forwarded any more, even if spans of it are already queued."""
+        """Note that nothing of the request is to be forwarded any more, even if spans of it are
+        already queued.
+        """
         with self._lock:
             place, ack.place = ack.place, None
         self._journal_forwarded([] if place is None else [(*place, 0)])
@@ -132,7 +161,9 @@ class ForwardedRequests:
     # ------------------------------------------------------------ compaction
 
     def held_spans(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
-        """Return the held spans of a trace, and the record of them in a list; both are empty if no span is held."""
+        """Return the held spans of a trace, and the record of them in a list; both are empty if no
+        span is held.
+        """
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
         return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
@@ -163,12 +194,21 @@ class Durable:
     """
 
     def __init__(
-        self, options: StorageOptions, now: Clock = time.time, clock: Clock = time.monotonic, segment_bytes: int = SEGMENT_BYTES
+        self,
+        options: StorageOptions,
+        now: Clock = time.time,
+        clock: Clock = time.monotonic,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
         self.accepted: Final = AcceptedSignals(self._directory)
-        self.journal: Final = Journal(self._directory, max_bytes=options.max_size, segment_bytes=segment_bytes, sync=options.sync)
+        self.journal: Final = Journal(
+            self._directory,
+            max_bytes=options.max_size,
+            segment_bytes=segment_bytes,
+            sync=options.sync,
+        )
         self.segment_refs: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._directory, sync=options.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
@@ -178,12 +218,15 @@ class Durable:
         self._max: Final = options.max_size
         self._last_compaction = float("-inf")
         self.waits = ""
-        self._unconfirmed: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]] = []
+        self._unconfirmed: list[
+            tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]
+        ] = []
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
         self._lock = threading.Lock()  # guards _pending
-        self._pending: dict[bytes, set[str]] = {}  # trace id → ids of asynchronous results that are not there yet
+        # trace id → ids of asynchronous results that are not there yet
+        self._pending: dict[bytes, set[str]] = {}
 
     # ------------------------------------------------------- for the pipeline
 
@@ -199,7 +242,9 @@ class Durable:
         origin, ack = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
         first = record_types.signal_byte(origin.signal, forwarded=ack is not None)
         try:
-            position, segment, end = self.journal.append(RecordKind.BODY, [first, origin.body], bounded=True)
+            position, segment, end = self.journal.append(
+                RecordKind.BODY, [first, origin.body], bounded=True
+            )
         except StorageFull:
             self._warnings.say("full", "storage.max_size is reached: clients get a retryable error")
             raise Overloaded("storage.max_size is reached; retry later") from None
@@ -223,35 +268,53 @@ class Durable:
 
     def _disk_error(self, error: OSError) -> Overloaded:
         why = error.strerror or str(error)
-        self._warnings.say("unwritten", "storage cannot be written (%s): clients get a retryable error", why)
+        self._warnings.say(
+            "unwritten", "storage cannot be written (%s): clients get a retryable error", why
+        )
         return Overloaded(f"storage cannot be written ({why}); retry later")
 
     def closing(self, traces: Sequence[Closing]) -> bool:
         """Journal that these traces close with the spans received so far; False if that fails."""
-        return self._append(RecordKind.CLOSED, [record_types.pack_closings(traces)], is_needed=True) is not None
+        return (
+            self._append(RecordKind.CLOSED, [record_types.pack_closings(traces)], is_needed=True)
+            is not None
+        )
 
     def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Journal the reports on traces. If that fails, `evaluated` tries again."""
-        self._unconfirmed.append((traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])))
+        self._unconfirmed.append(
+            (traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces]))
+        )
 
     def evaluated(self) -> bool:
-        """Wait until all reports given to `note` are on the disk, however long that takes; False if `stop` is called first."""
+        """Wait until all reports given to `note` are on the disk, however long that takes; False if
+        `stop` is called first.
+        """
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for traces, written in unconfirmed:
             while (segment := self._wait_for_disk(written)) is None:
                 if self._stopping.wait(_RETRY_S):
                     return False
                 written = self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])
-            for trace, report in ((trace, report) for trace, reports in traces for report in reports):
+            for trace, report in (
+                (trace, report) for trace, reports in traces for report in reports
+            ):
                 self.expect_delivery(report, segment)
                 self.await_results(trace.trace_id, report.pending)
         return True
 
     def _append_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
-        return self._append(RecordKind.EVALUATED, [record_types.pack_evaluated(traces)], is_needed=True)
+        return self._append(
+            RecordKind.EVALUATED, [record_types.pack_evaluated(traces)], is_needed=True
+        )
 
     def _append(
-        self, kind: RecordKind, payload: Sequence[bytes], *, is_needed: bool = False, is_synced: bool = False
+        self,
+        kind: RecordKind,
+        payload: Sequence[bytes],
+        *,
+        is_needed: bool = False,
+        is_synced: bool = False,
     ) -> Appended | None:
         """Append a record; None, with a warning, if that fails.
 
@@ -271,7 +334,9 @@ class Durable:
         return written
 
     def _wait_for_disk(self, written: Appended | None) -> Segment | None:
-        """Wait until a record is on the disk; return its segment, or None if there is no record or it may be lost."""
+        """Wait until a record is on the disk; return its segment, or None if there is no record or
+        it may be lost.
+        """
         if written is None:
             return None
         try:
@@ -283,10 +348,14 @@ class Durable:
         return written.segment
 
     def tidy(self, buffer: TraceBuffer) -> None:
-        """Remove the oldest segments that are not needed, after journaling the tombstones, and compact the first that is."""
+        """Remove the oldest segments that are not needed, after journaling the tombstones, and
+        compact the first that is.
+        """
         free = []
         for segment in self.journal.finished:
-            if not self.segment_refs.is_free(segment, lambda trace_id: trace_id in self._pending or buffer.holds(trace_id)):
+            if not self.segment_refs.is_free(
+                segment, lambda trace_id: trace_id in self._pending or buffer.holds(trace_id)
+            ):
                 self._compact(segment, buffer)
                 break
             free.append(segment)
@@ -298,13 +367,18 @@ class Durable:
     def _compact(self, segment: Segment, buffer: TraceBuffer) -> None:
         """Copy the traces that keep a segment to the end of the journal, if it is half full.
 
-        If they are more than half of the segment, it stays, and kept trees of dormant traces are dropped instead.
+        If they are more than half of the segment, it stays, and kept trees of dormant traces are
+        dropped instead.
         """
         now = self._clock()
         if self.journal.size < self._max // 2 or now < self._last_compaction + _COMPACTION_S:
             return
         self._last_compaction = now
-        traces = [trace for trace_id in self.segment_refs.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
+        traces = [
+            trace
+            for trace_id in self.segment_refs.traces_in(segment)
+            if (trace := buffer.held(trace_id)) is not None
+        ]
         if sum(map(payload_size, traces)) > segment.size // 2:
             buffer.evict_dormant(trace.trace_id for trace in traces)
             return  # copying them would free too little
@@ -315,7 +389,11 @@ class Durable:
 
     def _copy_trace(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
         roots, held = self.forwarded.held_spans(trace_id)
-        written = self._append(RecordKind.COMPACTED, record_types.pack_nested(trace_id, [*records, *held]), is_synced=True)
+        written = self._append(
+            RecordKind.COMPACTED,
+            record_types.pack_nested(trace_id, [*records, *held]),
+            is_synced=True,
+        )
         if written is not None:
             self.segment_refs.reassign(trace_id, written.segment)
             self.forwarded.copied(roots, written.segment, written.end)
@@ -323,13 +401,16 @@ class Durable:
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         clock_offset = self.now() - self._clock()
         ids = [(trace_id, until + clock_offset) for trace_id, until in buffer.tombstones()]
-        # Segments are removed even if this fails, to free a full disk. Late spans are then not recognised after a crash.
+        # Segments are removed even if this fails, to free a full disk. Late spans are then not
+        # recognised after a crash.
         self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)
 
     # --------------------------------------------------------- reports to deliver
 
     def expect_delivery(self, report: Report, segment: Segment) -> bytes | None:
-        """Keep the segment until the report in it is delivered; return its key, None if no exporter receives it."""
+        """Keep the segment until the report in it is delivered; return its key, None if no exporter
+        receives it.
+        """
         key, takers = key_of(report), self.takers(report)
         if key is None or not takers:
             return None
@@ -343,41 +424,52 @@ class Durable:
                 self._pending.setdefault(trace_id, set()).update(awaited)
 
     def late(self, report: Report, *, is_set_aside: bool = False) -> bool:
-        """Journal asynchronous results; False if the process stops: then they are computed again after the next start.
+        """Journal asynchronous results; False if the process stops: then they are computed again
+        after the next start.
 
         Args:
-            is_set_aside: the results are in the dead-letter file, and no exporter is to receive them.
+            is_set_aside: the results are in the dead-letter file, and no exporter is to receive
+                them.
         """
         if self._stopping.is_set():
             return False
         trace_id = bytes.fromhex(report.trajectory.trace_id)
         written = self._append_evaluated([EvaluatedTrace(trace_id, reports=[report], late=True)])
-        if is_set_aside and written is not None:  # before the wait for the disk: a kill during it must not lead to an export, too
+        # before the wait for the disk: a kill during it must not lead to an export, too
+        if is_set_aside and written is not None:
             self.expect_delivery(report, written.segment)
             for exporter in self.takers(report):
                 self.delivered(exporter, [report])
         if (segment := self._wait_for_disk(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
-            left = self._pending.pop(trace_id, set()).difference(result.result_id for result in report.results)
+            left = self._pending.pop(trace_id, set()).difference(
+                result.result_id for result in report.results
+            )
             if left:
                 self._pending[trace_id] = left
         return True
 
     def delivered(self, exporter: str, reports: Iterable[Report]) -> None:
         """Journal that an exporter has delivered the reports, or failed permanently."""
-        keys = self.segment_refs.acknowledge(exporter, [key for report in reports if (key := key_of(report)) is not None])
+        keys = self.segment_refs.acknowledge(
+            exporter, [key for report in reports if (key := key_of(report)) is not None]
+        )
         if keys:  # without the record they are delivered again after a restart, with the same ids
             self._append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, keys)])
 
     # ----------------------------------------------------------------- end
 
     def note_stop(self) -> None:
-        """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        """Record that the process was asked to stop, so that its end is not a crash. Safe in a
+        signal handler.
+        """
         self._in_progress.stop()
 
     def stop(self) -> None:
-        """Reject asynchronous results from now on (they are computed after the next start), and end the wait in `evaluated`."""
+        """Reject asynchronous results from now on (they are computed after the next start), and end
+        the wait in `evaluated`.
+        """
         self._stopping.set()
 
     def close(self) -> None:

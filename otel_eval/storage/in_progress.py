@@ -1,10 +1,12 @@
-"""Records each evaluation before it begins, so that a trace whose evaluation ends the process is not evaluated forever.
+"""Records each evaluation before it begins, so that a trace whose evaluation ends the process is
+not evaluated forever.
 
-`InProgress` is a file that outlives the process. It holds which traces are being evaluated, and the number of crashes that
-happened during the evaluation of each. It is mapped into memory, so writing an entry is a copy in memory. An entry survives any
-end of the process. It survives a crash of the machine only if it was synced, which is done for traces that were recovered after
-the machine crashed. The file gets its full size when it is created, so that a full disk cannot make these copies fail.
-`RecordedAttempts` uses the file for one receiver.
+`InProgress` is a file that outlives the process. It holds which traces are being evaluated, and the
+number of crashes that happened during the evaluation of each. It is mapped into memory, so writing
+an entry is a copy in memory. An entry survives any end of the process. It survives a crash of the
+machine only if it was synced, which is done for traces that were recovered after the machine
+crashed. The file gets its full size when it is created, so that a full disk cannot make these
+copies fail. `RecordedAttempts` uses the file for one receiver.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _ENTRY: Final = struct.Struct("<B24sBI34x")
 _FREE, _BUILDING, _SCORING = range(3)
 
 SLOTS: Final = 64
-"""Evaluations that can be in progress at one time; the rest of the file holds the counts of crashes."""
+"""Evaluations that can be in progress at one time; the rest of the file holds the counts of
+crashes.
+"""
 _MOST_COUNTS: Final = _BYTES // _ENTRY.size - 1 - SLOTS
 
 Key = bytes
@@ -73,10 +77,15 @@ class InProgress:
         self._is_crash_counted = False  # whether the crash of the previous process was counted
         self.crashed: Final = form == _FORMAT and not stopped
         self.rebooted: Final = self.crashed and (boot != self._boot or not any(boot))
-        self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
+        self._counts = {
+            key: Crashes(count, state == _SCORING)
+            for state, key, count in self._entries(SLOTS, _MOST_COUNTS)
+        }
 
     def _entries(self, first: int, number: int) -> Iterator[tuple[int, Key, int]]:
-        for state, key, count, check in _ENTRY.iter_unpack(self._file[_at(first) : _at(first + number)]):
+        for state, key, count, check in _ENTRY.iter_unpack(
+            self._file[_at(first) : _at(first + number)]
+        ):
             if state != _FREE and check == _check(key, count):
                 yield state, key, count
 
@@ -84,12 +93,17 @@ class InProgress:
         """Count the crash of the previous process, if it crashed, and start with empty slots.
 
         Args:
-            needed: whether the trace with an id is still to be evaluated; the counts of other traces are removed.
+            needed: whether the trace with an id is still to be evaluated; the counts of other
+                traces are removed.
 
         Returns:
             The evaluations that were in progress at the crash, with their new counts.
         """
-        found = {key: state == _SCORING for state, key, _ in self._entries(0, SLOTS)} if self.crashed else {}
+        found = (
+            {key: state == _SCORING for state, key, _ in self._entries(0, SLOTS)}
+            if self.crashed
+            else {}
+        )
         for key, scoring in found.items():
             self._counts[key] = Crashes(min(255, self.crashes(key).times + 1), scoring)
         kept = [(key, each) for key, each in self._counts.items() if needed(key[:16])]
@@ -105,7 +119,9 @@ class InProgress:
         return self._counts.get(key, _NONE)
 
     def begin(self, slot: int, key: Key, *, durable: bool = False) -> None:
-        """Record that an evaluation begins; `durable`: the entry survives a crash of the machine, too."""
+        """Record that an evaluation begins; `durable`: the entry survives a crash of the machine,
+        too.
+        """
         at = _at(slot)
         self._file[at : at + _ENTRY.size] = _entry(_BUILDING, key, 0)
         if durable:
@@ -125,8 +141,11 @@ class InProgress:
             self._file[_at(SLOTS) :] = self._packed_counts()
 
     def stop(self) -> None:
-        """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
-        if self._is_crash_counted:  # before that, the next start still has to count the crash of the previous process
+        """Record that the process was asked to stop, so that its end is not a crash. Safe in a
+        signal handler.
+        """
+        # before that, the next start still has to count the crash of the previous process
+        if self._is_crash_counted:
             self._file[_STOPPED_AT] = 1
 
     def close(self) -> None:
@@ -136,18 +155,24 @@ class InProgress:
 
     def _flush(self) -> None:
         if self._sync:
-            with suppress(OSError):  # the journal reports a failing disk; a lost entry costs one more attempt
+            # the journal reports a failing disk; a lost entry costs one more attempt
+            with suppress(OSError):
                 self._file.flush()
 
     def _packed_counts(self) -> bytes:
-        rows = [_entry(_SCORING if each.scoring else _BUILDING, key, each.times) for key, each in self._counts.items()]
+        rows = [
+            _entry(_SCORING if each.scoring else _BUILDING, key, each.times)
+            for key, each in self._counts.items()
+        ]
         return b"".join(rows).ljust(_MOST_COUNTS * _ENTRY.size, b"\0")
 
 
 def _boot_id() -> bytes:
     """Return 16 bytes that differ after each start of the machine; zeros if they are not known."""
     try:
-        return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").replace("-", "").strip())[:16].ljust(16, b"\0")
+        return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").replace("-", "").strip())[
+            :16
+        ].ljust(16, b"\0")
     except (OSError, ValueError):  # not Linux
         return bytes(16)
 
@@ -166,17 +191,25 @@ def _entry(state: int, key: Key, count: int) -> bytes:
 
 
 def _map_file(path: Path) -> mmap.mmap:
-    """Map the file into memory; if it cannot be written, return memory that is lost with the process."""
+    """Map the file into memory; if it cannot be written, return memory that is lost with the
+    process.
+    """
     try:
         # Not blocking: the path may be a pipe, and opening that would wait for its other end.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
+        handle = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600
+        )
         with open(handle, "r+b", buffering=0) as file:
             missing = _BYTES - os.fstat(handle).st_size
             if missing > 0 and os.pwrite(handle, bytes(missing), _BYTES - missing) < missing:
                 raise OSError(None, "the disk is full")
             return mmap.mmap(file.fileno(), _BYTES)
     except OSError as error:
-        _log.warning("storage.directory: %s cannot be written (%s): crashes are not counted by trace", path, error.strerror)
+        _log.warning(
+            "storage.directory: %s cannot be written (%s): crashes are not counted by trace",
+            path,
+            error.strerror,
+        )
         return mmap.mmap(-1, _BYTES)
 
 
@@ -191,22 +224,27 @@ _CRASHED: Final = Failed("crashed", REASON)
 
 
 class RecordedAttempts:
-    """Records the evaluations of one receiver, and fails traces whose evaluation crashed the process twice.
+    """Records the evaluations of one receiver, and fails traces whose evaluation crashed the
+    process twice.
 
     Args:
         in_progress: the file in which they are recorded.
 
     Attributes:
-        set_aside: writes results to the dead-letter file; False if there is none or it cannot be written.
+        set_aside: writes results to the dead-letter file; False if there is none or it cannot be
+            written.
     """
 
     def __init__(self, in_progress: InProgress) -> None:
         self._in_progress: Final = in_progress
         self._recovered: set[bytes] = set()  # recovered after a crash and not evaluated since
-        self._slots: Final = list(range(_PIPELINE + 1, SLOTS))  # free slots for asynchronous results
+        # free slots for asynchronous results
+        self._slots: Final = list(range(_PIPELINE + 1, SLOTS))
         self.set_aside: Callable[[Sequence[Report], str], bool] = lambda *_: False
 
-    def recover(self, buffer: TraceBuffer, closed: Sequence[ClosedTrace], needed: Callable[[bytes], bool]) -> list[ClosedTrace]:
+    def recover(
+        self, buffer: TraceBuffer, closed: Sequence[ClosedTrace], needed: Callable[[bytes], bool]
+    ) -> list[ClosedTrace]:
         """Count the crash of the previous process, if it crashed.
 
         Args:
@@ -218,20 +256,28 @@ class RecordedAttempts:
             The closed traces, those that were being evaluated at a crash last.
         """
         for key, crashes in self._in_progress.recover(needed).items():
-            _log.warning("the process crashed while it evaluated trace %s, %d times by now", key[:16].hex(), crashes.times)
+            _log.warning(
+                "the process crashed while it evaluated trace %s, %d times by now",
+                key[:16].hex(),
+                crashes.times,
+            )
         if self._in_progress.crashed:
             self._recovered = buffer.undecided().union(each.trace_id for each in closed)
         suspected = {each.trace_id for each in closed if self._crashes(each).times}
         return sorted(closed, key=lambda each: each.trace_id in suspected)
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterator[Sequence[ClosedTrace]]:
-        """Yield the traces to journal together. After a crash each recovered trace is journaled before the next is evaluated."""
+        """Yield the traces to journal together. After a crash each recovered trace is journaled
+        before the next is evaluated.
+        """
         for alone, traces in groupby(closed, lambda each: each.trace_id in self._recovered):
             batch = list(traces)
             yield from ([each] for each in batch) if alone else [batch]
 
     def begin(self, trace: ClosedTrace) -> Crashes:
-        """Record that the evaluation of a trace begins; return how often the process crashed during it before."""
+        """Record that the evaluation of a trace begins; return how often the process crashed during
+        it before.
+        """
         durable = self._in_progress.rebooted and trace.trace_id in self._recovered
         self._in_progress.begin(_PIPELINE, _key(trace), durable=durable)
         return self._crashes(trace)
@@ -251,7 +297,9 @@ class RecordedAttempts:
 
     @contextmanager
     def later(self, trace_id: str) -> Iterator[None]:
-        """Record that an asynchronous result is computed in the block; if 63 are already, this one is not recorded."""
+        """Record that an asynchronous result is computed in the block; if 63 are already, this one
+        is not recorded.
+        """
         with ExitStack() as stack:
             if self._slots:
                 slot = self._slots.pop()
@@ -262,29 +310,48 @@ class RecordedAttempts:
             yield
 
     def crashes_later(self, trace_id: bytes) -> int:
-        """Return how often the process crashed while asynchronous results of the trace were computed."""
+        """Return how often the process crashed while asynchronous results of the trace were
+        computed.
+        """
         return self._in_progress.crashes(key_of_trace(trace_id, _ASYNC_RESULTS)).times
 
-    def give_up(self, engine: Engine, trace: ClosedTrace, stamp: Stamp, crashes: Crashes) -> list[Report]:
-        """Fail a trace instead of evaluating it again: write its failed results to the dead-letter file.
+    def give_up(
+        self, engine: Engine, trace: ClosedTrace, stamp: Stamp, crashes: Crashes
+    ) -> list[Report]:
+        """Fail a trace instead of evaluating it again: write its failed results to the dead-letter
+        file.
 
-        The results are those of its runs if these could be built at the last attempt, else of the trace alone.
+        The results are those of its runs if these could be built at the last attempt, else of the
+        trace alone.
 
         Returns:
             The reports to export: without those in the dead-letter file.
         """
-        reports = self._failed_reports(engine, trace, stamp) if crashes.scoring else engine.unbuilt(trace, stamp, _CRASHED)
+        reports = (
+            self._failed_reports(engine, trace, stamp)
+            if crashes.scoring
+            else engine.unbuilt(trace, stamp, _CRASHED)
+        )
         failed = [each for each in reports if each.results]
         aside = bool(failed) and self.set_aside(failed, REASON)
         where = "in the dead-letter file" if aside else "exported"
-        _log.warning("trace %s is not evaluated again: %s; its results are failed and %s", trace.trace_id.hex(), REASON, where)
+        _log.warning(
+            "trace %s is not evaluated again: %s; its results are failed and %s",
+            trace.trace_id.hex(),
+            REASON,
+            where,
+        )
         return [each for each in reports if not (aside and each.results)]
 
     def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         try:
             return engine.evaluate(trace, stamp, lambda *_: self.scoring(), _CRASHED)
         except Exception as error:  # noqa: BLE001 - the trace must be completed, whatever it contains
-            _log.warning("the runs of trace %s could not be built: %s", trace.trace_id.hex(), type(error).__name__)
+            _log.warning(
+                "the runs of trace %s could not be built: %s",
+                trace.trace_id.hex(),
+                type(error).__name__,
+            )
             return engine.unbuilt(trace, stamp, _CRASHED)
 
     def _crashes(self, trace: ClosedTrace) -> Crashes:

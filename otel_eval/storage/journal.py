@@ -1,13 +1,16 @@
-"""An append-only log of records in several files (segments), with group commit, and the references that keep a segment.
+"""An append-only log of records in several files (segments), with group commit, and the references
+that keep a segment.
 
-Appends are serialized and short. `commit` waits until the appended records are on the disk; writers that wait at the same time
-share one sync.
+Appends are serialized and short. `commit` waits until the appended records are on the disk; writers
+that wait at the same time share one sync.
 
-The bytes of a failed write are overwritten by the next one. After a failed sync it is unknown which bytes reached the disk,
-because the kernel may have dropped them: the waiting writers get an error, and the next record begins a new segment.
+The bytes of a failed write are overwritten by the next one. After a failed sync it is unknown which
+bytes reached the disk, because the kernel may have dropped them: the waiting writers get an error,
+and the next record begins a new segment.
 
-A segment is needed while a trace with spans in it is held, a report in it is not acknowledged, or a request in it is not
-forwarded. Segments are removed oldest first, so that later records of a trace are never removed before its spans.
+A segment is needed while a trace with spans in it is held, a report in it is not acknowledged, or a
+request in it is not forwarded. Segments are removed oldest first, so that later records of a trace
+are never removed before its spans.
 """
 
 from __future__ import annotations
@@ -23,7 +26,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_eval.storage.directory import NO_LINK, DirectoryLock, replace_file
-from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, header_bytes, record_header, scan
+from otel_eval.storage.segments import (
+    HEAD_BYTES,
+    RECORD_BYTES,
+    Damage,
+    Record,
+    header_bytes,
+    record_header,
+    scan,
+)
 
 SEGMENT_BYTES: Final = 64 * 2**20
 """The size of a segment at which the next one begins. Disk space is freed by whole segments."""
@@ -46,7 +57,9 @@ class Segment:
 
 
 class Appended(NamedTuple):
-    """An appended record: its position for `commit`, its segment, and the offset of its end in the segment."""
+    """An appended record: its position for `commit`, its segment, and the offset of its end in the
+    segment.
+    """
 
     position: int
     segment: Segment
@@ -64,7 +77,9 @@ class JournalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """The result of a replay: the number of sound records, of damaged places, and of bytes in a torn tail."""
+    """The result of a replay: the number of sound records, of damaged places, and of bytes in a
+    torn tail.
+    """
 
     records: int = 0
     damaged: int = 0
@@ -82,25 +97,36 @@ class Journal:
     Args:
         directory: the storage directory.
         max_bytes: beyond it `append` refuses records that are `bounded`.
-        segment_bytes: a new segment begins when the last one has this size, or an eighth of `max_bytes`.
-        sync: whether `commit` waits for the disk. If not, records survive a crash of the process, but not of the machine.
+        segment_bytes: a new segment begins when the last one has this size, or an eighth of
+            `max_bytes`.
+        sync: whether `commit` waits for the disk. If not, records survive a crash of the process,
+            but not of the machine.
     """
 
     def __init__(
-        self, directory: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True
+        self,
+        directory: DirectoryLock,
+        *,
+        max_bytes: int,
+        segment_bytes: int = SEGMENT_BYTES,
+        sync: bool = True,
     ) -> None:
         # The segment that is written to is never removed, so it must be a small part of the limit.
         self._segment_limit: Final = min(segment_bytes, max_bytes // _SEGMENTS)
         self._directory, self._max, self._sync = directory, max_bytes, sync
         self.recovery: Final = ReplayReport()
         self._condition = threading.Condition()  # guards what follows
-        self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())
+        self._segments: deque[Segment] = deque(
+            Segment(number, path) for number, path in directory.segments()
+        )
         self._next_number = self._segments[-1].number + 1 if self._segments else 1
         self._file = -1  # of the last segment; -1: the next record begins a new one
         self._salt = b""  # of the last segment
         self._syncing = self._closed = False
-        self._appended = self._synced = 0  # positions: bytes appended since the start, and of these on the disk
-        self._failed: deque[tuple[int, int]] = deque(maxlen=64)  # ranges of positions that failed syncs may have lost
+        # positions: bytes appended since the start, and of these on the disk
+        self._appended = self._synced = 0
+        # ranges of positions that failed syncs may have lost
+        self._failed: deque[tuple[int, int]] = deque(maxlen=64)
         self.syncs = 0
 
     # ------------------------------------------------------------- recovery
@@ -114,12 +140,14 @@ class Journal:
             for record in _records(segment.path, damage):
                 self.recovery.records += 1
                 yield JournalRecord(segment, *record)
-            # A segment gets its name after its header is on the disk: one without a header is damaged and not torn.
+            # A segment gets its name after its header is on the disk: one without a header is
+            # damaged and not torn.
             is_damaged = bool(damage.torn) and not (last and damage.tail)
             self.recovery.damaged += damage.gaps + is_damaged
             self.recovery.torn_bytes += 0 if is_damaged else damage.torn
             if last and 0 < damage.tail < segment.size:
-                with suppress(OSError):  # a disk that cannot be written fails again at the first append
+                # a disk that cannot be written fails again at the first append
+                with suppress(OSError):
                     os.truncate(segment.path, damage.tail)
                     segment.size = damage.tail
 
@@ -139,7 +167,9 @@ class Journal:
             if bounded and self.size + size > self._max:
                 raise StorageFull
             segment = self._writable_segment()
-            _write(self._file, [record_header(self._salt, kind, payload), *payload], size, segment.size)
+            _write(
+                self._file, [record_header(self._salt, kind, payload), *payload], size, segment.size
+            )
             segment.size += size
             self._appended += size
             return Appended(self._appended, segment, segment.size)
@@ -152,7 +182,8 @@ class Journal:
 
     def _begin_segment(self) -> Segment:
         path, self._salt = self._directory.segment(self._next_number), os.urandom(8)
-        replace_file(path, header_bytes(self._salt))  # so the segment gets its name after its header is on the disk
+        # so the segment gets its name after its header is on the disk
+        replace_file(path, header_bytes(self._salt))
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | NO_LINK)
         segment = Segment(self._next_number, path, HEAD_BYTES)
         self._next_number += 1
@@ -160,7 +191,9 @@ class Journal:
         return segment
 
     def _end_segment(self) -> None:
-        """Close the last segment; it is synced first, so that no later record is on the disk before its records."""
+        """Close the last segment; it is synced first, so that no later record is on the disk before
+        its records.
+        """
         self._condition.wait_for(lambda: not self._syncing)
         if self._sync and self._synced < self._appended:
             self._note_sync(self._appended, _is_synced(self._file))
@@ -186,7 +219,9 @@ class Journal:
                 raise OSError("a sync to the disk failed")
 
     def _sync_now(self) -> None:
-        """Sync once for all waiting writers; the lock is released meanwhile, so that others can append."""
+        """Sync once for all waiting writers; the lock is released meanwhile, so that others can
+        append.
+        """
         upto, done = self._appended, False
         self._syncing = True
         self._condition.release()
@@ -199,7 +234,9 @@ class Journal:
             self._condition.notify_all()
 
     def _note_sync(self, upto: int, done: bool) -> None:
-        """Record the end of a sync up to a position; if it failed, everything not known to be on the disk may be lost."""
+        """Record the end of a sync up to a position; if it failed, everything not known to be on
+        the disk may be lost.
+        """
         self.syncs += 1
         if not done:
             upto = self._appended
@@ -222,7 +259,9 @@ class Journal:
             return list(self._segments)[: -1 if self._file >= 0 else None]
 
     def remove(self, segment: Segment) -> None:
-        """Remove the oldest segment. If its file cannot be deleted, that is tried again after the next start."""
+        """Remove the oldest segment. If its file cannot be deleted, that is tried again after the
+        next start.
+        """
         with self._condition:
             assert self._segments[0] is segment
             self._segments.popleft()
@@ -257,7 +296,8 @@ def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
     """Write all pieces at an offset; on an error raise it and truncate the file to the offset."""
     try:
         written = os.pwritev(file, pieces[:_MAX_PIECES], at)
-        if written < size:  # more pieces than fit, a nearly full disk, or the kernel's limit of one write
+        # more pieces than fit, a nearly full disk, or the kernel's limit of one write
+        if written < size:
             rest = memoryview(b"".join(pieces))
             while written < size:
                 written += os.pwrite(file, rest[written:], at + written)
@@ -268,7 +308,9 @@ def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
 
 
 class SegmentRefs:
-    """References that keep segments: traces, unacknowledged reports and requests. Safe from any thread."""
+    """References that keep segments: traces, unacknowledged reports and requests. Safe from any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -282,7 +324,9 @@ class SegmentRefs:
             self._traces.setdefault(segment, set()).update(trace_ids)
 
     def add_unacknowledged(self, key: bytes, segment: Segment, exporters: Collection[str]) -> None:
-        """Keep the segment until these exporters acknowledged a report in it; this replaces an earlier record of the report."""
+        """Keep the segment until these exporters acknowledged a report in it; this replaces an
+        earlier record of the report.
+        """
         with self._lock:
             before = self._unacknowledged.get(key)
             if before is not None:
@@ -301,7 +345,9 @@ class SegmentRefs:
             self._retained[segment] -= 1
 
     def acknowledge(self, exporter: str, keys: Iterable[bytes]) -> list[bytes]:
-        """Note that the exporter delivered these reports; return those that it had not acknowledged before."""
+        """Note that the exporter delivered these reports; return those that it had not acknowledged
+        before.
+        """
         acknowledged = []
         with self._lock:
             for key in keys:
@@ -326,11 +372,14 @@ class SegmentRefs:
         return len(self._unacknowledged)
 
     def is_free(self, segment: Segment, is_open: Callable[[bytes], bool]) -> bool:
-        """Whether the segment can be removed: no trace in it `is_open`, all reports are acknowledged, nothing is retained."""
+        """Whether the segment can be removed: no trace in it `is_open`, all reports are
+        acknowledged, nothing is retained.
+        """
         with self._lock:
             traces = self._traces.get(segment, set())
             while traces:
-                trace_id = traces.pop()  # permanently: a trace that is no longer held does not become open
+                # permanently: a trace that is no longer held does not become open
+                trace_id = traces.pop()
                 if is_open(trace_id):
                     traces.add(trace_id)
                     return False
@@ -346,7 +395,9 @@ class SegmentRefs:
             return set(self._traces.get(segment, ()))
 
     def reassign(self, trace_id: bytes, segment: Segment) -> None:
-        """Note that all records of the trace were copied to this segment: earlier segments are not needed for it."""
+        """Note that all records of the trace were copied to this segment: earlier segments are not
+        needed for it.
+        """
         with self._lock:
             for traces in self._traces.values():
                 traces.discard(trace_id)

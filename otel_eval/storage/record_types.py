@@ -1,7 +1,8 @@
 """The payloads of the journal's records: requests, decisions, deliveries, and reports as JSON.
 
-A report is stored with the fields of its run that are exported with results. Calls, their arguments and results, input and output
-are not among them: they are in the spans, and a report that is delivered after a restart does not need them.
+A report is stored with the fields of its run that are exported with results. Calls, their arguments
+and results, input and output are not among them: they are in the spans, and a report that is
+delivered after a restart does not need them.
 """
 
 from __future__ import annotations
@@ -16,21 +17,49 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly import Closing
 from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
-from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
+from otel_eval.model import (
+    Completeness,
+    Evidence,
+    Failed,
+    NoRun,
+    Outcome,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    Stamp,
+    Trajectory,
+)
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
 
 _RUN_FIELDS: Final = (
-    *("trace_id", "span_id", "agent", "name", "service", "service_version", "environment", "resource", "conversation_id"),
+    *(
+        "trace_id",
+        "span_id",
+        "agent",
+        "name",
+        "service",
+        "service_version",
+        "environment",
+        "resource",
+        "conversation_id",
+    ),
     *("response_id", "start_ns", "end_ns", "last_end_ns", "incomplete"),
 )
 _RESULT_FIELDS: Final = ("scorer", "type", "version", "result_id", "threshold")
 _PENDING: Final = 6  # index of the ids of pending results
-_OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
+_OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {
+    "s": Scored,
+    "k": Skipped,
+    "f": Failed,
+}
 
 
 def key_of(report: Report) -> bytes | None:
-    """Return 16 bytes that identify a report, the same whenever it is built; None if there is nothing to deliver."""
+    """Return 16 bytes that identify a report, the same whenever it is built; None if there is
+    nothing to deliver.
+    """
     named = report.results[0] if report.results else report.no_run
     return None if named is None else bytes.fromhex(named.result_id)
 
@@ -64,14 +93,32 @@ def _outcome_to_json(outcome: Outcome) -> list[Any]:
         case Skipped():
             return ["k", outcome.text, dict(outcome.details), outcome.reason]
         case Failed():
-            return ["f", outcome.error_type, "", dict(outcome.details)]  # without the message, which may quote content
+            # without the message, which may quote content
+            return ["f", outcome.error_type, "", dict(outcome.details)]
 
 
 def report_from_json(values: list[Any]) -> Report:
-    """Return the report of JSON values: its run has only the fields of `_RUN_FIELDS`, and no result is pending."""
-    run_fields, completeness, evaluation, revision, results, late, _, attributes, evidence, stamp, no_run = values
+    """Return the report of JSON values: its run has only the fields of `_RUN_FIELDS`, and no result
+    is pending.
+    """
+    (
+        run_fields,
+        completeness,
+        evaluation,
+        revision,
+        results,
+        late,
+        _,
+        attributes,
+        evidence,
+        stamp,
+        no_run,
+    ) = values
     return Report(
-        Trajectory(**dict(zip(_RUN_FIELDS, run_fields, strict=True)), completeness=Completeness(completeness)),
+        Trajectory(
+            **dict(zip(_RUN_FIELDS, run_fields, strict=True)),
+            completeness=Completeness(completeness),
+        ),
         evaluation,
         revision,
         tuple([_result_from_json(each, evaluation, revision) for each in results]),
@@ -86,10 +133,17 @@ def report_from_json(values: list[Any]) -> Report:
 def _result_from_json(values: list[Any], evaluation: str, revision: int) -> Result:
     known: dict[str, Any] = dict(zip(_RESULT_FIELDS, values, strict=False))
     kind, *fields = values[len(_RESULT_FIELDS) :]
-    return Result(evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known)
+    return Result(
+        evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known
+    )
 
 
-_REASONS: Final = tuple(map(Completeness, ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached")))
+_REASONS: Final = tuple(
+    map(
+        Completeness,
+        ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached"),
+    )
+)
 """Records hold the index in this tuple: append only."""
 _NESTED: Final = struct.Struct("<BI")
 _TOMBSTONE: Final = struct.Struct("<16sd")
@@ -103,9 +157,13 @@ class RecordKind(IntEnum):
     """The kind of a record. The numbers are on disks: a number never gets another meaning."""
 
     BODY = 1
-    """A request as it was received: one byte for its signal and whether it is forwarded, then its body."""
+    """A request as it was received: one byte for its signal and whether it is forwarded, then its
+    body.
+    """
     CLOSED = 2
-    """Traces that were closed, or trees of open traces: they are evaluated with the spans of the records before this one."""
+    """Traces that were closed, or trees of open traces: they are evaluated with the spans of the
+    records before this one.
+    """
     EVALUATED = 3
     """The reports of closed traces, and asynchronous results."""
     DELIVERED = 4
@@ -113,9 +171,13 @@ class RecordKind(IntEnum):
     TOMBSTONES = 5
     """All tombstones."""
     COMPACTED = 6
-    """All records of one trace, copied so that an old segment can be removed: the trace id, then nested records."""
+    """All records of one trace, copied so that an old segment can be removed: the trace id, then
+    nested records.
+    """
     PENDING_SPANS = 7
-    """Within COMPACTED: a request with the held spans of the trace, still to be forwarded; it replaces their requests."""
+    """Within COMPACTED: a request with the held spans of the trace, still to be forwarded; it
+    replaces their requests.
+    """
     FORWARDED = 8
     """Requests that were forwarded completely, or except for their held spans."""
     RELEASED = 9
@@ -124,7 +186,10 @@ class RecordKind(IntEnum):
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
     """Return the payload of a CLOSED record."""
-    return b"".join(_CLOSED.pack(trace_id, _REASONS.index(why), len(roots)) + b"".join(roots) for trace_id, why, roots in closed)
+    return b"".join(
+        _CLOSED.pack(trace_id, _REASONS.index(why), len(roots)) + b"".join(roots)
+        for trace_id, why, roots in closed
+    )
 
 
 def unpack_closings(payload: bytes) -> Iterator[Closing]:
@@ -133,7 +198,11 @@ def unpack_closings(payload: bytes) -> Iterator[Closing]:
     while at < len(payload):
         trace_id, reason, count = _CLOSED.unpack_from(payload, at)
         start, at = at + _CLOSED.size, at + _CLOSED.size + count * _SPAN_ID
-        yield Closing(trace_id, _REASONS[reason], tuple([payload[root : root + _SPAN_ID] for root in range(start, at, _SPAN_ID)]))
+        yield Closing(
+            trace_id,
+            _REASONS[reason],
+            tuple([payload[root : root + _SPAN_ID] for root in range(start, at, _SPAN_ID)]),
+        )
 
 
 def pack_released(trace_id: bytes, released: Released) -> bytes:
@@ -144,7 +213,9 @@ def pack_released(trace_id: bytes, released: Released) -> bytes:
 
 
 def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
-    """Return the trace id of a RELEASED record, missing parents → whether spans below were released, runs → their parents."""
+    """Return the trace id of a RELEASED record, missing parents → whether spans below were
+    released, runs → their parents.
+    """
     trace_id, parents, runs = json.loads(payload)
     decoded = bytes.fromhex
     return (
@@ -172,7 +243,9 @@ class EvaluatedTrace:
 
     @classmethod
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
-        """Return the results of a closed trace after its evaluation; of a part only those of its own runs."""
+        """Return the results of a closed trace after its evaluation; of a part only those of its
+        own runs.
+        """
         last = trace.last_evaluations
         if trace.part is not None:
             runs = (*trace.part.spans, *[trace.frames[root][0] for root in trace.part.roots])
@@ -198,9 +271,17 @@ def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
     """Yield the evaluated traces in the payload of an EVALUATED record."""
     rows: list[Any] = json.loads(payload)
     for trace_id, last_evaluations, reports, late in rows:
-        evaluated = {bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()}
+        evaluated = {
+            bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()
+        }
         pending = frozenset(result_id for report in reports for result_id in report[_PENDING])
-        yield EvaluatedTrace(bytes.fromhex(trace_id), evaluated, [report_from_json(report) for report in reports], late, pending)
+        yield EvaluatedTrace(
+            bytes.fromhex(trace_id),
+            evaluated,
+            [report_from_json(report) for report in reports],
+            late,
+            pending,
+        )
 
 
 def pack_delivered(exporter: str, keys: Iterable[bytes]) -> bytes:
@@ -212,7 +293,9 @@ def pack_delivered(exporter: str, keys: Iterable[bytes]) -> bytes:
 def unpack_delivered(payload: bytes) -> tuple[str, list[bytes]]:
     """Return the exporter and the report keys in the payload of a DELIVERED record."""
     start = 1 + payload[0]
-    return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
+    return payload[1:start].decode(), [
+        payload[at : at + 16] for at in range(start, len(payload), 16)
+    ]
 
 
 class ForwardedRequest(NamedTuple):
@@ -221,7 +304,8 @@ class ForwardedRequest(NamedTuple):
     Attributes:
         segment: the number of the segment that holds the request.
         end: the offset of the end of its record there.
-        waiting: the checksum of the spans that are still held (`Ack.cut`); 0 if the request was forwarded completely.
+        waiting: the checksum of the spans that are still held (`Ack.cut`); 0 if the request was
+            forwarded completely.
     """
 
     segment: int
@@ -241,12 +325,16 @@ def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
 
 
 def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
-    """Return the payload of a TOMBSTONES record: trace ids, and the Unix time at which each expires."""
+    """Return the payload of a TOMBSTONES record: trace ids, and the Unix time at which each
+    expires.
+    """
     return b"".join(_TOMBSTONE.pack(trace_id, until) for trace_id, until in ids)
 
 
 def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
-    """Yield the trace ids in the payload of a TOMBSTONES record, with the Unix time at which each expires."""
+    """Yield the trace ids in the payload of a TOMBSTONES record, with the Unix time at which each
+    expires.
+    """
     yield from _TOMBSTONE.iter_unpack(payload)
 
 
@@ -301,31 +389,48 @@ _LOGS: Final = signal_byte("logs")
 def payload_size(trace: ClosedTrace) -> int:
     """Return the size of the payloads of a trace in bytes."""
     logs = chain.from_iterable(trace.logs.values())
-    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(len(payload) for payload, _ in logs)
+    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
+        len(payload) for payload, _ in logs
+    )
 
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
-    """Return the records that restore a trace: its evaluated spans, results, later spans. None if it has no evaluated spans."""
+    """Return the records that restore a trace: its evaluated spans, results, later spans. None if
+    it has no evaluated spans.
+    """
     closing, changed = Closing(trace.trace_id, Completeness.COMPLETE), trace.changed or frozenset()
     is_new: Callable[[bytes], bool] = (changed if is_open else frozenset[bytes]()).__contains__
-    if trace.released is not None:  # an open trace with closed trees, of which spans may be open again
-        closing = Closing(trace.trace_id, Completeness.DETACHED, tuple(trace.frames.keys() - changed))
+    # an open trace with closed trees, of which spans may be open again
+    if trace.released is not None:
+        closing = Closing(
+            trace.trace_id, Completeness.DETACHED, tuple(trace.frames.keys() - changed)
+        )
         is_new = changed.__contains__
     elif is_open and trace.changed is None:
         return list(_bodies(trace, lambda _: True))
     if all(map(is_new, trace.frames)):
-        return None  # every span was replaced after the evaluation: rare, and only until the next evaluation
+        # every span was replaced after the evaluation: rare, and only until the next evaluation
+        return None
     records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
     records.append((RecordKind.CLOSED, pack_closings([closing])))
-    records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+    records.append(
+        (
+            RecordKind.EVALUATED,
+            pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)]),
+        )
+    )
     if trace.released is not None:
         records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
     return [*records, *_bodies(trace, is_new)]
 
 
-def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:
+def _bodies(
+    trace: ClosedTrace, wanted: Callable[[bytes], bool]
+) -> Iterator[tuple[RecordKind, bytes]]:
     frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
-    logs = [record for span_id, records in trace.logs.items() if wanted(span_id) for record in records]
+    logs = [
+        record for span_id, records in trace.logs.items() if wanted(span_id) for record in records
+    ]
     if frames:
         yield RecordKind.BODY, _TRACES + reserialize_traces(frames)
     if logs:

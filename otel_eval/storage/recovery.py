@@ -1,7 +1,9 @@
-"""Recovery after a restart: restores the trace buffer from the journal, and requests pending asynchronous results again.
+"""Recovery after a restart: restores the trace buffer from the journal, and requests pending
+asynchronous results again.
 
-Records are replayed in their order, so that the buffer gets its former state; delivered results are not exported again. The waits
-of open traces start again, because further spans may have been waiting for this process.
+Records are replayed in their order, so that the buffer gets its former state; delivered results are
+not exported again. The waits of open traces start again, because further spans may have been
+waiting for this process.
 """
 
 from __future__ import annotations
@@ -32,10 +34,16 @@ _log = logging.getLogger("otel_eval")
 
 
 class ForwardingRecords(Protocol):
-    """Collects the records of requests that have to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
+    """Collects the records of requests that have to be forwarded
+    (`forwarding.relay.ForwardingRecovery`).
+    """
 
-    def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
-        """Process a request that has to be forwarded, or (`held`) a request with the held spans of one trace."""
+    def took(
+        self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False
+    ) -> None:
+        """Process a request that has to be forwarded, or (`held`) a request with the held spans of
+        one trace.
+        """
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
         """Process the results of a trace."""
@@ -44,7 +52,9 @@ class ForwardingRecords(Protocol):
         """Process the payload of a FORWARDED record."""
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward the requests that were not forwarded completely; `undecided`: whether a trace is still to be evaluated."""
+        """Forward the requests that were not forwarded completely; `undecided`: whether a trace is
+        still to be evaluated.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +63,10 @@ class Recovery:
 
     Args:
         durable: holds the journal.
-        deliver: called with the undelivered reports, oldest first, each with the names of its exporters.
-        max_attributes: spans with more attributes were rejected when they were received, and are skipped again.
+        deliver: called with the undelivered reports, oldest first, each with the names of its
+            exporters.
+        max_attributes: spans with more attributes were rejected when they were received, and are
+            skipped again.
         forwarding: collects requests that have to be forwarded; None without forwarding.
         revised: called with each report of a revision above 0, delivered or not.
     """
@@ -65,39 +77,68 @@ class Recovery:
     forwarding: ForwardingRecords | None = None
     revised: Callable[[Report], None] = lambda _: None
     _unreadable: int = field(default=0, init=False)  # number of requests
-    # Closed traces that are not evaluated yet, each with a copy that keeps its last evaluations as they were before.
-    _closed: dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]] = field(default_factory=dict, init=False)
-    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)  # result id of a pending result → that copy
-    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)  # undelivered reports by key
+    # Closed traces that are not evaluated yet, each with a copy that keeps its last evaluations as
+    # they were before.
+    _closed: dict[bytes, list[tuple[ClosedTrace, ClosedTrace]]] = field(
+        default_factory=dict, init=False
+    )
+    # result id of a pending result → that copy
+    _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)
+    # undelivered reports by key
+    _reports: dict[bytes, Report] = field(default_factory=dict, init=False)
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
-        """Replay the journal into the buffer; return the traces that were closed and not evaluated."""
+        """Replay the journal into the buffer; return the traces that were closed and not
+        evaluated.
+        """
         handlers: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
-            RecordKind.CLOSED: lambda entry: self._close(buffer, record_types.unpack_closings(entry.payload), now),
-            RecordKind.RELEASED: lambda entry: buffer.restore_released(*record_types.unpack_released(entry.payload)),
-            RecordKind.EVALUATED: lambda entry: self._mark_evaluated(record_types.unpack_evaluated(entry.payload), entry.segment),
+            RecordKind.CLOSED: lambda entry: self._close(
+                buffer, record_types.unpack_closings(entry.payload), now
+            ),
+            RecordKind.RELEASED: lambda entry: buffer.restore_released(
+                *record_types.unpack_released(entry.payload)
+            ),
+            RecordKind.EVALUATED: lambda entry: self._mark_evaluated(
+                record_types.unpack_evaluated(entry.payload), entry.segment
+            ),
             RecordKind.DELIVERED: lambda entry: self._mark_delivered(entry.payload),
-            RecordKind.TOMBSTONES: lambda entry: self._restore_tombstones(buffer, entry.payload, now),
+            RecordKind.TOMBSTONES: lambda entry: self._restore_tombstones(
+                buffer, entry.payload, now
+            ),
             RecordKind.PENDING_SPANS: self._collect_held_spans,
-            RecordKind.FORWARDED: lambda entry: self.forwarding.passed(entry.payload) if self.forwarding else None,
+            RecordKind.FORWARDED: lambda entry: (
+                self.forwarding.passed(entry.payload) if self.forwarding else None
+            ),
         }
         for entry in self._records(buffer):
             if entry.kind in handlers:
                 handlers[entry.kind](entry)
         if self._unreadable:
-            _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
+            _log.warning(
+                "storage.directory: %d requests in it cannot be read by this version and are"
+                " left out",
+                self._unreadable,
+            )
         if damaged := self.durable.journal.recovery.damaged:
-            _log.warning("storage.directory: %d damaged places were skipped; what was recorded there is lost", damaged)
+            _log.warning(
+                "storage.directory: %d damaged places were skipped; what was recorded there is"
+                " lost",
+                damaged,
+            )
         for each in fields(buffer.counts):  # the counters count from the start of the process
             setattr(buffer.counts, each.name, 0)
         exporters_of = self.durable.segment_refs.unacknowledged_by
         self.deliver([(report, exporters_of(key)) for key, report in self._reports.items()])
         if self.forwarding:
-            self.forwarding.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
+            self.forwarding.take_over(
+                lambda each: buffer.is_undecided(each) or each in self._closed
+            )
         needed = {*self._closed, *(each.trace_id for each in self._pending.values())}
         closed = [trace for each in self._closed.values() for trace, _ in each]
-        return self.durable.attempts.recover(buffer, closed, lambda each: each in needed or buffer.holds(each))
+        return self.durable.attempts.recover(
+            buffer, closed, lambda each: each in needed or buffer.holds(each)
+        )
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Yield every record, and instead of a COMPACTED record the records nested in it."""
@@ -116,7 +157,11 @@ class Recovery:
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         try:
             origin = request_of(entry.payload)
-            batch = read_request(origin, self.max_attributes) if origin.signal != "metrics" else SpanBatch()
+            batch = (
+                read_request(origin, self.max_attributes)
+                if origin.signal != "metrics"
+                else SpanBatch()
+            )
         except (InputError, LookupError):
             self._unreadable += 1
             return
@@ -140,7 +185,9 @@ class Recovery:
                 self._closed.setdefault(trace_id, []).append((trace, before))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
-        """Apply an EVALUATED record: note pending results, and the reports that are still to be delivered."""
+        """Apply an EVALUATED record: note pending results, and the reports that are still to be
+        delivered.
+        """
         for evaluated in traces:
             if self.forwarding:
                 self.forwarding.evaluated(evaluated)
@@ -179,24 +226,39 @@ class Recovery:
     # ------------------------------------------------------------ afterwards
 
     def unfinished(self, engine: Engine) -> list[Report]:
-        """Return reports with only the pending results that are still missing, those in progress at a crash first."""
+        """Return reports with only the pending results that are still missing, those in progress at
+        a crash first.
+        """
         later_only, reports = engine.only_later(), []
         for trace in {id(each): each for each in self._pending.values()}.values():
             for report in self._pending_of(trace, later_only):
-                pending = tuple([each for each in report.pending if each.result_id in self._pending])
+                pending = tuple(
+                    [each for each in report.pending if each.result_id in self._pending]
+                )
                 if pending:
                     self.durable.await_results(trace.trace_id, pending)
                     reports.append(replace(report, pending=pending))
-        return sorted(reports, key=lambda each: -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
+        return sorted(
+            reports,
+            key=lambda each: (
+                -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id))
+            ),
+        )
 
     def _pending_of(self, trace: ClosedTrace, later_only: Engine) -> list[Report]:
-        """Build the reports on a trace again with only the asynchronous scorers, without calling them; [] if that fails."""
+        """Build the reports on a trace again with only the asynchronous scorers, without calling
+        them; [] if that fails.
+        """
         evaluator, since_ns = self.durable.identity
         stamp = Stamp(evaluator, int(self.durable.now() * 1e9), since_ns)
         try:
             return later_only.evaluate(trace, stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
-            _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
+            _log.warning(
+                "results of trace %s that are pending are lost: %s",
+                trace.trace_id.hex(),
+                type(error).__name__,
+            )
             return []
 
 
@@ -205,10 +267,12 @@ _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for
 
 @dataclass(slots=True, eq=False)
 class PendingResults:
-    """Submits reports with pending results for evaluation again; if some were in progress at a crash, on its own thread.
+    """Submits reports with pending results for evaluation again; if some were in progress at a
+    crash, on its own thread.
 
-    Those in progress at a crash are submitted first and one at a time, after the closed traces were evaluated, so that nothing
-    else of an earlier process is in progress if one of them crashes the process again. After two crashes they fail instead.
+    Those in progress at a crash are submitted first and one at a time, after the closed traces were
+    evaluated, so that nothing else of an earlier process is in progress if one of them crashes the
+    process again. After two crashes they fail instead.
 
     Args:
         reports: reports with pending results, those in progress at a crash first.
@@ -216,7 +280,8 @@ class PendingResults:
         later: computes the results.
         emit: exports failed results that cannot be written to the dead-letter file.
         caught_up: set when the traces that were closed before the restart have been evaluated.
-        timeout_s: how long to wait for each result that was in progress at a crash before the next one is submitted.
+        timeout_s: how long to wait for each result that was in progress at a crash before the next
+            one is submitted.
     """
 
     reports: Sequence[Report]
@@ -230,7 +295,9 @@ class PendingResults:
     def start(self) -> None:
         """Submit the reports: at once, or on a thread if some were in progress at a crash."""
         if any(map(self._crashes, self.reports)):
-            self._thread = threading.Thread(target=self._submit_all, name="otel-eval-retry", daemon=True)
+            self._thread = threading.Thread(
+                target=self._submit_all, name="otel-eval-retry", daemon=True
+            )
             self._thread.start()
         else:
             self._submit_all()
@@ -255,12 +322,19 @@ class PendingResults:
     def _fail(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
         failed = replace(report, results=results, pending=(), late=True)
-        aside = self.durable.attempts.set_aside([failed], REASON)  # first: journaled results are exported after a kill
+        # first: journaled results are exported after a kill
+        aside = self.durable.attempts.set_aside([failed], REASON)
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process is stopping
-        trace_id, where = failed.trajectory.trace_id, "in the dead-letter file" if aside else "exported"
+        trace_id, where = (
+            failed.trajectory.trace_id,
+            "in the dead-letter file" if aside else "exported",
+        )
         _log.warning(
-            "asynchronous results of trace %s are not requested again: %s; they are failed and %s", trace_id, REASON, where
+            "asynchronous results of trace %s are not requested again: %s; they are failed and %s",
+            trace_id,
+            REASON,
+            where,
         )
         if not aside:
             self.emit(failed)

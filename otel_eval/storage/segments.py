@@ -1,10 +1,12 @@
 """The bytes of a segment: a header, then records, each with its length and checksums.
 
-A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The magic is a part of the
-segment's own random salt, and both checksums are CRC-32 that start from the whole salt: so bytes of an older segment, or records
-which a client writes into an attribute, are not read as records. If a payload is damaged, its record is skipped and the next
-one is read. If the header of a record is damaged, the segment is searched for the next sound record. Damage with no sound record
-behind it is a torn tail. The header of the segment is written twice, so that one damaged copy does no harm.
+A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The
+magic is a part of the segment's own random salt, and both checksums are CRC-32 that start from the
+whole salt: so bytes of an older segment, or records which a client writes into an attribute, are
+not read as records. If a payload is damaged, its record is skipped and the next one is read. If the
+header of a record is damaged, the segment is searched for the next sound record. Damage with no
+sound record behind it is a torn tail. The header of the segment is written twice, so that one
+damaged copy does no harm.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def header_bytes(salt: bytes) -> bytes:
 
 
 def salt_of(data: Bytes) -> bytes | None:
-    """Return the salt of a segment, which identifies its records; None if the bytes do not begin with a header of this format."""
+    """Return the salt of a segment, which identifies its records; None if the bytes do not begin
+    with a header of this format.
+    """
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():  # the first sound copy decides
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
@@ -82,7 +86,9 @@ def record_header(salt: bytes, kind: int, payload: Sequence[bytes]) -> bytes:
 
 
 def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
-    """Yield the sound records of a segment in order, and fill in `damage`, which is complete at the end."""
+    """Yield the sound records of a segment in order, and fill in `damage`, which is complete at the
+    end.
+    """
     salt = salt_of(data)
     if salt is None:
         damage.torn = len(data)
@@ -103,16 +109,21 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
 
 
 def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
-    """Return the record at an offset; the offset of its end if its payload is damaged; 0 if its header is damaged or cut off."""
+    """Return the record at an offset; the offset of its end if its payload is damaged; 0 if its
+    header is damaged or cut off.
+    """
     if at + RECORD_BYTES > len(data):
         return 0
     fields = data[at : at + _RECORD.size]
     magic, kind, length, check = _RECORD.unpack(fields)
     start, seed = at + RECORD_BYTES, zlib.crc32(salt)
-    if magic != salt[:_MAGIC_BYTES] or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seed):
+    if magic != salt[:_MAGIC_BYTES] or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(
+        fields, seed
+    ):
         return 0
     end = start + length
-    if end > len(data):  # the header is sound, so the length is right: the rest was not written, or was cut off
+    # the header is sound, so the length is right: the rest was not written, or was cut off
+    if end > len(data):
         return int(end)
     payload = data[start:end]
     return Record(kind, payload, end) if zlib.crc32(payload, seed) == check else end

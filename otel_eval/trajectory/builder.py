@@ -29,11 +29,14 @@ _NOT_READ: Final = "they are not read: no evaluation is for runs inside others"
 _MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
-def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: bool = True) -> tuple[Run, ...]:
+def build(
+    trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: bool = True
+) -> tuple[Run, ...]:
     """Build the runs of a trace, outermost and nested ones, in order of start and span id.
 
-    The order in which frames stand in the trace makes no difference, and no frame can make it raise. Runs that take more
-    steps than there are come without calls and content, and with the reason in `Trajectory.too_large`.
+    The order in which frames stand in the trace makes no difference, and no frame can make it
+    raise. Runs that take more steps than there are come without calls and content, and with the
+    reason in `Trajectory.too_large`.
 
     Args:
         trace: what is read.
@@ -101,7 +104,9 @@ class _Work:
         if run.outermost:
             return Run(self._trajectory(run), members, run.span_id)
         former = spans.kinds[run.first] is not Kind.AGENT
-        return Run(self._trajectory(run), members, run.span_id, self._enclosing_run(run.first), former)
+        return Run(
+            self._trajectory(run), members, run.span_id, self._enclosing_run(run.first), former
+        )
 
     def _enclosing_run(self, place: int) -> bytes:
         """The id of the outermost agent span that encloses a span."""
@@ -149,7 +154,10 @@ class _Work:
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
         if not (run.outermost or self.inner):
-            return _Contents(calls_unknown=_NOT_READ, conversation=self.run_attributes.conversation_id(run, agents or models))
+            return _Contents(
+                calls_unknown=_NOT_READ,
+                conversation=self.run_attributes.conversation_id(run, agents or models),
+            )
         calls, calls_unknown = self._calls(run, agents, models)
         given, made = self.run_attributes.exchange(run, models)
         return _Contents(
@@ -162,19 +170,31 @@ class _Work:
             conversation=self.run_attributes.conversation_id(run, agents or models),
         )
 
-    def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
+    def _calls(
+        self, run: Candidate, agents: Sequence[int], models: list[int]
+    ) -> tuple[tuple[ToolCall, ...], str]:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
         self.spans.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.spans, self.calls[first:last])
         if mine:
             unknown = self.unknown_calls
-            why = unknown.of_nameless(mine) or unknown.of_spans(run) or unknown.of_raised(models, mine)
+            why = (
+                unknown.of_nameless(mine)
+                or unknown.of_spans(run)
+                or unknown.of_raised(models, mine)
+            )
             return self._finished(run, mine), why or unknown.of_end(run, models, mine)
-        return self._recovered(run, sorted(agents, key=self.spans.moment), sorted(models, key=self.spans.moment))
+        return self._recovered(
+            run, sorted(agents, key=self.spans.moment), sorted(models, key=self.spans.moment)
+        )
 
-    def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
+    def _recovered(
+        self, run: Candidate, agents: list[int], models: list[int]
+    ) -> tuple[tuple[ToolCall, ...], str]:
         recovered = self.messages.recover(models, agents)
-        calls = tuple([_on_path(call, self.paths.of(place, run.first)) for place, call in recovered])
+        calls = tuple(
+            [_on_path(call, self.paths.of(place, run.first)) for place, call in recovered]
+        )
         lost = "" if calls else self.unknown_calls.of_end(run, models, ())
         return calls, lost or self.unknown_calls.of_messages(run, models, agents, recovered)
 
@@ -190,7 +210,9 @@ class _Work:
         return tuple(calls)
 
     def _enclosing(self, mine: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
-        """Place of each call → ids of the calls that enclose it, the nearest `MAX_ENCLOSING` of them."""
+        """Place of each call → ids of the calls that enclose it, the nearest `MAX_ENCLOSING` of
+        them.
+        """
         enclosing: dict[int, tuple[str, ...]] = {}
         size = self.spans.tree.size
         if max([size[call.place] for call in mine]) == 1:
@@ -207,9 +229,14 @@ class _Work:
 
 
 def _completeness(spans: ClassifiedTrace, run: Candidate) -> Completeness:
-    """Why the run was evaluated: by where its tree comes from, unless a limit or the end of the process closed the trace."""
+    """Why the run was evaluated: by where its tree comes from, unless a limit or the end of the
+    process closed the trace.
+    """
     reason = spans.trace.reason
-    if reason not in (Completeness.REMOTE_PARENT, Completeness.DETACHED) or run.origin is Origin.ROOT:
+    if (
+        reason not in (Completeness.REMOTE_PARENT, Completeness.DETACHED)
+        or run.origin is Origin.ROOT
+    ):
         return reason
     if run.origin is Origin.REMOTE or run.fragment or not spans.agents:
         return Completeness.REMOTE_PARENT
@@ -219,7 +246,9 @@ def _completeness(spans: ClassifiedTrace, run: Candidate) -> Completeness:
 def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
     """The latest end of the fragments' spans."""
     return max(
-        spans.readers[place].end_ns for first, last in ((run.first, run.last), *run.others) for place in range(first, last)
+        spans.readers[place].end_ns
+        for first, last in ((run.first, run.last), *run.others)
+        for place in range(first, last)
     )
 
 
@@ -232,7 +261,8 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
     if arguments is not UNRECORDED and not named(arguments):
         arguments = Unnamed(__value__=arguments)
     span_id = call.span_id.hex()
-    # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path, failure_unknown
+    # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path,
+    # failure_unknown
     return _new_call(
         call.name,
         arguments,

@@ -1,7 +1,9 @@
-"""Classify the spans of a trace as agents, model calls, tool calls or others, and arrange them in trees.
+"""Classify the spans of a trace as agents, model calls, tool calls or others, and arrange them in
+trees.
 
-Spans of evaluations, of this project and of others, are left out with everything below them. Nothing here recurses, so a chain of
-10,000 spans is a tree like any other; parent links that form a circle are cut.
+Spans of evaluations, of this project and of others, are left out with everything below them.
+Nothing here recurses, so a chain of 10,000 spans is a tree like any other; parent links that form a
+circle are cut.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE, ReadTable, ToolReader
 from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
 from otel_eval.globs import glob
-from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Steps, Wanted
+from otel_eval.interfaces import (
+    ClosedTrace,
+    Frame,
+    ResourceScope,
+    SpanEvent,
+    SpanReader,
+    Steps,
+    Wanted,
+)
 from otel_eval.model import Kind, SpanRef
 
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
@@ -27,16 +37,17 @@ class Plan:
 
     Args:
         tables: the conventions, the first that knows a span wins.
-        needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids are read with
-            "arguments" or "results".
+        needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids
+            are read with "arguments" or "results".
         attributes: keys of further attributes that a trajectory shall carry.
-        records_tool_spans: globs of instrumentation scopes that the configuration declares to record each tool call as
-            a span.
+        records_tool_spans: globs of instrumentation scopes that the configuration declares to
+            record each tool call as a span.
 
     Attributes:
         tables, needs, records_tool_spans: as above.
         wants_content_of_calls: whether anything of a call beyond name, times and error is needed.
-        agent_wanted, tool_readers: what to ask an agent span, and how to read a tool span, by the name of the table.
+        agent_wanted, tool_readers: what to ask an agent span, and how to read a tool span, by the
+            name of the table.
     """
 
     def __init__(
@@ -55,9 +66,13 @@ class Plan:
         content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in needs else ()
         tokens = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) if "tokens" in needs else ()
         agent = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID, *tokens, *content)
-        self.agent_wanted: Final = {each.name: each.keys_wanted(*agent) for each in (NO_TABLE, *self.reader.tables)}
+        self.agent_wanted: Final = {
+            each.name: each.keys_wanted(*agent) for each in (NO_TABLE, *self.reader.tables)
+        }
         self._declared: Final = [glob(each) for each in records_tool_spans]
-        self.tool_readers: Final = {each.name: ToolReader(each, needs) for each in self.reader.tables}
+        self.tool_readers: Final = {
+            each.name: ToolReader(each, needs) for each in self.reader.tables
+        }
 
     def declared(self, scope: str) -> bool:
         """Whether the configuration declares that each tool call of the scope leaves a span."""
@@ -71,15 +86,17 @@ _Children = dict[bytes, list[bytes]]
 
 @dataclass(slots=True)
 class SpanTree:
-    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there are several roots.
+    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there
+    are several roots.
 
     Attributes:
         ids: span ids.
         parent: place of the parent, -1 for the root of a tree.
         size: number of spans in the subtree, itself included.
         roots: places of the roots, in order of their ids: spans without a parent, and orphans.
-        missing: place of a root → the id of the parent that did not arrive, b"" if it has none. The root of a circle is an orphan
-            like any other, and names the parent to which it is linked.
+        missing: place of a root → the id of the parent that did not arrive, b"" if it has none. The
+            root of a circle is an orphan like any other, and names the parent to which it is
+            linked.
     """
 
     ids: list[bytes] = field(default_factory=list)
@@ -116,7 +133,9 @@ def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
 
 
 def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> None:
-    """One tree in preorder, the last of siblings first. Siblings without children of their own are added at once."""
+    """One tree in preorder, the last of siblings first. Siblings without children of their own are
+    added at once.
+    """
     ids, parents, size = tree.ids, tree.parent, tree.size
     tree.roots.append(len(ids))
     tree.missing[len(ids)] = missing
@@ -144,7 +163,9 @@ def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> No
 
 
 def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Children) -> None:
-    """Add the spans that no root leads to: those of each circle of links, whose smallest id becomes a root, and those below."""
+    """Add the spans that no root leads to: those of each circle of links, whose smallest id becomes
+    a root, and those below.
+    """
     left = set(frames).difference(tree.ids)
     for start in sorted(left):
         if start not in left:
@@ -163,13 +184,15 @@ def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Child
         left.difference_update(tree.ids[first:])
 
 
-# Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the trace.
+# Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the
+# trace.
 MAX_ENCLOSING: Final = 64
 
 
 @dataclass(slots=True)
 class ClassifiedTrace:
-    """The spans of a trace with their kinds and their nearest relevant ancestors: what all runs of the trace share.
+    """The spans of a trace with their kinds and their nearest relevant ancestors: what all runs of
+    the trace share.
 
     Attributes (lists are by place in the tree):
         kinds: what each span is.
@@ -178,8 +201,9 @@ class ClassifiedTrace:
         steps: those that are left for the evaluation of the trace.
         argument_keys: see `tool_calls.arguments_key`.
         agents, models, tools: their places, ascending.
-        model_calls: those of the models that do not lie directly below another one: a framework's and its client's describe
-            one model call. `call_builders` fills `tools`; `link` fills the other three, `ancestor` and `enclosing_agent`.
+        model_calls: those of the models that do not lie directly below another one: a framework's
+            and its client's describe one model call. `call_builders` fills `tools`; `link` fills
+            the other three, `ancestor` and `enclosing_agent`.
     """
 
     trace: ClosedTrace
@@ -202,7 +226,9 @@ class ClassifiedTrace:
     _span_refs: list[SpanRef] = field(default_factory=list)
 
     def link(self) -> None:
-        """Find ancestors, agents and model calls, once it is known which of the tool spans are calls."""
+        """Find ancestors, agents and model calls, once it is known which of the tool spans are
+        calls.
+        """
         kinds, ancestor, enclosing_agent = self.kinds, self.ancestor, self.enclosing_agent
         other, agent, model = Kind.OTHER, Kind.AGENT, Kind.MODEL
         for place, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
@@ -216,16 +242,24 @@ class ClassifiedTrace:
                     self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
-        clients = {place for place in self.model_calls if self.classifications[place].table.convention.repeats}
+        clients = {
+            place
+            for place in self.model_calls
+            if self.classifications[place].table.convention.repeats
+        }
         if clients:
             self._put_below_instrumentations(clients)
 
     def _put_below_instrumentations(self, clients: set[int]) -> None:
-        """Put a client's own span below the one beside it during which it started, if that is the same model call."""
+        """Put a client's own span below the one beside it during which it started, if that is the
+        same model call.
+        """
         beside: dict[int, list[tuple[int, int]]] = {}
         for place in self.model_calls:
             if place not in clients:
-                beside.setdefault(self.ancestor[place], []).append((self.readers[place].start_ns, place))
+                beside.setdefault(self.ancestor[place], []).append(
+                    (self.readers[place].start_ns, place)
+                )
         for places in beside.values():
             places.sort()
         for client in clients:
@@ -233,10 +267,16 @@ class ClassifiedTrace:
             at = bisect_right(others, start, key=itemgetter(0)) - 1
             place = others[at][1] if at >= 0 else -1
             scope = self.resource_scopes[place].scope_name
-            if at >= 0 and start <= self.readers[place].end_ns and self.table(client).is_repeated_by(scope):
+            if (
+                at >= 0
+                and start <= self.readers[place].end_ns
+                and self.table(client).is_repeated_by(scope)
+            ):
                 self.ancestor[client] = place
         self.model_calls = [
-            place for place in self.model_calls if self.ancestor[place] < 0 or self.kinds[self.ancestor[place]] is not Kind.MODEL
+            place
+            for place in self.model_calls
+            if self.ancestor[place] < 0 or self.kinds[self.ancestor[place]] is not Kind.MODEL
         ]
 
     def table(self, place: int) -> ReadTable:
@@ -245,7 +285,9 @@ class ClassifiedTrace:
 
     def records_tools(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
-        return self.table(place).tool_spans is True or self.plan.declared(self.resource_scopes[place].scope_name)
+        return self.table(place).tool_spans is True or self.plan.declared(
+            self.resource_scopes[place].scope_name
+        )
 
     def end(self, place: int) -> int:
         """Where the subtree of the span ends."""
@@ -267,11 +309,15 @@ class ClassifiedTrace:
         known = self._logs.get(place)
         if known is None:
             frames = self.trace.logs.get(self.tree.ids[place], ())
-            known = self._logs[place] = tuple(resource_scope.event(payload) for payload, resource_scope in frames)
+            known = self._logs[place] = tuple(
+                resource_scope.event(payload) for payload, resource_scope in frames
+            )
         return known
 
     def nested_models(self, place: int) -> Sequence[int]:
-        """The model spans directly below a model span: a framework's and its client's describe one model call."""
+        """The model spans directly below a model span: a framework's and its client's describe one
+        model call.
+        """
         if len(self.models) == len(self.model_calls):
             return ()
         if self._nested_models is None:
@@ -286,13 +332,19 @@ class ClassifiedTrace:
             for each, span in enumerate(self.readers):
                 up = self.tree.parent[each]
                 parent = self._span_refs[up] if up >= 0 else None
-                enclosing = () if parent is None else (*parent.enclosing, parent.span_id)[-MAX_ENCLOSING:]
-                self._span_refs.append(SpanRef(span.name, span.start_ns, span.end_ns, self.hex_id(each), enclosing))
+                enclosing = (
+                    () if parent is None else (*parent.enclosing, parent.span_id)[-MAX_ENCLOSING:]
+                )
+                self._span_refs.append(
+                    SpanRef(span.name, span.start_ns, span.end_ns, self.hex_id(each), enclosing)
+                )
         return self._span_refs[place]
 
 
 def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
-    """Classify every span; `call_builders` reads the tool spans next, and `link` finds ancestors after that."""
+    """Classify every span; `call_builders` reads the tool spans next, and `link` finds ancestors
+    after that.
+    """
     spans, dropped = classified_with(trace, trace.frames, plan, steps)
     if dropped:
         spans, _ = classified_with(trace, _without(spans, dropped), plan, steps)
@@ -302,19 +354,28 @@ def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
 def classified_with(
     trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps
 ) -> tuple[ClassifiedTrace, set[bytes]]:
-    """Classify these frames of the trace; also returns the ids of those that are spans of evaluations."""
+    """Classify these frames of the trace; also returns the ids of those that are spans of
+    evaluations.
+    """
     tree = span_tree_of(frames)
     held = [frames[span_id] for span_id in tree.ids]
     readers = [resource_scope.reader(payload) for _, payload, resource_scope in held]
     resource_scopes = list(map(itemgetter(2), held))
     read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(resource_scopes)}
-    classifications = [read_by[resource_scope](span) for resource_scope, span in zip(resource_scopes, readers, strict=True)]
+    classifications = [
+        read_by[resource_scope](span)
+        for resource_scope, span in zip(resource_scopes, readers, strict=True)
+    ]
     kinds = [each.kind for each in classifications]
-    spans = ClassifiedTrace(trace, plan, tree, readers, resource_scopes, classifications, kinds, steps)
+    spans = ClassifiedTrace(
+        trace, plan, tree, readers, resource_scopes, classifications, kinds, steps
+    )
     if DROPPED not in classifications:
         return spans, set()
     return spans, {
-        span_id for span_id, classification in zip(tree.ids, classifications, strict=True) if classification is DROPPED
+        span_id
+        for span_id, classification in zip(tree.ids, classifications, strict=True)
+        if classification is DROPPED
     }
 
 

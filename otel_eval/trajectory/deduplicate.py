@@ -1,16 +1,20 @@
 """Merges tool spans that describe the same call.
 
-Two rules, and nothing else ever merges spans, so every attempt that left a span of its own stays a call:
+Two rules, and nothing else ever merges spans, so every attempt that left a span of its own stays a
+call:
 
-* Within: a span below one of the same tool, no agent between them, describes the same call (framework, MCP client, MCP
-  server); so does one that names no tool, below one of the same call id. Not if both recorded arguments and these
-  differ: that is recursion. And if the outer one holds two or more that do not overlap in time, these are attempts:
+* Within: a span below one of the same tool, no agent between them, describes the same call
+  (framework, MCP client, MCP server); so does one that names no tool, below one of the same call
+  id. Not if both recorded arguments and these
+  differ: that is recursion. And if the outer one holds two or more that do not overlap in time,
+      these are attempts:
   each is a call, the outer span only wraps them.
-* Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have ids,
-  with arguments that are equal or that one of them did not record.
+* Beside: spans of two instrumentations, one interval within the other, with equal call ids, or,
+  unless both have ids, with arguments that are equal or that one of them did not record.
 
-A tool has one name, or that name and the one by which an MCP server knows it. Where the second is read from an MCP span, the
-first may be the same behind any prefix that a framework gives the tools of a server.
+A tool has one name, or that name and the one by which an MCP server knows it. Where the second is
+read from an MCP span, the first may be the same behind any prefix that a framework gives the tools
+of a server.
 """
 
 from __future__ import annotations
@@ -29,7 +33,9 @@ _HostKey = tuple[int, str, str]
 _ATTEMPT_STEPS: Final = 20
 
 
-def merge_within(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> list[ToolCallBuilder]:
+def merge_within(
+    spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]
+) -> list[ToolCallBuilder]:
     """The calls, in order of place, after spans within spans were merged."""
     hosts = _hosts(spans, calls)
     if not hosts:
@@ -41,15 +47,20 @@ def merge_within(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> l
     resolved: dict[int, list[ToolCallBuilder]] = {}
     others: list[ToolCallBuilder] = []
     for place in sorted(calls, reverse=True):
-        resolved[place] = _resolve(spans, calls[place], [resolved.pop(inner) for inner in held.get(place, ())], others)
+        resolved[place] = _resolve(
+            spans, calls[place], [resolved.pop(inner) for inner in held.get(place, ())], others
+        )
     others.extend(call for same in resolved.values() for call in same)
     return sorted(others, key=lambda call: call.place)
 
 
 def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[int, int]:
-    """Tool span → the nearest ancestor with the same name, no agent between them (without a name: of the same id)."""
+    """Tool span → the nearest ancestor with the same name, no agent between them (without a name:
+    of the same id).
+    """
     size = spans.tree.size
-    if max([size[place] for place in calls], default=1) == 1:  # nothing lies below any of them, as in nearly every trace
+    # nothing lies below any of them, as in nearly every trace
+    if max([size[place] for place in calls], default=1) == 1:
         return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, list[_HostKey]]] = []
@@ -59,8 +70,11 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
             for key in open_spans.pop()[1]:
                 nearest[key].pop()
         call, agent = calls[place], spans.enclosing_agent[place]
-        keys = [(agent, "name", mcp_name(call)), (agent, "id", call.call_id)][: 2 if call.call_id else 1]
-        # Without an agent that encloses them, two trees share a key; the stack is empty again between them.
+        keys = [(agent, "name", mcp_name(call)), (agent, "id", call.call_id)][
+            : 2 if call.call_id else 1
+        ]
+        # Without an agent that encloses them, two trees share a key; the stack is empty again
+        # between them.
         outer = nearest.get(keys[-1] if call.unnamed else keys[0])
         if not outer and open_spans and _is_prefixed(open_spans[-1][1][0], agent, call):
             outer = nearest[open_spans[-1][1][0]]
@@ -73,7 +87,9 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
 
 
 def _is_prefixed(outer: _HostKey, agent: int, inner: ToolCallBuilder) -> bool:
-    """Whether the outer span names the inner one's tool of an MCP server behind a prefix (`trip_search`, `search`)."""
+    """Whether the outer span names the inner one's tool of an MCP server behind a prefix
+    (`trip_search`, `search`).
+    """
     of_agent, _, name = outer
     prefix = name.removesuffix(inner.name)
     is_part = prefix != name and not prefix[-1:].isalnum()
@@ -81,7 +97,10 @@ def _is_prefixed(outer: _HostKey, agent: int, inner: ToolCallBuilder) -> bool:
 
 
 def _resolve(
-    spans: ClassifiedTrace, outer: ToolCallBuilder, inner: Sequence[list[ToolCallBuilder]], others: list[ToolCallBuilder]
+    spans: ClassifiedTrace,
+    outer: ToolCallBuilder,
+    inner: Sequence[list[ToolCallBuilder]],
+    others: list[ToolCallBuilder],
 ) -> list[ToolCallBuilder]:
     """What the outer span with all that it holds stands for: one call, or attempts at it.
 
@@ -93,13 +112,17 @@ def _resolve(
     """
     same: list[ToolCallBuilder] = []
     for group in inner:
-        (others if _other_tool(outer, group[0]) or _differ(spans, outer, group[0]) else same).extend(group)
-    spans.steps.take(_ATTEMPT_STEPS * len(same))  # each level that encloses attempts looks at all of them
+        (
+            others if _other_tool(outer, group[0]) or _differ(spans, outer, group[0]) else same
+        ).extend(group)
+    # each level that encloses attempts looks at all of them
+    spans.steps.take(_ATTEMPT_STEPS * len(same))
     attempts = _attempts(same)
     if len(attempts) > 1:
         for attempt in attempts:
             attempt.name = outer.name
-            known = attempt.certain, attempt.unsure  # how the last attempt ended does not show how the others did
+            # how the last attempt ended does not show how the others did
+            known = attempt.certain, attempt.unsure
             attempt.inherit(replace(outer, error=None, result=UNRECORDED))
             attempt.certain, attempt.unsure = known
         return attempts
@@ -116,13 +139,17 @@ def _other_tool(one: ToolCallBuilder, other: ToolCallBuilder) -> bool:
 def _differ(spans: ClassifiedTrace, outer: ToolCallBuilder, inner: ToolCallBuilder) -> bool:
     """Whether both recorded arguments by name, and other ones."""
     if "arguments" in spans.plan.needs:
-        return named(inner.arguments) and named(outer.arguments) and inner.arguments != outer.arguments
+        return (
+            named(inner.arguments) and named(outer.arguments) and inner.arguments != outer.arguments
+        )
     theirs = arguments_key(spans, inner)
     return theirs is not None and arguments_key(spans, outer) not in (None, theirs)
 
 
 def _attempts(same: Iterable[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    """One call per stretch of time: those that overlap (a client's span and the server's) are one attempt."""
+    """One call per stretch of time: those that overlap (a client's span and the server's) are one
+    attempt.
+    """
     attempts: list[ToolCallBuilder] = []
     until = 0
     for call in sorted(same, key=lambda d: (d.start, d.end, d.span_id)):
@@ -159,20 +186,32 @@ class _Entry:
     def may_share(self) -> Iterable[_Key]:
         """All aspects that another span may have in common with it."""
         call = self.call
-        yield from [("call id", call.call_id)] if call.call_id else [("arguments, no id", self.arguments), ("no id", None)]
+        yield from (
+            [("call id", call.call_id)]
+            if call.call_id
+            else [("arguments, no id", self.arguments), ("no id", None)]
+        )
         yield from [("arguments", self.arguments), ("any", None)]
 
     def surely_common(self) -> list[_Key]:
-        """Aspects of which one in common shows the same call: the call id, or, if one of the spans has none, equal arguments."""
+        """Aspects of which one in common shows the same call: the call id, or, if one of the spans
+        has none, equal arguments.
+        """
         if not self.call.call_id:
             return [] if self.arguments is None else [("arguments", self.arguments)]
         by_id: _Key = ("call id", self.call.call_id)
         return [by_id] if self.arguments is None else [by_id, ("arguments, no id", self.arguments)]
 
     def common(self) -> list[_Key]:
-        """Aspects of which one in common allows the same call: arguments that were not recorded may be equal."""
+        """Aspects of which one in common allows the same call: arguments that were not recorded may
+        be equal.
+        """
         if not self.call.call_id:
-            return [("any", None)] if self.arguments is None else [("arguments", self.arguments), ("arguments", None)]
+            return (
+                [("any", None)]
+                if self.arguments is None
+                else [("arguments", self.arguments), ("arguments", None)]
+            )
         by_id: _Key = ("call id", self.call.call_id)
         if self.arguments is None:
             return [by_id, ("no id", None)]
@@ -180,7 +219,9 @@ class _Entry:
 
 
 def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    """The calls of one run after two instrumentations' spans of one call were merged; the builders given are left alone."""
+    """The calls of one run after two instrumentations' spans of one call were merged; the builders
+    given are left alone.
+    """
     if len({call.scope for call in calls}) < 2:
         return calls
     by_name: dict[str, list[ToolCallBuilder]] = {}
@@ -191,13 +232,18 @@ def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[T
 
 
 def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    numbers = {scope: number for number, scope in enumerate(dict.fromkeys(call.scope for call in group))}
+    numbers = {
+        scope: number for number, scope in enumerate(dict.fromkeys(call.scope for call in group))
+    }
     if len(numbers) < 2:
         return group
     # An interval comes before all that lie within it.
     ordered = sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id))
     has_ids = all(call.call_id for call in group)
-    entries = [_entry(call, numbers[call.scope], None if has_ids else arguments_key(spans, call)) for call in ordered]
+    entries = [
+        _entry(call, numbers[call.scope], None if has_ids else arguments_key(spans, call))
+        for call in ordered
+    ]
     # A span without arguments must not take the place of the one that surely describes the call.
     entries = _merged(spans, entries, _Entry.surely_common, surely=True)
     return [entry.call for entry in _merged(spans, entries, _Entry.common, surely=False)]
@@ -207,8 +253,16 @@ def _entry(call: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
     return _Entry(call, 1 << scope, arguments, call.name if mcp_name(call) != call.name else "")
 
 
-def _merged(spans: ClassifiedTrace, entries: list[_Entry], keys: Callable[[_Entry], list[_Key]], *, surely: bool) -> list[_Entry]:
-    """The entries after each became part of the first before it that has one of its keys and that it lies within."""
+def _merged(
+    spans: ClassifiedTrace,
+    entries: list[_Entry],
+    keys: Callable[[_Entry], list[_Key]],
+    *,
+    surely: bool,
+) -> list[_Entry]:
+    """The entries after each became part of the first before it that has one of its keys and that
+    it lies within.
+    """
     wanted = [keys(entry) for entry in entries]
     kept = _Kept(spans, {aspect for each in wanted for aspect, _ in each})
     for place, entry in enumerate(entries):
@@ -224,21 +278,32 @@ def _both(outer: _Entry, inner: _Entry) -> _Entry:
     """The outer call with what only the inner one's span recorded."""
     merged = replace(outer.call)
     merged.inherit(inner.call)
-    # What scorers do not need was not read, so it is not inherited, and the outer span's own still count.
+    # What scorers do not need was not read, so it is not inherited, and the outer span's own still
+    # count.
     inherits = outer.arguments is None and inner.call.arguments is not UNRECORDED
-    return _Entry(merged, outer.scopes | inner.scopes, inner.arguments if inherits else outer.arguments, outer.tool)
+    return _Entry(
+        merged,
+        outer.scopes | inner.scopes,
+        inner.arguments if inherits else outer.arguments,
+        outer.tool,
+    )
 
 
 class _Kept:
-    """The calls so far by place, and where each is found by what it may have in common with a later one."""
+    """The calls so far by place, and where each is found by what it may have in common with a later
+    one.
+    """
 
     def __init__(self, spans: ClassifiedTrace, aspects: set[str]) -> None:
         self.entries: Final[dict[int, _Entry]] = {}
         self._aspects, self._steps = aspects, spans.steps
-        self._ends: Final[dict[_Key, dict[tuple[int, str], dict[int, int]]]] = {}  # by key, scopes and tool: place → end
+        # by key, scopes and tool: place → end
+        self._ends: Final[dict[_Key, dict[tuple[int, str], dict[int, int]]]] = {}
 
     def first(self, entry: _Entry, keys: list[_Key], *, surely: bool) -> int | None:
-        """The place of the first call with one of the keys, of other scopes, that ends no earlier."""
+        """The place of the first call with one of the keys, of other scopes, that ends no
+        earlier.
+        """
         places: list[int] = []
         for key in keys:
             alike = self._ends.get(key, {})
@@ -258,7 +323,9 @@ class _Kept:
         """Keep a call."""
         self.entries[place] = entry
         for key in self._keys(entry):
-            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = entry.call.end
+            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = (
+                entry.call.end
+            )
 
     def take(self, place: int) -> _Entry:
         """Remove and return a call; it is put back with what another span adds."""

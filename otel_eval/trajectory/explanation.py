@@ -1,4 +1,5 @@
-"""Explain the runs of a trace: how each span was classified, which spans were left out, and which of them are runs.
+"""Explain the runs of a trace: how each span was classified, which spans were left out, and which
+of them are runs.
 
 It calls the functions by which `build` decides, in the same order.
 """
@@ -76,7 +77,9 @@ class SpanExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RootExplanation:
-    """The root of a tree of spans: the id of its parent, "" if it has none, and where that parent is."""
+    """The root of a tree of spans: the id of its parent, "" if it has none, and where that parent
+    is.
+    """
 
     span_id: str
     parent_id: str
@@ -102,22 +105,30 @@ class TraceExplanation:
 
 
 def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
-    """Explain how each span of the trace was classified, and which are runs. Linear in the number of spans."""
+    """Explain how each span of the trace was classified, and which are runs. Linear in the number
+    of spans.
+    """
     steps = Steps(sys.maxsize)  # unlimited: it is made on request, and nothing is scored
     whole, evaluations = classified_with(trace, trace.frames, plan, steps)
     spans = classified(trace, plan, steps)
     found = call_builders(spans)
     spans.link()
     runs = find_runs(spans)
-    ignored = dict((*_without_meaning(spans, found), *_outside(spans, runs), *_repeated(spans, found, runs)))
+    ignored = dict(
+        (*_without_meaning(spans, found), *_outside(spans, runs), *_repeated(spans, found, runs))
+    )
     kinds = dict(zip(spans.tree.ids, spans.kinds, strict=True))
     return TraceExplanation(
         trace_id=trace.trace_id.hex(),
         spans=tuple(_spans(whole, evaluations, kinds, ignored)),
-        roots=tuple(RootExplanation(spans.hex_id(root), missing.hex(), origin) for root, missing, origin in roots_of(spans)),
+        roots=tuple(
+            RootExplanation(spans.hex_id(root), missing.hex(), origin)
+            for root, missing, origin in roots_of(spans)
+        ),
         runs={run.span_id.hex(): _origin(spans, run) for run in runs},
         looked_for={
-            scope: plan.reader.of_scope(scope).wanted.keys for scope in {each.scope_name for each in whole.resource_scopes}
+            scope: plan.reader.of_scope(scope).wanted.keys
+            for scope in {each.scope_name for each in whole.resource_scopes}
         },
     )
 
@@ -128,7 +139,9 @@ def _origin(spans: ClassifiedTrace, run: Candidate) -> RunOrigin:
     return RunOrigin.AGENT if spans.kinds[run.first] is Kind.AGENT else RunOrigin.LOCAL_ROOT
 
 
-def _without_meaning(spans: ClassifiedTrace, found: dict[int, ToolCallBuilder]) -> Iterator[tuple[bytes, Ignored]]:
+def _without_meaning(
+    spans: ClassifiedTrace, found: dict[int, ToolCallBuilder]
+) -> Iterator[tuple[bytes, Ignored]]:
     """The spans that are neither agents nor model or tool calls of their own, by id."""
     ids, ancestor = spans.tree.ids, spans.ancestor
     for place, classification in enumerate(spans.classifications):
@@ -138,7 +151,11 @@ def _without_meaning(spans: ClassifiedTrace, found: dict[int, ToolCallBuilder]) 
             yield ids[place], Ignored.OTHER
         elif classification.kind is Kind.TOOL and place not in found:
             yield ids[place], Ignored.NOT_A_CALL
-        elif classification.kind is Kind.MODEL and ancestor[place] >= 0 and spans.kinds[ancestor[place]] is Kind.MODEL:
+        elif (
+            classification.kind is Kind.MODEL
+            and ancestor[place] >= 0
+            and spans.kinds[ancestor[place]] is Kind.MODEL
+        ):
             yield ids[place], Ignored.SAME_MODEL_CALL
 
 
@@ -154,7 +171,9 @@ def _outside(spans: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[by
 def _repeated(
     spans: ClassifiedTrace, found: dict[int, ToolCallBuilder], runs: list[Candidate]
 ) -> Iterator[tuple[bytes, Ignored]]:
-    """The tool spans that describe a call of another span. Merges the builders, so they are of no further use."""
+    """The tool spans that describe a call of another span. Merges the builders, so they are of no
+    further use.
+    """
     places = {*found}
     calls = merge_within(spans, found)
     kept = {call.place for call in calls}
@@ -167,14 +186,25 @@ def _repeated(
 
 
 def _spans(
-    whole: ClassifiedTrace, evaluations: set[bytes], kinds: Mapping[bytes, Kind], ignored: Mapping[bytes, Ignored]
+    whole: ClassifiedTrace,
+    evaluations: set[bytes],
+    kinds: Mapping[bytes, Kind],
+    ignored: Mapping[bytes, Ignored],
 ) -> Iterator[SpanExplanation]:
     for place, depth in _in_order(whole):
-        span_id, span, resource_scope = whole.tree.ids[place], whole.readers[place], whole.resource_scopes[place]
+        span_id, span, resource_scope = (
+            whole.tree.ids[place],
+            whole.readers[place],
+            whole.resource_scopes[place],
+        )
         scope = whole.plan.reader.of_scope(resource_scope.scope_name)
         why = ignored.get(span_id)
         if span_id not in kinds:
-            why = (Ignored.OWN if scope.dropped else Ignored.EVALUATION) if span_id in evaluations else Ignored.BELOW_EVALUATION
+            why = (
+                (Ignored.OWN if scope.dropped else Ignored.EVALUATION)
+                if span_id in evaluations
+                else Ignored.BELOW_EVALUATION
+            )
         yield SpanExplanation(
             span_id=span_id.hex(),
             parent_id=whole.trace.frames[span_id][0].hex(),
@@ -190,7 +220,9 @@ def _spans(
 
 
 def _in_order(spans: ClassifiedTrace) -> Iterator[tuple[int, int]]:
-    """The places of all spans, parents before children and siblings in order of time, each with its depth."""
+    """The places of all spans, parents before children and siblings in order of time, each with its
+    depth.
+    """
     below: dict[int, list[int]] = {}
     for place in sorted(range(len(spans.readers)), key=spans.moment, reverse=True):
         below.setdefault(spans.tree.parent[place], []).append(place)

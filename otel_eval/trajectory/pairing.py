@@ -26,10 +26,13 @@ class SpanMessages:
 
     Attributes:
         requests: calls requested in the span.
-        recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
+        recorded: whether the span's own output was recorded in a form that would show a call, and
+            every call in it.
         broken: a call was requested whose name was not recorded.
-        executed: ids of calls whose result is in the span's own output, because the model's provider ran the tool.
-        positional_ids: an id may consist of a tool's name and a number, as those of later calls do; such ids are removed.
+        executed: ids of calls whose result is in the span's own output, because the model's
+            provider ran the tool.
+        positional_ids: an id may consist of a tool's name and a number, as those of later calls do;
+            such ids are removed.
     """
 
     requests: list[ToolRequest] = field(default_factory=list)
@@ -60,13 +63,17 @@ class SpanMessages:
         self._others.append(read)
 
     def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
-        """The tool requests that the messages repeat from before the span, and the results of tools in them."""
+        """The tool requests that the messages repeat from before the span, and the results of tools
+        in them.
+        """
         if self._history is None:
             earlier: list[ToolRequest] = []
             results: list[ToolResult] = []
             for other in self._others:
                 mentions = other() if callable(other) else other
-                for each in map(without_positional_id, mentions) if self.positional_ids else mentions:
+                for each in (
+                    map(without_positional_id, mentions) if self.positional_ids else mentions
+                ):
                     if isinstance(each, ToolResult):
                         results.append(each)
                     elif each.name or each.call_id:
@@ -95,20 +102,31 @@ class History:
 
 
 def reused_ids(models: Iterable[SpanMessages]) -> frozenset[str]:
-    """The ids that model calls gave to different requests: some models number the calls of each answer anew."""
+    """The ids that model calls gave to different requests: some models number the calls of each
+    answer anew.
+    """
     first: dict[str, ToolRequest] = {}
     requests = (each for span in models for each in span.requests if each.call_id)
-    return frozenset(each.call_id for each in requests if _is_other(first.setdefault(each.call_id, each), each))
+    return frozenset(
+        each.call_id for each in requests if _is_other(first.setdefault(each.call_id, each), each)
+    )
 
 
 def _is_other(one: ToolRequest, other: ToolRequest) -> bool:
-    """Whether two requests differ; arguments that were lost, or cut so that they are text, do not show that."""
+    """Whether two requests differ; arguments that were lost, or cut so that they are text, do not
+    show that.
+    """
     given = one.arguments, other.arguments
-    return one is not other and (one.name != other.name or (all(each and named(each) for each in given) and given[0] != given[1]))
+    return one is not other and (
+        one.name != other.name
+        or (all(each and named(each) for each in given) and given[0] != given[1])
+    )
 
 
 def history_of(spans: Iterable[SpanMessages], steps: Steps, reused: frozenset[str]) -> History:
-    """Collect what the spans hold beside the requests in their outputs; of equal ids the first counts, of reused ones none."""
+    """Collect what the spans hold beside the requests in their outputs; of equal ids the first
+    counts, of reused ones none.
+    """
     found = History()
     longest: list[ToolResult] = []
     for span in spans:
@@ -130,13 +148,15 @@ def history_of(spans: Iterable[SpanMessages], steps: Steps, reused: frozenset[st
 
 @dataclass(slots=True)
 class AgentMessages:
-    """The messages of one agent: requests, each once, and what else its spans hold, which is read when it is needed.
+    """The messages of one agent: requests, each once, and what else its spans hold, which is read
+    when it is needed.
 
     Attributes:
         spans: those that hold the messages.
         steps: those that are left for the evaluation.
         reused: ids of several requests, which therefore show nothing.
-        by_id, by_name: the requests by their ids, and by the tool's name; those that only a history holds are none of these.
+        by_id, by_name: the requests by their ids, and by the tool's name; those that only a history
+            holds are none of these.
     """
 
     spans: Sequence[SpanMessages]
@@ -166,10 +186,17 @@ class AgentMessages:
         return self._history
 
     def __bool__(self) -> bool:
-        return bool(self.by_name or self.history().earlier or self.history().results or self.history().without_id)
+        return bool(
+            self.by_name
+            or self.history().earlier
+            or self.history().results
+            or self.history().without_id
+        )
 
 
-def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps) -> AgentMessages:
+def join(
+    models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps
+) -> AgentMessages:
     """Join the messages of an agent's model spans and of its own span.
 
     Args:
@@ -182,19 +209,27 @@ def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequen
     for span, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
         # Of requests that are not all known, the order is not known.
         messages.add_requests(span.requests, _NEVER if span.broken else window)
-    # A request without an id cannot be distinguished from its repetition, so only one kind of span is read for them.
+    # A request without an id cannot be distinguished from its repetition, so only one kind of span
+    # is read for them.
     without_id_too = not messages.by_name
     no_id = {"", *messages.reused}
     for span in agents:
-        messages.add_requests(span.requests if without_id_too else [each for each in span.requests if each.call_id not in no_id])
+        messages.add_requests(
+            span.requests
+            if without_id_too
+            else [each for each in span.requests if each.call_id not in no_id]
+        )
     return messages
 
 
-def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]) -> list[str]:
-    """The call id of each request, in order of time: its own, else the one that the history of a later model call gives it.
+def ids_of(
+    joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]
+) -> list[str]:
+    """The call id of each request, in order of time: its own, else the one that the history of a
+    later model call gives it.
 
-    A request without an id is the first of its name and arguments in the history that was not there when it was made. "" where
-    no later history holds it.
+    A request without an id is the first of its name and arguments in the history that was not there
+    when it was made. "" where no later history holds it.
     """
     own = {request.call_id for _, request in requests}
     repeated: dict[tuple[str, str], deque[str]] = {}
@@ -203,14 +238,19 @@ def ids_of(joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolReq
             repeated.setdefault(_content(earlier), deque()).append(call_id)
     if not repeated:
         return [request.call_id for _, request in requests]
-    known: dict[int, set[str]] = {id(span): {each.call_id for each in span.history()[0]} for span, _ in requests}
+    known: dict[int, set[str]] = {
+        id(span): {each.call_id for each in span.history()[0]} for span, _ in requests
+    }
     return [
-        request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)]) for span, request in requests
+        request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)])
+        for span, request in requests
     ]
 
 
 def _first_new(ids: deque[str], known: set[str]) -> str:
-    """Take the first id that is not known yet; those before it belong to earlier requests and are dropped."""
+    """Take the first id that is not known yet; those before it belong to earlier requests and are
+    dropped.
+    """
     while ids:
         call_id = ids.popleft()
         if call_id not in known:
@@ -225,17 +265,24 @@ def _content(request: ToolRequest) -> tuple[str, str]:
     return request.name, _SORTED.encode(request.arguments)
 
 
-def fill(messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
-    """Give the calls of one agent what its messages hold: by call id, else by arguments, else by order in the name."""
+def fill(
+    messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str], steps: Steps
+) -> None:
+    """Give the calls of one agent what its messages hold: by call id, else by arguments, else by
+    order in the name.
+    """
     claimed = _claim_by_id(messages, calls, needs)
-    # Each instrumentation describes the same calls, so the spans of each are paired with all requests.
+    # Each instrumentation describes the same calls, so the spans of each are paired with all
+    # requests.
     groups: dict[tuple[str, str], list[ToolCallBuilder]] = {}
     for call in sorted(calls, key=lambda each: (each.start, each.end, each.span_id)):
         groups.setdefault((call.name, call.scope), []).append(call)
     for (name, _), group in groups.items():
         taken = {claimed[call.place] for call in group if call.place in claimed}
         waiting = [call for call in group if call.place not in claimed]
-        for call, request in pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ():
+        for call, request in (
+            pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ()
+        ):
             _take(call, request, needs)
         is_lacking = any(lacks_result(call, needs) for call in group)
         results = messages.history().without_id.get(name, []) if is_lacking else []
@@ -244,7 +291,11 @@ def fill(messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset
                 if lacks_result(call, needs):
                     call.result = result.result
     for call in calls:
-        if call.call_id and lacks_result(call, needs) and (found := messages.history().results.get(call.call_id)):
+        if (
+            call.call_id
+            and lacks_result(call, needs)
+            and (found := messages.history().results.get(call.call_id))
+        ):
             call.result = found.result
 
 
@@ -253,7 +304,9 @@ def lacks_result(call: ToolCallBuilder, needs: frozenset[str]) -> bool:
     return call.result is UNRECORDED and "results" in needs
 
 
-def _claim_by_id(messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
+def _claim_by_id(
+    messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str]
+) -> dict[int, int]:
     """Place of a call → the request with its id."""
     claimed: dict[int, int] = {}
     for call in calls:
@@ -282,7 +335,8 @@ class Requests:
 
     Attributes:
         in_order: the requests.
-        windows: when the calls that each asks for can have started: with or after the model call, and before the next one.
+        windows: when the calls that each asks for can have started: with or after the model call,
+            and before the next one.
         places: identity of a request → its place among them.
     """
 
@@ -298,7 +352,9 @@ class Requests:
         self.windows.append(window)
 
     def places_of(self, key: Hashable, *, is_part: bool) -> Sequence[int]:
-        """The places of those with arguments that `frozen` makes equal to the key, or with such a value among them."""
+        """The places of those with arguments that `frozen` makes equal to the key, or with such a
+        value among them.
+        """
         if is_part not in self._indices:
             index = self._indices[is_part] = {}
             for place, request in enumerate(self.in_order):
@@ -311,7 +367,8 @@ class Requests:
 def pair(
     requests: Requests, waiting: list[ToolCallBuilder], taken: set[int], steps: Steps
 ) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
-    """Equal arguments first, then a bare value with the object that holds it, then what is left in order, if that is known.
+    """Equal arguments first, then a bare value with the object that holds it, then what is left in
+    order, if that is known.
 
     Args:
         requests: those for one tool.
@@ -324,7 +381,9 @@ def pair(
     for fits, is_part in ((named, False), (_is_bare, True)):
         steps.take(_STEPS * len(waiting))
         found = _first_left(waiting, fits, partial(requests.places_of, is_part=is_part), gone)
-        yield from ((call, requests.in_order[found[call.place]]) for call in waiting if call.place in found)
+        yield from (
+            (call, requests.in_order[found[call.place]]) for call in waiting if call.place in found
+        )
         waiting = [call for call in waiting if call.place not in found]
     if len(waiting) != len(requests.in_order) - len(gone):
         waiting = [call for call in waiting if not named(call.arguments)]
@@ -338,15 +397,22 @@ def _is_bare(arguments: Any) -> bool:
 
 
 def _first_left(
-    waiting: list[ToolCallBuilder], fits: Callable[[Any], bool], places: Callable[[Hashable], Sequence[int]], gone: set[int]
+    waiting: list[ToolCallBuilder],
+    fits: Callable[[Any], bool],
+    places: Callable[[Hashable], Sequence[int]],
+    gone: set[int],
 ) -> dict[int, int]:
-    """Place of a call → place of the first request that is left for its arguments; those are added to `gone`."""
+    """Place of a call → place of the first request that is left for its arguments; those are added
+    to `gone`.
+    """
     found: dict[int, int] = {}
     left: dict[Hashable, Iterator[int]] = {}
     for call in waiting:
         if fits(call.arguments):
             key = frozen(call.arguments)
-            at = next((each for each in left.setdefault(key, iter(places(key))) if each not in gone), None)
+            at = next(
+                (each for each in left.setdefault(key, iter(places(key))) if each not in gone), None
+            )
             if at is not None:
                 gone.add(at)
                 found[call.place] = at
@@ -358,8 +424,11 @@ def _in_order(
 ) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
     """Each request that is left, with the first call that started in its window."""
     starts = [call.start for call in waiting]
-    following = list(range(len(waiting) + 1))  # each call's place, or once it is paired one after it
-    for place, (request, (first, last)) in enumerate(zip(requests.in_order, requests.windows, strict=True)):
+    # each call's place, or once it is paired one after it
+    following = list(range(len(waiting) + 1))
+    for place, (request, (first, last)) in enumerate(
+        zip(requests.in_order, requests.windows, strict=True)
+    ):
         if place in gone:
             continue
         at = _free(following, bisect_left(starts, first))
@@ -369,7 +438,9 @@ def _in_order(
 
 
 def _free(following: list[int], at: int) -> int:
-    """The first place from `at` on that is not paired; what was walked is shortened for the next time."""
+    """The first place from `at` on that is not paired; what was walked is shortened for the next
+    time.
+    """
     found = at
     while following[found] != found:
         found = following[found]

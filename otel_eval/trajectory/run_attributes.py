@@ -1,4 +1,6 @@
-"""Read the attributes of runs: agent, input and output, tokens, labels, and the agents that enclose each call."""
+"""Read the attributes of runs: agent, input and output, tokens, labels, and the agents that enclose
+each call.
+"""
 
 from __future__ import annotations
 
@@ -54,35 +56,53 @@ class RunAttributes:
         known = self._names.get(place)
         if known is None:
             name = self._spans.readers[place].name
-            known = self._names[place] = self._spans.table(place).agent_name(self.attributes(place), name)
+            known = self._names[place] = self._spans.table(place).agent_name(
+                self.attributes(place), name
+            )
         return known
 
     def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
-        """The run's agent: its own name, else that of the only agent directly within it (a workflow around one agent)."""
+        """The run's agent: its own name, else that of the only agent directly within it (a workflow
+        around one agent).
+        """
         if run.fragment:
             return ""
         is_agent = self._spans.kinds[run.first] is Kind.AGENT
-        own = self.agent(run.first) if is_agent else self._of_other(self._spans.table(run.first), run.first)
+        own = (
+            self.agent(run.first)
+            if is_agent
+            else self._of_other(self._spans.table(run.first), run.first)
+        )
         if own:
             return own
         inner = {self.agent(place) for place in agents if self._is_of_workflow(run, place)} - {""}
         return inner.pop() if len(inner) == 1 else ""
 
     def _is_of_workflow(self, run: Candidate, place: int) -> bool:
-        """Whether the agent is directly within the run; one that a tool call started is another agent than the run's own."""
+        """Whether the agent is directly within the run; one that a tool call started is another
+        agent than the run's own.
+        """
         ancestor = self._spans.ancestor[place]
         by_tool = ancestor > run.first and self._spans.kinds[ancestor] is Kind.TOOL
         return not by_tool and self._spans.enclosing_agent[place] in (run.first, -1)
 
     def _of_other(self, table: ReadTable, place: int) -> str:
-        """The agent's name on a span of another kind; "" for a tool whose convention uses one attribute for both names."""
+        """The agent's name on a span of another kind; "" for a tool whose convention uses one
+        attribute for both names.
+        """
         attributes = self.attributes(place)
         name = table.text(attributes, Field.AGENT_NAME)
         is_tool = self._spans.kinds[place] is Kind.TOOL
-        return "" if is_tool and name == table.tool_name(attributes, self._spans.readers[place].name) else name
+        return (
+            ""
+            if is_tool and name == table.tool_name(attributes, self._spans.readers[place].name)
+            else name
+        )
 
     def conversation_id(self, run: Candidate, others: Sequence[int]) -> str:
-        """The id of the run's conversation: from its own span, else from the earliest of the others that records one."""
+        """The id of the run's conversation: from its own span, else from the earliest of the others
+        that records one.
+        """
         own = "" if run.fragment else self._conversation_id_at(run.first)
         if own or not others:
             return own
@@ -103,7 +123,8 @@ class RunAttributes:
     def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
         """Sums over model calls; where none of these has any, what the run's own span records.
 
-        A sum to which a model call did not contribute is unknown. Nothing is read if no scorer needs it.
+        A sum to which a model call did not contribute is unknown. Nothing is read if no scorer
+        needs it.
         """
         if "tokens" not in self._spans.plan.needs:
             return TokenCounts()
@@ -111,32 +132,52 @@ class RunAttributes:
         used = [self._tokens(place) for place in models]
         if any(each != TokenCounts() for each in used):
             return _sum(used)
-        return TokenCounts() if run.fragment else _tokens(self._spans.table(run.first), self.attributes(run.first))
+        return (
+            TokenCounts()
+            if run.fragment
+            else _tokens(self._spans.table(run.first), self.attributes(run.first))
+        )
 
     def _tokens(self, place: int) -> TokenCounts:
-        """The tokens of a model call; if its span records none, those of the model spans directly below it."""
+        """The tokens of a model call; if its span records none, those of the model spans directly
+        below it.
+        """
         own = self._tokens_of_span(place)
-        return own if own != TokenCounts() else _sum([self._tokens_of_span(each) for each in self._spans.nested_models(place)])
+        return (
+            own
+            if own != TokenCounts()
+            else _sum([self._tokens_of_span(each) for each in self._spans.nested_models(place)])
+        )
 
     def _tokens_of_span(self, place: int) -> TokenCounts:
         table = self._spans.table(place)
         return _tokens(table, self._spans.readers[place].attributes(table.tokens_wanted))
 
     def labels(self, run: Candidate) -> dict[str, Any]:
-        """The attributes that the configuration names: from the span, else the resource, else the scope."""
+        """The attributes that the configuration names: from the span, else the resource, else the
+        scope.
+        """
         wanted = self._spans.plan.attributes_wanted
         if not wanted.keys or run.fragment:
             return {}
-        return {**self._spans.resource_scopes[run.first].shared(wanted), **self._spans.readers[run.first].attributes(wanted)}
+        return {
+            **self._spans.resource_scopes[run.first].shared(wanted),
+            **self._spans.readers[run.first].attributes(wanted),
+        }
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
-        """The input and the output of the run; taken from its first and last model call where it does not record them."""
+        """The input and the output of the run; taken from its first and last model call where it
+        does not record them.
+        """
         if run.fragment or "content" not in self._spans.plan.needs:
             return UNRECORDED, UNRECORDED
         by_time = sorted(models, key=self._spans.moment)
         own = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own else by_time[:1])]
-        given = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
+        given = next(
+            (value for place in first if (value := self._content(place, Field.INPUT)) is not None),
+            UNRECORDED,
+        )
         made = self._content(run.first, Field.OUTPUT)
         if made is None and by_time and Field.OUTPUT not in own:
             made = self._content(by_time[-1], Field.OUTPUT)
@@ -145,8 +186,14 @@ class RunAttributes:
         return given, UNRECORDED if made is None else made
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
-        """Which of input and output an agent span records whenever content is captured: no model call can replace them."""
-        return self._spans.table(place).convention.own_content if self._spans.kinds[place] is Kind.AGENT else ()
+        """Which of input and output an agent span records whenever content is captured: no model
+        call can replace them.
+        """
+        return (
+            self._spans.table(place).convention.own_content
+            if self._spans.kinds[place] is Kind.AGENT
+            else ()
+        )
 
     def _content(self, place: int, wanted: Field) -> Any:
         table = self._table_for_content(place)
@@ -155,17 +202,29 @@ class RunAttributes:
         attributes = self._spans.readers[place].attributes(table.keys_wanted(wanted))
         value = table.value(attributes, wanted)
         if value is None or value == "[]":
-            return text_in_events(chain(self._spans.readers[place].events(), self._spans.logs(place)), wanted)
+            return text_in_events(
+                chain(self._spans.readers[place].events(), self._spans.logs(place)), wanted
+            )
         self._spans.steps.take(steps_of(value))
         last = wanted is Field.OUTPUT
-        return message_text(decode(value), frozenset() if last else _USER, last=last or not _whole(table, attributes))
+        return message_text(
+            decode(value),
+            frozenset() if last else _USER,
+            last=last or not _whole(table, attributes),
+        )
 
     def _table_for_content(self, place: int) -> ReadTable:
-        """The span's table; for a root that no table recognises, the table of the first model or tool span below it."""
+        """The span's table; for a root that no table recognises, the table of the first model or
+        tool span below it.
+        """
         table = self._spans.table(place)
         if table is not NO_TABLE:
             return table
-        inside = [each for places in (self._spans.models, self._spans.tools) for each in self._inside(places, place)]
+        inside = [
+            each
+            for places in (self._spans.models, self._spans.tools)
+            for each in self._inside(places, place)
+        ]
         return self._spans.table(min(inside, key=self._spans.moment)) if inside else table
 
     def _inside(self, places: list[int], root: int) -> list[int]:
@@ -174,7 +233,9 @@ class RunAttributes:
 
 
 def _whole(table: ReadTable, attributes: dict[str, Any]) -> bool:
-    """Whether the input is recorded as the whole conversation, answers included: then the question comes first."""
+    """Whether the input is recorded as the whole conversation, answers included: then the question
+    comes first.
+    """
     outputs = {row.key for row in table.convention.messages if row.side is Side.OUTPUT}
     return any(key in outputs for key in attributes)
 
@@ -199,33 +260,52 @@ def _total(numbers: list[int | None]) -> int | None:
 
 
 def _count(value: Any, words: tuple[str, ...]) -> int | None:
-    """A number of tokens, on its own or by one of the words in an object that holds all of a call's numbers."""
+    """A number of tokens, on its own or by one of the words in an object that holds all of a call's
+    numbers.
+    """
     held = decode(value, literals=False)
     if isinstance(held, dict):
         held = next((held[word] for word in words if word in held), None)
-    is_count = isinstance(held, int | float) and not isinstance(held, bool) and held >= 0 and held == held // 1
+    is_count = (
+        isinstance(held, int | float)
+        and not isinstance(held, bool)
+        and held >= 0
+        and held == held // 1
+    )
     return int(held) if is_count else None
 
 
 def span_refs(spans: ClassifiedTrace, run: Candidate) -> tuple[SpanRef, ...]:
-    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` of its ancestors, in the run or not."""
-    return tuple(spans.span_ref(place) for place in sorted(range(run.first, run.last), key=spans.moment))
+    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` of its
+    ancestors, in the run or not.
+    """
+    return tuple(
+        spans.span_ref(place) for place in sorted(range(run.first, run.last), key=spans.moment)
+    )
 
 
 _Path = tuple[list[int], tuple[str, ...]]
-"""The places of agents, the nearest first and each negated so that they ascend, and their names, the nearest last."""
+"""The places of agents, the nearest first and each negated so that they ascend, and their names,
+the nearest last.
+"""
 
 
 class AgentPaths:
-    """Paths of agents; an agent without a name is left out, and one within another of the same name is the same agent."""
+    """Paths of agents; an agent without a name is left out, and one within another of the same name
+    is the same agent.
+    """
 
     def __init__(self, spans: ClassifiedTrace, name: Callable[[int], str]) -> None:
         self._spans, self._name = spans, name
         self._paths: Final[dict[int, _Path]] = {}
 
     def of(self, place: int, first: int) -> tuple[str, ...]:
-        """Names of the agents that enclose a span, from `first` down; only the nearest `MAX_ENCLOSING` are considered."""
-        agent = place if self._spans.kinds[place] is Kind.AGENT else self._spans.enclosing_agent[place]
+        """Names of the agents that enclose a span, from `first` down; only the nearest
+        `MAX_ENCLOSING` are considered.
+        """
+        agent = (
+            place if self._spans.kinds[place] is Kind.AGENT else self._spans.enclosing_agent[place]
+        )
         if agent == first:  # as in most runs
             return (self._name(agent),) if self._name(agent) else ()
         if agent not in self._paths:

@@ -1,19 +1,19 @@
 """Which spans are agent runs, and whether the evidence of each is complete.
 
-What closed the trace does not matter here: a run is evaluated if its own span arrived and nothing is known to be
-missing below it. The reasons given name no content.
+What closed the trace does not matter here: a run is evaluated if its own span arrived and nothing
+is known to be missing below it. The reasons given name no content.
 
-A span whose parent never arrived (an orphan) makes a run incomplete if it may belong below that run. It does not if it
-certainly belongs elsewhere:
+A span whose parent never arrived (an orphan) makes a run incomplete if it may belong below that
+run. It does not if it certainly belongs elsewhere:
 
 * it is the run, or one of its ancestors;
-* its parent is in another process (by its flags, or without flags because the span serves or consumes): then that parent
-  is no span of the run's own process;
+* its parent is in another process (by its flags, or without flags because the span serves or
+  consumes): then that parent is no span of the run's own process;
 * its missing parent is also that of the run's own tree: they are siblings;
 * it started before the run did, or after it had ended;
 * it has no flags and its tree holds an agent span: it is an agent that another service called;
-* it has no flags, it belongs to another service, and its tree holds neither model nor tool span: nothing that
-  could be missing from the run.
+* it has no flags, it belongs to another service, and its tree holds neither model nor tool span:
+  nothing that could be missing from the run.
 """
 
 from __future__ import annotations
@@ -40,15 +40,20 @@ class Origin(Enum):
     ROOT = "no parent"
     REMOTE = "its parent is in another process"
     LOST = "its parent is a span of the same process that did not arrive"
-    UNKNOWN = "its parent did not arrive; without flags it may be a span of this process or of another one"
+    UNKNOWN = (
+        "its parent did not arrive; without flags it may be a span of this process or of"
+        " another one"
+    )
 
 
-@dataclass(slots=True)  # not frozen, and `Run` neither: each trace makes some, at a third of the cost
+# not frozen, and `Run` neither: each trace makes some, at a third of the cost
+@dataclass(slots=True)
 class Candidate:
     """A run: a range of places.
 
     Attributes:
-        first, last: the range of its subtree; `first` is the run's own span, unless that never arrived.
+        first, last: the range of its subtree; `first` is the run's own span, unless that never
+            arrived.
         span_id: the id of the run's own span, or the parent that its fragments name.
         incomplete: "" or why it cannot be evaluated.
         outermost: no other run encloses it.
@@ -119,9 +124,15 @@ def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
     runs = []
     for place in places:
         tree = by_root[spans.tree.root_of(place)]
-        cut = spans.trace.cut or _released(spans, place) or (CUT if _is_cut(spans, place, tree, strong, weak) else "")
+        cut = (
+            spans.trace.cut
+            or _released(spans, place)
+            or (CUT if _is_cut(spans, place, tree, strong, weak) else "")
+        )
         outermost = spans.enclosing_agent[place] < 0
-        runs.append(Candidate(place, spans.end(place), spans.tree.ids[place], cut, outermost, tree.origin))
+        runs.append(
+            Candidate(place, spans.end(place), spans.tree.ids[place], cut, outermost, tree.origin)
+        )
     own = set(places)
     fragments = [tree for tree in trees if _is_fragment(tree) and tree.root not in own]
     lost = _lost_run(spans, fragments, runs, by_root)
@@ -129,17 +140,32 @@ def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
 
 
 def roots_of(spans: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
-    """The place of each root, the id of its parent that did not arrive (b"" if it has none), and where the root comes from."""
+    """The place of each root, the id of its parent that did not arrive (b"" if it has none), and
+    where the root comes from.
+    """
     trees = [_tree(spans, root) for root in spans.tree.roots]
     return [(tree.root, tree.missing, tree.origin.value) for tree in trees]
 
 
 def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
     """The runs of one tree with a true root, as nearly every trace is: there are no orphans."""
-    ids, size, enclosing_agent, cut = spans.tree.ids, spans.tree.size, spans.enclosing_agent, spans.trace.cut
-    places = _addressable(spans) or ([0] if (spans.models or spans.tools) and spans.trace.released is None else [])
+    ids, size, enclosing_agent, cut = (
+        spans.tree.ids,
+        spans.tree.size,
+        spans.enclosing_agent,
+        spans.trace.cut,
+    )
+    places = _addressable(spans) or (
+        [0] if (spans.models or spans.tools) and spans.trace.released is None else []
+    )
     return [
-        Candidate(place, place + size[place], ids[place], cut or _released(spans, place), enclosing_agent[place] < 0)
+        Candidate(
+            place,
+            place + size[place],
+            ids[place],
+            cut or _released(spans, place),
+            enclosing_agent[place] < 0,
+        )
         for place in places
     ]
 
@@ -150,18 +176,28 @@ def _released(spans: ClassifiedTrace, place: int) -> str:
     if released is None or not (released.lost or released.runs):
         return ""
     own = spans.tree.ids[place : spans.end(place)]
-    return RELEASED if not released.lost.isdisjoint(own) or not released.runs.keys().isdisjoint(own[1:]) else ""
+    return (
+        RELEASED
+        if not released.lost.isdisjoint(own) or not released.runs.keys().isdisjoint(own[1:])
+        else ""
+    )
 
 
 def _local_roots(spans: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
     """The runs of a trace without an agent span, evaluated parts of it included."""
     if spans.trace.released is not None:
         return []
-    return [tree.root for tree in trees if tree.content and _is_local_root(spans, tree, alone=len(trees) == 1)]
+    return [
+        tree.root
+        for tree in trees
+        if tree.content and _is_local_root(spans, tree, alone=len(trees) == 1)
+    ]
 
 
 def _addressable(spans: ClassifiedTrace) -> list[int]:
-    """The agent spans that are runs of their own, and former runs; deeper ones only belong to those that enclose them."""
+    """The agent spans that are runs of their own, and former runs; deeper ones only belong to those
+    that enclose them.
+    """
     depth: dict[int, int] = {}
     for place in spans.agents:
         depth[place] = depth.get(spans.enclosing_agent[place], 0) + 1
@@ -170,9 +206,15 @@ def _addressable(spans: ClassifiedTrace) -> list[int]:
 
 
 def _former_runs(spans: ClassifiedTrace) -> list[int]:
-    """The spans that were evaluated as runs, because no agent span was there, and turned out to lie inside an agent's run."""
+    """The spans that were evaluated as runs, because no agent span was there, and turned out to lie
+    inside an agent's run.
+    """
     kinds, enclosing_agent, last = spans.kinds, spans.enclosing_agent, spans.trace.last_evaluations
-    inside = [place for place, kind in enumerate(kinds) if kind is not Kind.AGENT and enclosing_agent[place] >= 0]
+    inside = [
+        place
+        for place, kind in enumerate(kinds)
+        if kind is not Kind.AGENT and enclosing_agent[place] >= 0
+    ]
     evaluated = [(place, last.get(spans.tree.ids[place])) for place in inside]
     return [place for place, before in evaluated if before is not None and before.outermost]
 
@@ -211,21 +253,28 @@ def _is_local_root(spans: ClassifiedTrace, tree: _Tree, *, alone: bool) -> bool:
 
 
 def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
-    """Orphans that may make any run incomplete, and by service those that may affect only runs of their own service."""
+    """Orphans that may make any run incomplete, and by service those that may affect only runs of
+    their own service.
+    """
     strong = _Orphans()
     weak: dict[str, _Orphans] = {}
     for tree in trees:
-        if tree.origin is Origin.LOST or (tree.origin is Origin.UNKNOWN and not tree.agents and tree.content):
+        if tree.origin is Origin.LOST or (
+            tree.origin is Origin.UNKNOWN and not tree.agents and tree.content
+        ):
             strong.add(tree)
         elif tree.origin is Origin.UNKNOWN and not tree.agents:
             weak.setdefault(tree.service, _Orphans()).add(tree)
     return strong.sort(), {service: orphans.sort() for service, orphans in weak.items()}
 
 
-def _is_cut(spans: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
+def _is_cut(
+    spans: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]
+) -> bool:
     own = spans.readers[place]
     first, last = own.start_ns, max(own.start_ns, own.end_ns)
-    # `tree.missing` is the parent of the run's own tree, so leaving it out leaves out the run's own ancestors, too.
+    # `tree.missing` is the parent of the run's own tree, so leaving it out leaves out the run's own
+    # ancestors, too.
     if strong.within(first, last, tree.missing):
         return True
     same_service = weak.get(spans.resource_scopes[place].service)
@@ -239,9 +288,12 @@ def _is_fragment(tree: _Tree) -> bool:
 def _lost_run(
     spans: ClassifiedTrace, fragments: list[_Tree], runs: list[Candidate], by_root: dict[int, _Tree]
 ) -> Candidate | None:
-    """One run for the fragments whose own span never arrived, unless a run that did arrive accounts for them."""
+    """One run for the fragments whose own span never arrived, unless a run that did arrive accounts
+    for them.
+    """
     if any(run.incomplete for run in runs) or (spans.trace.released and spans.trace.released.lost):
-        return None  # in the second case they may be late spans of a run that was evaluated and forgotten
+        # in the second case they may be late spans of a run that was evaluated and forgotten
+        return None
     siblings = {by_root[spans.tree.root_of(run.first)].missing for run in runs}
     siblings |= spans.trace.released.parents if spans.trace.released else set()
     left = [tree for tree in fragments if tree.missing not in siblings]
@@ -250,7 +302,15 @@ def _lost_run(
     earliest = min(left, key=lambda tree: (tree.start, spans.tree.ids[tree.root]))
     others = tuple((tree.root, tree.last) for tree in left if tree is not earliest)
     why = spans.trace.cut or NEVER_ARRIVED
-    return Candidate(earliest.root, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)
+    return Candidate(
+        earliest.root,
+        earliest.last,
+        earliest.missing,
+        why,
+        origin=earliest.origin,
+        fragment=True,
+        others=others,
+    )
 
 
 @dataclass(slots=True)
@@ -258,11 +318,13 @@ class Run:
     """A trajectory, and which spans it was read from.
 
     Attributes:
-        members: ids of the spans of the run's subtree, or of all its fragments, each once, in any order.
-            The first is the run's own span, or the root of a fragment, unless the run is the only one of its trace.
+        members: ids of the spans of the run's subtree, or of all its fragments, each once, in any
+            order. The first is the run's own span, or the root of a fragment, unless the run is the
+            only one of its trace.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
         enclosing: the same of the outermost run that encloses it, b"" if there is none.
-        former: it was evaluated as a run before the agent's span arrived that encloses it, and is none any more.
+        former: it was evaluated as a run before the agent's span arrived that encloses it, and is
+            none any more.
     """
 
     trajectory: Trajectory

@@ -1,4 +1,6 @@
-"""Read tool spans as calls: name, arguments, result and failure. `deduplicate` decides which spans describe the same call."""
+"""Read tool spans as calls: name, arguments, result and failure. `deduplicate` decides which spans
+describe the same call.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class ToolCallBuilder:
         table: the table that knew the span.
         scope: the span's instrumentation scope.
         unnamed: `name` is only the span's own.
-        arguments: a JSON value as recorded; one that is no object still needs its names (see `named`).
+        arguments: a JSON value as recorded; one that is no object still needs its names (see
+            `named`).
         unsure: a failure might show in a result, and none was recorded.
         certain: the span itself shows whether the call failed, whatever its result holds.
     """
@@ -89,7 +92,9 @@ class _ToolSpan:
 
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
-    """A builder for each tool span that is a call, by place; the kind of artefacts that are no calls becomes `OTHER`."""
+    """A builder for each tool span that is a call, by place; the kind of artefacts that are no
+    calls becomes `OTHER`.
+    """
     found: dict[int, ToolCallBuilder] = {}
     is_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
     for place, classification in enumerate(spans.classifications):
@@ -104,36 +109,53 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     return found
 
 
-def _call_builder(spans: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> ToolCallBuilder | None:
-    reader, span_id, scope = spans.readers[place], spans.tree.ids[place], spans.resource_scopes[place].scope_name
+def _call_builder(
+    spans: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool
+) -> ToolCallBuilder | None:
+    reader, span_id, scope = (
+        spans.readers[place],
+        spans.tree.ids[place],
+        spans.resource_scopes[place].scope_name,
+    )
     tool_reader = spans.plan.tool_readers[table.name]
     succeeded = tool_reader.succeeded(reader) if is_plain else None
     if succeeded is not None:
         fields, call_id = succeeded
-        call = ToolCallBuilder(place, table, fields.name, scope, reader.start_ns, reader.end_ns, span_id, call_id)
+        call = ToolCallBuilder(
+            place, table, fields.name, scope, reader.start_ns, reader.end_ns, span_id, call_id
+        )
         call.unnamed, call.certain = fields.unnamed, not table.convention.failures_in_results
         return call
     span = _tool_span(spans, place, tool_reader)
     if not span.fields.is_call or _is_paused(span):
         return None
-    call = ToolCallBuilder(place, table, span.fields.name, scope, reader.start_ns, reader.end_ns, span_id)
+    call = ToolCallBuilder(
+        place, table, span.fields.name, scope, reader.start_ns, reader.end_ns, span_id
+    )
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
         _read_content(spans, span, call)
     return call
 
 
 def _is_paused(span: _ToolSpan) -> bool:
-    """Whether the tool waits for a person. The call is made when the run goes on, and has a span of its own then."""
+    """Whether the tool waits for a person. The call is made when the run goes on, and has a span of
+    its own then.
+    """
     failed = bool(span.fields.error_type) or _has_failed_status(span)
     # Some end the span as if it had succeeded, without a result.
-    if not failed and not (span.table.convention.failures_in_results and span.table.value(span.attributes, Field.RESULT) is None):
+    if not failed and not (
+        span.table.convention.failures_in_results
+        and span.table.value(span.attributes, Field.RESULT) is None
+    ):
         return False
     return is_pause(span.fields.error_type, *span.exception())
 
 
 def _has_failed_status(span: _ToolSpan) -> bool:
     """Whether the span's status shows a failure of this call; it may be that of another span."""
-    return span.reader.status_code == 2 and not (span.table.convention.statuses_spread and not any(span.exception()))
+    return span.reader.status_code == 2 and not (
+        span.table.convention.statuses_spread and not any(span.exception())
+    )
 
 
 def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder) -> None:
@@ -153,7 +175,9 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
     call.name, call.unnamed = span.fields.name, span.fields.unnamed
     call.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
-        _read_arguments(call, recorded.get(Field.ARGUMENTS), table.value(span.attributes, Field.PARAMETERS))
+        _read_arguments(
+            call, recorded.get(Field.ARGUMENTS), table.value(span.attributes, Field.PARAMETERS)
+        )
     if "results" in needs:
         call.result = taken.value
     call.call_id = call.call_id or known_id(taken.call_id)
@@ -167,14 +191,22 @@ def _tool_span(spans: ClassifiedTrace, place: int, tool_reader: ToolReader) -> _
     reader = spans.readers[place]
     if not spans.trace.logs:
         return _ToolSpan(
-            place, reader, tool_reader.table, tool_reader.read_fields(reader), reader.attributes(tool_reader.content)
+            place,
+            reader,
+            tool_reader.table,
+            tool_reader.read_fields(reader),
+            reader.attributes(tool_reader.content),
         )
     attributes = _with_logs(reader.attributes(tool_reader.everything), spans.logs(place))
-    return _ToolSpan(place, reader, tool_reader.table, tool_reader.read(attributes, reader.name), attributes)
+    return _ToolSpan(
+        place, reader, tool_reader.table, tool_reader.read(attributes, reader.name), attributes
+    )
 
 
 def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapping[str, Any]:
-    """The span's attributes with those of its log records where it has none: content captured as events only."""
+    """The span's attributes with those of its log records where it has none: content captured as
+    events only.
+    """
     merged: dict[str, Any] = {}
     for event in logs:
         merged.update(event.attributes)
@@ -192,7 +224,9 @@ def _read_arguments(call: ToolCallBuilder, raw: Any, parameters: Any) -> None:
 
 
 def _recorded(spans: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
-    """The raw values of the fields: attributes first, then the events that the table names, then what was moved from the span."""
+    """The raw values of the fields: attributes first, then the events that the table names, then
+    what was moved from the span.
+    """
     recorded = _held(span, _CONTENT)
     if not span.table.fields_in_events <= recorded.keys():
         for event in chain(span.reader.events(), spans.logs(span.place)):
@@ -207,7 +241,11 @@ def _recorded(spans: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
 
 
 def _held(span: _ToolSpan, fields: Iterable[Field]) -> dict[Field, Any]:
-    return {each: value for each in fields if (value := span.table.value(span.attributes, each)) is not None}
+    return {
+        each: value
+        for each in fields
+        if (value := span.table.value(span.attributes, each)) is not None
+    }
 
 
 def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
@@ -216,7 +254,9 @@ def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolField
     error = fields.error_type or text_of(recorded.get(Field.ERROR_TYPE))
     if not name and error == fields.error_type:
         return fields
-    return replace(fields, name=name or fields.name, unnamed=fields.unnamed and not name, error_type=error)
+    return replace(
+        fields, name=name or fields.name, unnamed=fields.unnamed and not name, error_type=error
+    )
 
 
 def mcp_name(call: ToolCallBuilder) -> str:
@@ -225,13 +265,16 @@ def mcp_name(call: ToolCallBuilder) -> str:
 
 
 def arguments_key(spans: ClassifiedTrace, call: ToolCallBuilder) -> Hashable:
-    """Equal for equal arguments by name, None without any; also where no scorer needs them, as two spans may be one call.
+    """Equal for equal arguments by name, None without any; also where no scorer needs them, as two
+    spans may be one call.
 
     It is kept by place, so arguments that are needed must be complete.
     """
     known = spans.argument_keys
     if call.place not in known:
-        arguments = call.arguments if "arguments" in spans.plan.needs else _recorded_arguments(spans, call)
+        arguments = (
+            call.arguments if "arguments" in spans.plan.needs else _recorded_arguments(spans, call)
+        )
         known[call.place] = frozen(arguments) if named(arguments) else None
     return known[call.place]
 
@@ -243,7 +286,9 @@ def _recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
     if raw is None:
         return UNRECORDED
     spans.steps.take(steps_of(raw))
-    return named_arguments(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
+    return named_arguments(
+        unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS)
+    )
 
 
 def has_result(spans: ClassifiedTrace, call: ToolCallBuilder) -> bool:

@@ -1,7 +1,8 @@
-"""Whether the calls of a run are known: a model call that asked for tools must have left a span, a request or an agent.
+"""Whether the calls of a run are known: a model call that asked for tools must have left a span, a
+request or an agent.
 
-The rules are those of docs/explanation/completeness.md, section "When calls are unknown". The texts name scopes and hold no
-content.
+The rules are those of docs/explanation/completeness.md, section "When calls are unknown". The texts
+name scopes and hold no content.
 """
 
 from __future__ import annotations
@@ -45,53 +46,97 @@ class UnknownCalls:
         return (
             ""
             if gap is None
-            else f"a model call of {self._scope(gap)} asked for tools, and no call followed it; {self._declare(gap)}"
+            else (
+                f"a model call of {self._scope(gap)} asked for tools, and no call followed it;"
+                f" {self._declare(gap)}"
+            )
         )
 
     def of_nameless(self, calls: Iterable[ToolCallBuilder]) -> str:
-        """Why the calls are unknown if an instrumentation names tools in events only and an event is missing, else ""."""
+        """Why the calls are unknown if an instrumentation names tools in events only and an event
+        is missing, else "".
+        """
         nameless = (call for call in calls if call.unnamed)
-        lost = next((call for call in nameless if Field.TOOL_NAME in call.table.fields_in_events), None)
-        return "" if lost is None else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
+        lost = next(
+            (call for call in nameless if Field.TOOL_NAME in call.table.fields_in_events), None
+        )
+        return (
+            ""
+            if lost is None
+            else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
+        )
 
-    def of_end(self, run: Candidate, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> str:
+    def of_end(
+        self, run: Candidate, models: Sequence[int], calls: Sequence[ToolCallBuilder]
+    ) -> str:
         """Why it is unknown whether the last calls of a run were made, "" if it is known."""
-        has_failed = bool(models) and not run.fragment and self._spans.readers[run.first].status_code == 2
+        has_failed = (
+            bool(models) and not run.fragment and self._spans.readers[run.first].status_code == 2
+        )
         if not has_failed and not any(call.table.convention.pauses_unrecorded for call in calls):
             return ""  # as in nearly every run
         last = max(models, key=self._spans.moment, default=None)
         start = 0 if last is None else self._spans.readers[last].start_ns
-        latest = [call for call in calls if call.start >= start] if last is not None else _not_followed(calls)
+        latest = (
+            [call for call in calls if call.start >= start]
+            if last is not None
+            else _not_followed(calls)
+        )
         unfinished = next((call for call in latest if self._may_wait(call)), None)
-        # Without model spans, nothing but the results of other calls shows that this one should have a result.
-        if unfinished is not None and (models or any(has_result(self._spans, call) for call in calls)):
-            return f"the run ended in a call of {self._scope(unfinished.place)} without a result: it may wait for an approval"
-        if last is not None and has_failed and self._requested(last) > len(latest) + self._others_since(run, start):
+        # Without model spans, nothing but the results of other calls shows that this one should
+        # have a result.
+        if unfinished is not None and (
+            models or any(has_result(self._spans, call) for call in calls)
+        ):
             return (
-                f"the run failed after a model call of {self._scope(last)} that asked for tools, and not each call left a trace"
+                f"the run ended in a call of {self._scope(unfinished.place)} without a result: it"
+                " may wait for an approval"
+            )
+        if (
+            last is not None
+            and has_failed
+            and self._requested(last) > len(latest) + self._others_since(run, start)
+        ):
+            return (
+                f"the run failed after a model call of {self._scope(last)} that asked for tools,"
+                " and not each call left a trace"
             )
         return ""
 
     def of_raised(self, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> str:
-        """Why the calls are unknown where one that raised leaves no span, "" if each that was asked for left one."""
+        """Why the calls are unknown where one that raised leaves no span, "" if each that was asked
+        for left one.
+        """
         lossy = next((call for call in calls if call.table.convention.raised_unrecorded), None)
         if lossy is None:
             return ""
         is_hidden = any(
-            not self._messages.of_span(place).recorded and self._finish(place) is not Finish.OTHER for place in models
+            not self._messages.of_span(place).recorded and self._finish(place) is not Finish.OTHER
+            for place in models
         )
         if not is_hidden and sum(map(self._requested, models)) <= len(calls):
             return ""
-        return f"a call that raised leaves no span of {self._scope(lossy.place)}, and not each call that was asked for left one"
+        return (
+            f"a call that raised leaves no span of {self._scope(lossy.place)}, and not each call"
+            " that was asked for left one"
+        )
 
     def _may_wait(self, call: ToolCallBuilder) -> bool:
-        """Whether the span of a call may be that of one that waits for an approval, or was cancelled."""
-        return not call.error and call.table.convention.pauses_unrecorded and not has_result(self._spans, call)
+        """Whether the span of a call may be that of one that waits for an approval, or was
+        cancelled.
+        """
+        return (
+            not call.error
+            and call.table.convention.pauses_unrecorded
+            and not has_result(self._spans, call)
+        )
 
     def _requested(self, place: int) -> int:
         """How many calls the model call certainly asked for."""
         table = self._spans.table(place)
-        requests = (each for each in self._messages.of_span(place).requests if table.is_request(each.name))
+        requests = (
+            each for each in self._messages.of_span(place).requests if table.is_request(each.name)
+        )
         # A request may be recorded twice, in an attribute and in an event.
         different = {each.call_id or (each.name, frozen(each.arguments)) for each in requests}
         return len(different) or int(self._finish(place) is Finish.TOOLS)
@@ -99,11 +144,22 @@ class UnknownCalls:
     def _others_since(self, run: Candidate, start: int) -> int:
         """How many agents and handoffs of the run started at this time or later."""
         spans = self._spans
-        places = [place for place in range(run.first + 1, run.last) if spans.readers[place].start_ns >= start]
-        return sum(spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff for place in places)
+        places = [
+            place
+            for place in range(run.first + 1, run.last)
+            if spans.readers[place].start_ns >= start
+        ]
+        return sum(
+            spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff
+            for place in places
+        )
 
     def of_messages(
-        self, run: Candidate, models: Sequence[int], agents: Sequence[int], calls: Sequence[tuple[int, ToolCall]]
+        self,
+        run: Candidate,
+        models: Sequence[int],
+        agents: Sequence[int],
+        calls: Sequence[tuple[int, ToolCall]],
     ) -> str:
         """Why the calls of a run without tool spans are unknown, "" if they are known.
 
@@ -116,15 +172,25 @@ class UnknownCalls:
         found = self.of_spans(run)
         if found or not calls:
             return found or self._of_none(run, models, agents)
-        silent = next((place for place in models if not self._messages.of_span(place).recorded), None)
+        silent = next(
+            (place for place in models if not self._messages.of_span(place).recorded), None
+        )
         if silent is not None:
-            return f"calls are known from messages only, and the output of a model call of {self._scope(silent)} was not recorded"
+            return (
+                "calls are known from messages only, and the output of a model call of"
+                f" {self._scope(silent)} was not recorded"
+            )
         if len({bool(call.call_id) for _, call in calls}) > 1:
-            return "calls are known from messages only, and some of them have no call id to tell repetitions by"
+            return (
+                "calls are known from messages only, and some of them have no call id to tell"
+                " repetitions by"
+            )
         return ""
 
     def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
-        """Why it is unknown whether a run without recorded calls made any; "" if it certainly made none."""
+        """Why it is unknown whether a run without recorded calls made any; "" if it certainly made
+        none.
+        """
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
         if not models and any(self._spans.records_tools(place) for place in agents):
@@ -133,10 +199,14 @@ class UnknownCalls:
         if models and open_question is None:
             return ""
         place = run.first if open_question is None else open_question
-        return f"{self._scope(place)} is not known to record tool calls, and there are none; {self._declare(place)}"
+        return (
+            f"{self._scope(place)} is not known to record tool calls, and there are none;"
+            f" {self._declare(place)}"
+        )
 
     def _asked_nothing(self, place: int) -> bool:
-        """Whether the model call certainly asked for no tool, given that there is no tool span, no request and no gap.
+        """Whether the model call certainly asked for no tool, given that there is no tool span, no
+        request and no gap.
 
         One that ended in order to call tools was answered by an agent or a handoff then.
         """
@@ -157,7 +227,11 @@ class UnknownCalls:
 
     def _find_gaps(self) -> list[int]:
         classifications = self._spans.classifications
-        suspects = [place for place in self._spans.model_calls if not classifications[place].table.tool_spans]
+        suspects = [
+            place
+            for place in self._spans.model_calls
+            if not classifications[place].table.tool_spans
+        ]
         if self._spans.plan.records_tool_spans:
             suspects = [place for place in suspects if not self._spans.records_tools(place)]
         if not suspects:
@@ -166,10 +240,17 @@ class UnknownCalls:
         unanswered = self._unanswered(suspects, answers, models)
         # Where messages were read already, those that hold a request need no finish reason.
         unknown = [place for place in unanswered if not self._messages.is_known_to_request(place)]
-        return [place for place in unknown if self._finish(place) is Finish.TOOLS and not self._messages.of_span(place).requests]
+        return [
+            place
+            for place in unknown
+            if self._finish(place) is Finish.TOOLS and not self._messages.of_span(place).requests
+        ]
 
-    def _unanswered(self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> list[int]:
-        """The model calls after which no call, handoff or agent started before the next model call of the same agent.
+    def _unanswered(
+        self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]
+    ) -> list[int]:
+        """The model calls after which no call, handoff or agent started before the next model call
+        of the same agent.
 
         Tools may start before the model call ends, since its output is streamed.
         """
@@ -178,7 +259,11 @@ class UnknownCalls:
         for place in places:
             agent = enclosing_agent[place]
             owner = agent if agent >= 0 else self._owner(place)
-            start, answers, models = readers[place].start_ns, answers_of.get(owner, ()), models_of[owner]
+            start, answers, models = (
+                readers[place].start_ns,
+                answers_of.get(owner, ()),
+                models_of[owner],
+            )
             at = bisect_left(answers, start)
             following = bisect_left(models, start) + 1
             if at == len(answers):
@@ -194,7 +279,11 @@ class UnknownCalls:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
         spans, answers = self._spans, [*self._spans.tools, *self._spans.agents]
         if len(answers) + len(spans.models) < len(spans.kinds):  # handoffs are of no kind
-            answers += [place for place, classification in enumerate(spans.classifications) if classification.handoff]
+            answers += [
+                place
+                for place, classification in enumerate(spans.classifications)
+                if classification.handoff
+            ]
         return self._starts(answers)
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
@@ -212,7 +301,9 @@ class UnknownCalls:
         return found
 
     def _owner(self, place: int) -> int:
-        """The agent span that encloses a span, or where there is none a number for the span's tree."""
+        """The agent span that encloses a span, or where there is none a number for the span's
+        tree.
+        """
         agent = self._spans.enclosing_agent[place]
         return agent if agent >= 0 else -1 - self._spans.tree.root_of(place)
 
@@ -231,8 +322,15 @@ class UnknownCalls:
         found = finish_of(table, attributes)
         if found is not Finish.UNKNOWN:
             return found
-        outputs, events = self._messages.outputs(place, table), [*span.events(), *self._spans.logs(place)]
-        return finish_of_messages(table, attributes, outputs, events) if outputs or events else Finish.UNKNOWN
+        outputs, events = (
+            self._messages.outputs(place, table),
+            [*span.events(), *self._spans.logs(place)],
+        )
+        return (
+            finish_of_messages(table, attributes, outputs, events)
+            if outputs or events
+            else Finish.UNKNOWN
+        )
 
     def _scope_name(self, place: int) -> str:
         return self._spans.resource_scopes[place].scope_name
@@ -243,4 +341,7 @@ class UnknownCalls:
     def _declare(self, place: int) -> str:
         name = self._scope_name(place)
         written = name if _PLAIN_SCOPE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-        return f"if every call of its tools leaves a span, declare it: conventions: {{records_tool_spans: [{written}]}}"
+        return (
+            "if every call of its tools leaves a span, declare it: conventions:"
+            f" {{records_tool_spans: [{written}]}}"
+        )

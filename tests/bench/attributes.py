@@ -1,8 +1,9 @@
-"""What each attribute costs a run that a configuration asks for, by `match`, as a label or as a reference.
+"""What each attribute costs a run that a configuration asks for, by `match`, as a label or as a
+reference.
 
-Run it by hand: ``python tests/bench/attributes.py``. 20-span runs evaluated by one scorer, on one thread; the least CPU time of
-many rounds, taken in turn with the same runs and nothing asked for. An attribute is on the run's own span, on its resource,
-or nowhere.
+Run it by hand: ``python tests/bench/attributes.py``. 20-span runs evaluated by one scorer, on one
+thread; the least CPU time of many rounds, taken in turn with the same runs and nothing asked for.
+An attribute is on the run's own span, on its resource, or nowhere.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def traces() -> list[ClosedTrace]:
         request = ExportTraceServiceRequest.FromString(body)
         for group in request.resource_spans:
             for number in range(MOST):
-                group.resource.attributes.add(key=f"resource.{number}").value.string_value = f"value {number}"
+                group.resource.attributes.add(
+                    key=f"resource.{number}"
+                ).value.string_value = f"value {number}"
             for span in group.scope_spans[0].spans:
                 for number in range(0 if span.parent_span_id else MOST):
                     span.attributes.add(key=f"span.{number}").value.string_value = f"value {number}"
@@ -40,10 +43,15 @@ def traces() -> list[ClosedTrace]:
 
 
 def asking(keys: Sequence[str]) -> Engine:
-    """One scorer; and attributes that are asked for but not looked at, since what is measured is the reading."""
+    """One scorer; and attributes that are asked for but not looked at, since what is measured is
+    the reading.
+    """
     scorers = [{"type": "tool_call_order", "expected": ["search", "fetch", "refund"]}]
     match = {"service": "nobody", "attributes": dict.fromkeys(keys, "*")}
-    evaluations = [{"name": "bench", "scorers": scorers}, {"name": "other", "match": match, "scorers": scorers}]
+    evaluations = [
+        {"name": "bench", "scorers": scorers},
+        {"name": "other", "match": match, "scorers": scorers},
+    ]
     return engine_of(load({"evaluations": evaluations}))
 
 
@@ -79,7 +87,10 @@ def main() -> None:
         if number.isdigit():
             more = seconds / len(closed) * 1e6 - base
             print(f"  {name:14} {more:+6.2f} us a run, {more / int(number):5.2f} for each")
-    print(f"  a label_distribution: {least['a label'] / len(closed) * 1e6 - base:+.1f} us a run, input and output read with it")
+    print(
+        f"  a label_distribution: {least['a label'] / len(closed) * 1e6 - base:+.1f} us a run,"
+        " input and output read with it"
+    )
 
 
 if __name__ == "__main__":

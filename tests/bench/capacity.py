@@ -1,9 +1,11 @@
-"""How much a load needs: cores, memory, disk, and what is full first. Arithmetic over measured figures, which are its inputs.
+"""How much a load needs: cores, memory, disk, and what is full first. Arithmetic over measured
+figures, which are its inputs.
 
-    python tests/bench/capacity.py [--runs-per-second 10] [--spans-per-run 20] [--run-seconds 30] [--profile lean] [--scorers 4]
+    python tests/bench/capacity.py [--runs-per-second 10] [--spans-per-run 20] [--run-seconds 30]
+    [--profile lean] [--scorers 4]
 
-Prints one row for 1, 10, 100 and 1,000 times the load. `docs/development/capacity.md` has the rows of the defaults and says where
-each input was measured.
+Prints one row for 1, 10, 100 and 1,000 times the load. `docs/development/capacity.md` has the rows
+of the defaults and says where each input was measured.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ BUSY = 0.7  # the share of a core to plan for: arrivals are not even
 DECISION_WAIT_S, GRACE_PERIOD_S = 1.0, 30.0  # defaults
 MAX_BYTES, MAX_SIZE = 512 * MIB, 10 * GIB  # defaults of `traces` and `storage`
 KAFKA_MARGIN_S = 60.0
-JUDGE_S, JUDGE_CONCURRENCY = 2.0, 8  # a call to a model, assumed; the default of `async_scoring.concurrency`
+# a call to a model, assumed; the default of `async_scoring.concurrency`
+JUDGE_S, JUDGE_CONCURRENCY = 2.0, 8
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,20 @@ def limits_of(need: Need) -> list[str]:
     """What is full, and the setting for it."""
     memory = need.open_bytes + need.kept_bytes
     found = [
-        (need.judged_share < 1, f"judges: {need.judged_share * 100:.2g} % of runs: `sample`, `async_scoring.concurrency`"),
+        (
+            need.judged_share < 1,
+            (
+                f"judges: {need.judged_share * 100:.2g} % of runs: `sample`,"
+                " `async_scoring.concurrency`"
+            ),
+        ),
         (need.workers > 1, f"CPU: `workers: {need.workers}`"),
         (need.front_cores > BUSY, "the front: several receivers behind `load_balancing`"),
         (need.open_bytes > MAX_BYTES, "open traces: `traces.max_bytes`, or clients are refused"),
-        (need.open_bytes <= MAX_BYTES < memory, "traces kept for late spans: `traces.max_bytes`, or they are given up early"),
+        (
+            need.open_bytes <= MAX_BYTES < memory,
+            "traces kept for late spans: `traces.max_bytes`, or they are given up early",
+        ),
         (need.disk_bytes > MAX_SIZE, "disk: `storage.max_size`, or `grace_period`"),
     ]
     return [text for is_full, text in found if is_full]
@@ -128,7 +140,16 @@ def row(times: int, load: Load, profile: Profile) -> str:
 
 def table(load: Load, profile: Profile) -> str:
     """The table in Markdown."""
-    head = ["load", "spans/s", "cores", "memory", "spans arrive", "results", "read again", "full first, and its setting"]
+    head = [
+        "load",
+        "spans/s",
+        "cores",
+        "memory",
+        "spans arrive",
+        "results",
+        "read again",
+        "full first, and its setting",
+    ]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *(row(times, load, profile) for times in (1, 10, 100, 1000))])
 

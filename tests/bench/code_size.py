@@ -1,8 +1,10 @@
-"""Print the size of the package: modules, lines of code, comments, repeated class names, lines of C.
+"""Print the size of the package: modules, lines of code, comments, repeated class names, lines of
+C.
 
     python tests/bench/code_size.py [PACKAGE]
 
-Lines of code are those with a token that is neither a comment nor a docstring, of a module, class, function or attribute.
+Lines of code are those with a token that is neither a comment nor a docstring, of a module, class,
+function or attribute.
 """
 
 from __future__ import annotations
@@ -26,13 +28,19 @@ _NO_CODE = {
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
-    """The lines of all docstrings, those of attributes included: texts that follow an assignment."""
+    """The lines of all docstrings, those of attributes included: texts that follow an
+    assignment.
+    """
     lines: set[int] = set()
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         for before, after in zip((node, *node.body), node.body, strict=False):
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+            is_text = (
+                isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            )
             if is_text and (before is node or isinstance(before, ast.Assign | ast.AnnAssign)):
                 lines.update(range(after.lineno, (after.end_lineno or after.lineno) + 1))
     return lines
@@ -47,7 +55,12 @@ def main(package: Path) -> None:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-        used = {line for token in tokens if token.type not in _NO_CODE for line in range(token.start[0], token.end[0] + 1)}
+        used = {
+            line
+            for token in tokens
+            if token.type not in _NO_CODE
+            for line in range(token.start[0], token.end[0] + 1)
+        }
         code += len(used - docstring_lines(tree))
         comments += sum(token.type == tokenize.COMMENT for token in tokens)
         lines += text.count("\n")

@@ -1,7 +1,8 @@
-"""What a decision tree of ten expressions costs a run, against a scorer that does nothing and against the expressions alone.
+"""What a decision tree of ten expressions costs a run, against a scorer that does nothing and
+against the expressions alone.
 
-Run it by hand: ``python tests/bench/decision_tree.py``. The least of many rounds, in CPU time; the ratios travel between
-machines, the microseconds do not. Wanted: 100 µs for ten nodes.
+Run it by hand: ``python tests/bench/decision_tree.py``. The least of many rounds, in CPU time; the
+ratios travel between machines, the microseconds do not. Wanted: 100 µs for ten nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ ROUNDS, TIMES = 40, 200
 def decides(cel: str, then: str | int, score: int) -> dict[str, Any]:
     """A binary whose true leads on."""
     end = {"score": then} if isinstance(then, int) else {"then": then}
-    return {"type": "binary", "cel": cel, "children": [{"verdict": True, **end}, {"verdict": False, "score": score}]}
+    return {
+        "type": "binary",
+        "cel": cel,
+        "children": [{"verdict": True, **end}, {"verdict": False, "score": score}],
+    }
 
 
 NODES = {
@@ -56,7 +61,11 @@ class Nothing(BaseScorer):
 def run_of(calls: int) -> Trajectory:
     """A run of so many calls with arguments and results."""
     made = [
-        call("search" if at % 2 else "open", arguments={"q": "weather", "limit": at}, result={"hits": ["x" * 40] * 3})
+        call(
+            "search" if at % 2 else "open",
+            arguments={"q": "weather", "limit": at},
+            result={"hits": ["x" * 40] * 3},
+        )
         for at in range(calls)
     ]
     return trajectory(*made, output="Here it is, please.", start_ns=0, end_ns=10**9)
@@ -77,7 +86,11 @@ def main() -> None:
     """Print a line for each size of run."""
     scorer, nothing = create_scorer({"type": "dag", "root": "names", "nodes": NODES}), Nothing()
     assert isinstance(scorer, Dag)
-    programs = [node.program for node in scorer.plan.nodes.values() if node.program is not None and not node.program.labels]
+    programs = [
+        node.program
+        for node in scorer.plan.nodes.values()
+        if node.program is not None and not node.program.labels
+    ]
     for calls in (2, 5, 20):
         run = run_of(calls)
         assert scorer(run).value == 1, scorer(run)  # type: ignore[union-attr]
@@ -90,8 +103,14 @@ def main() -> None:
 
         took = least_us(partial(scorer, run))
         floor, empty = least_us(alone), least_us(partial(nothing, run))
-        print(f"10 nodes, {calls:2} calls: {took:.1f} us, {took / empty:4.1f} times an empty scorer ({empty:.2f} us)")
-        print(f"    {took / floor:.1f} times CEL alone on {len(programs)} of the nodes ({floor:.1f} us)")
+        print(
+            f"10 nodes, {calls:2} calls: {took:.1f} us, {took / empty:4.1f} times an empty scorer"
+            f" ({empty:.2f} us)"
+        )
+        print(
+            f"    {took / floor:.1f} times CEL alone on {len(programs)} of the nodes"
+            f" ({floor:.1f} us)"
+        )
 
 
 if __name__ == "__main__":

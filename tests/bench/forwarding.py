@@ -1,7 +1,9 @@
-"""What passing on costs the receiver: CPU per span with and without `exporters: forward`, every trace scored.
+"""What passing on costs the receiver: CPU per span with and without `exporters: forward`, every
+trace scored.
 
-Both servers take the same 512-span batches over gRPC and score each trace; one also passes everything on to a gRPC backend in
-a process of its own, with the scores on the runs' spans. CPU is the server process's own, user and system.
+Both servers take the same 512-span batches over gRPC and score each trace; one also passes
+everything on to a gRPC backend in a process of its own, with the scores on the runs' spans. CPU is
+the server process's own, user and system.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ BACKEND = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import grpc
-handler = grpc.method_handlers_generic_handler("opentelemetry.proto.collector.trace.v1.TraceService",
+handler = grpc.method_handlers_generic_handler(
+    "opentelemetry.proto.collector.trace.v1.TraceService",
     {"Export": grpc.unary_unary_rpc_method_handler(lambda body, context: b"")})
 server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", 64 << 20)])
 server.add_generic_rpc_handlers((handler,))
@@ -37,18 +40,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=200)
     options = parser.parse_args()
-    backend = subprocess.Popen([sys.executable, "-c", BACKEND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    backend = subprocess.Popen(
+        [sys.executable, "-c", BACKEND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert backend.stdin
     assert backend.stdout
     try:
         with tempfile.TemporaryDirectory() as folder:
-            forward = {"endpoint": f"http://127.0.0.1:{backend.stdout.readline().strip()}", "max_queue_size": "512MiB"}
+            forward = {
+                "endpoint": f"http://127.0.0.1:{backend.stdout.readline().strip()}",
+                "max_queue_size": "512MiB",
+            }
             commands = {
                 "scoring alone": command(folder, "alone", {}),
                 "scoring and forwarding": command(folder, "forward", {"forward": forward}),
             }
             for fat in (False, True):
-                measure(commands, list(batches(options.batches // (3 if fat else 1), fat=fat)), options.rounds, fat)
+                measure(
+                    commands,
+                    list(batches(options.batches // (3 if fat else 1), fat=fat)),
+                    options.rounds,
+                    fat,
+                )
     finally:
         backend.stdin.close()
         backend.wait(10)
@@ -66,9 +79,14 @@ def measure(commands: dict[str, list[str]], bodies: list[bytes], rounds: int, fa
     costs: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, each in commands.items():
-            costs[name].append(1e6 / run(started(each), bodies, [SPANS_PER_BATCH] * len(bodies), wait_s=2.5))
+            costs[name].append(
+                1e6 / run(started(each), bodies, [SPANS_PER_BATCH] * len(bodies), wait_s=2.5)
+            )
     size = sum(map(len, bodies)) / len(bodies) / SPANS_PER_BATCH
-    print(f"{'fat' if fat else 'lean'}: {size:.0f} B a span, {len(bodies) - 10} batches, {rounds} rounds")
+    print(
+        f"{'fat' if fat else 'lean'}: {size:.0f} B a span, {len(bodies) - 10} batches, {rounds}"
+        " rounds"
+    )
     for name, values in costs.items():
         print(f"  {name:24} {statistics.median(values):6.1f} us CPU a span")
     alone, both = costs.values()

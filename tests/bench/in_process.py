@@ -1,12 +1,15 @@
-"""What scoring costs a traced program as a whole: caller's thread and process CPU, with and without us.
+"""What scoring costs a traced program as a whole: caller's thread and process CPU, with and without
+us.
 
-Five pipelines in one process, interleaved: nothing, a batch processor, our processor, both, and a batch processor whose exporter
-is wrapped by ours. Ours is the real `EvalSpanProcessor` with three scorers that sends log events through a batching
-`LoggerProvider` to an exporter that takes everything at once; the wrapper is the real `EvalSpanExporter` around one that does.
+Five pipelines in one process, interleaved: nothing, a batch processor, our processor, both, and a
+batch processor whose exporter is wrapped by ours. Ours is the real `EvalSpanProcessor` with three
+scorers that sends log events through a batching `LoggerProvider` to an exporter that takes
+everything at once; the wrapper is the real `EvalSpanExporter` around one that does.
 
-Prints microseconds a span (medians of rounds of 20-span traces with eight attributes), of the caller's thread and of the process,
-traces back to back, so that the caller shares the interpreter with the worker that scores; what the caller pays where it does not
-is what on_end.py prints. And what one run's scoring and emission costs: process CPU less that of the pipeline without us, less
+Prints microseconds a span (medians of rounds of 20-span traces with eight attributes), of the
+caller's thread and of the process, traces back to back, so that the caller shares the interpreter
+with the worker that scores; what the caller pays where it does not is what on_end.py prints. And
+what one run's scoring and emission costs: process CPU less that of the pipeline without us, less
 the callbacks.
 Run: python tests/bench/in_process.py
 """
@@ -52,7 +55,9 @@ class Nowhere:
 
 
 def attributes(operation: str) -> dict[str, Any]:
-    return {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search"} | {f"key.{n}": "value" for n in range(6)}
+    return {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search"} | {
+        f"key.{n}": "value" for n in range(6)
+    }
 
 
 def play(tracer: trace.Tracer) -> None:
@@ -71,7 +76,10 @@ def measure(tracer: trace.Tracer, deliver: Callable[[], object]) -> tuple[float,
         play(tracer)
     caller = time.thread_time_ns() - thread
     deliver()
-    return caller / (TRACES * SPANS) / 1e3, (time.process_time_ns() - process) / (TRACES * SPANS) / 1e3
+    return (
+        caller / (TRACES * SPANS) / 1e3,
+        (time.process_time_ns() - process) / (TRACES * SPANS) / 1e3,
+    )
 
 
 def pipelines(loggers: LoggerProvider) -> dict[str, tuple[TracerProvider, Callable[[], object]]]:
@@ -88,7 +96,13 @@ def pipelines(loggers: LoggerProvider) -> dict[str, tuple[TracerProvider, Callab
             provider.add_span_processor(EvalSpanProcessor(config, logger_provider=loggers))
         if name == "wrapped":
             provider.add_span_processor(BatchSpanProcessor(wrapper, max_queue_size=100_000))
-            made[name] = provider, lambda provider=provider, wrapper=wrapper: (provider.force_flush(), wrapper.force_flush())
+            made[name] = (
+                provider,
+                lambda provider=provider, wrapper=wrapper: (
+                    provider.force_flush(),
+                    wrapper.force_flush(),
+                ),
+            )
         else:
             made[name] = provider, provider.force_flush
     return made
@@ -104,17 +118,28 @@ def main() -> int:
         for name in random.sample(list(providers), len(providers)):
             provider, deliver = providers[name]
             figures[name].append(measure(provider.get_tracer("bench"), deliver))
-    middle = {name: [statistics.median(row[i] for row in rows) for i in (0, 1)] for name, rows in figures.items()}
+    middle = {
+        name: [statistics.median(row[i] for row in rows) for i in (0, 1)]
+        for name, rows in figures.items()
+    }
     for name, (caller, process) in middle.items():
         print(f"{name:13} caller {caller:6.2f} us a span, process {process:6.2f} us a span")
     for name in ("batch + ours", "wrapped"):
-        caller, process = (mine / theirs for mine, theirs in zip(middle[name], middle["batch"], strict=True))
+        caller, process = (
+            mine / theirs for mine, theirs in zip(middle[name], middle["batch"], strict=True)
+        )
         print(f"{name} / batch: caller {caller:.2f}, process {process:.2f}")
     callbacks = middle["ours"][0] - middle["nothing"][0]
     run = (middle["ours"][1] - middle["nothing"][1] - callbacks) * SPANS
-    print(f"one run of {SPANS} spans, read, scored by {len(SCORERS)} scorers and emitted: {run:.0f} us of a worker thread")
+    print(
+        f"one run of {SPANS} spans, read, scored by {len(SCORERS)} scorers and emitted: {run:.0f}"
+        " us of a worker thread"
+    )
     held = (middle["wrapped"][1] - middle["batch"][1]) * SPANS
-    print(f"the same through the wrapper, its root held, evaluated and exported with its scores: {held:.0f} us of its threads")
+    print(
+        "the same through the wrapper, its root held, evaluated and exported with its scores:"
+        f" {held:.0f} us of its threads"
+    )
     for provider, _ in providers.values():
         provider.shutdown()
     loggers.shutdown()

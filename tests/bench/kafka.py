@@ -1,10 +1,12 @@
-"""CPU per span of `otel-eval serve` that reads a topic, against the same spans over gRPC; needs Java.
+"""CPU per span of `otel-eval serve` that reads a topic, against the same spans over gRPC; needs
+Java.
 
     python tests/bench/kafka.py [--rounds 3] [--spans 100000] [profiles]
 
-Both get the same traces, with the scorers and profiles of receiver.py: over gRPC in requests of about 512 spans, from the topic
-in records of one trace each, as the Collector writes them with `partition_traces_by_id`; `pieces`: lean traces in records of five
-spans, which for gRPC are joined to larger requests as the Collector's batch processor does.
+Both get the same traces, with the scorers and profiles of receiver.py: over gRPC in requests of
+about 512 spans, from the topic in records of one trace each, as the Collector writes them with
+`partition_traces_by_id`; `pieces`: lean traces in records of five spans, which for gRPC are joined
+to larger requests as the Collector's batch processor does.
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ def traces_of(profile: str, spans: int) -> list[list[bytes]]:
     """Traces with so many spans in all, each as the values of its records."""
     made, rng = shapes(), random.Random(7)
     synthetic = {name for names in PROFILES.values() for name in names}
-    names = ["lean"] if profile == "pieces" else PROFILES[profile] or [name for name in made if name not in synthetic]
+    names = (
+        ["lean"]
+        if profile == "pieces"
+        else PROFILES[profile] or [name for name in made if name not in synthetic]
+    )
     kinds, found, count = cycle(names), [], 0
     while count < spans:
         request = made[next(kinds)](rng)
@@ -48,7 +54,9 @@ def traces_of(profile: str, spans: int) -> list[list[bytes]]:
 
 
 def split_by_trace(request: bytes, most: int) -> list[list[bytes]]:
-    """Each trace of a request in requests of at most so many spans: some of the recorded ones hold several traces."""
+    """Each trace of a request in requests of at most so many spans: some of the recorded ones hold
+    several traces.
+    """
     parts: dict[bytes, list[bytes]] = {}
     for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
         for scope in resource.scope_spans:
@@ -56,7 +64,9 @@ def split_by_trace(request: bytes, most: int) -> list[list[bytes]]:
                 spans = [span for span in scope.spans if span.trace_id == trace_id]
                 for at in range(0, len(spans), most):
                     part = ExportTraceServiceRequest()
-                    group = part.resource_spans.add(resource=resource.resource).scope_spans.add(scope=scope.scope)
+                    group = part.resource_spans.add(resource=resource.resource).scope_spans.add(
+                        scope=scope.scope
+                    )
                     group.spans.extend(spans[at : at + most])
                     parts.setdefault(trace_id, []).append(part.SerializeToString())
     return list(parts.values())
@@ -72,10 +82,15 @@ def written(folder: Path, name: str, **changes: object) -> Path:
 
 
 def by_grpc(folder: Path, traces: list[list[bytes]]) -> float:
-    """CPU seconds of the process, from before the first request until it is idle: scoring goes on after the last response."""
+    """CPU seconds of the process, from before the first request until it is idle: scoring goes on
+    after the last response.
+    """
     path = written(folder, "grpc")
     starts = range(0, len(traces), TRACES_PER_REQUEST)
-    bodies = [b"".join(value for trace in traces[at : at + TRACES_PER_REQUEST] for value in trace) for at in starts]
+    bodies = [
+        b"".join(value for trace in traces[at : at + TRACES_PER_REQUEST] for value in trace)
+        for at in starts
+    ]
     with started([sys.executable, "-c", OURS, str(path)]) as (address, pid):
         before = when_idle(pid, IDLE_S)
         send(address, bodies)
@@ -118,11 +133,15 @@ def write(broker: Broker, topic: str, traces: list[list[bytes]]) -> None:
     assert producer.flush(120) == 0
 
 
-def both(folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]) -> tuple[float, float]:
+def both(
+    folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]
+) -> tuple[float, float]:
     """CPU seconds over gRPC and from the topic, which made the same number of results."""
     folder.mkdir()
     used = by_grpc(folder, traces), by_kafka(folder, broker, topic, traces)
-    made = [len((folder / name).read_bytes().splitlines()) for name in ("grpc.jsonl", "kafka.jsonl")]
+    made = [
+        len((folder / name).read_bytes().splitlines()) for name in ("grpc.jsonl", "kafka.jsonl")
+    ]
     assert made[0] == made[1] > 0, f"{made} results"
     return used
 
@@ -141,10 +160,13 @@ def main() -> None:
             spans = sum(len(read_traces(value).spans) for trace in traces for value in trace)
             names = [f"{profile}-{number}" for number in range(options.rounds)]
             rounds = [both(Path(folder) / name, broker, name, traces) for name in names]
-            grpc, kafka = (statistics.median(each) / spans * 1e6 for each in zip(*rounds, strict=True))
+            grpc, kafka = (
+                statistics.median(each) / spans * 1e6 for each in zip(*rounds, strict=True)
+            )
             ratio = statistics.median(kafka / grpc for grpc, kafka in rounds)
             print(
-                f"{profile:9} {spans} spans: gRPC {grpc:.1f} us, Kafka {kafka:.1f} us of CPU a span, ratio {ratio:.2f}",
+                f"{profile:9} {spans} spans: gRPC {grpc:.1f} us, Kafka {kafka:.1f} us of CPU a"
+                f" span, ratio {ratio:.2f}",
                 flush=True,
             )
     return None

@@ -1,7 +1,9 @@
-"""Synthetic agent traffic: 20-span traces in 512-span OTLP batches, lean (about 510 B a span) or fat (about 2.9 KB).
+"""Synthetic agent traffic: 20-span traces in 512-span OTLP batches, lean (about 510 B a span) or
+fat (about 2.9 KB).
 
-A trace is a root `invoke_agent`, ten `chat` and nine `execute_tool` spans, root last; eight traces are interleaved.
-Ten batches hold 256 whole traces; each further cycle is the same bytes under new trace ids.
+A trace is a root `invoke_agent`, ten `chat` and nine `execute_tool` spans, root last; eight traces
+are interleaved. Ten batches hold 256 whole traces; each further cycle is the same bytes under new
+trace ids.
 """
 
 from __future__ import annotations
@@ -32,24 +34,43 @@ def _attributes(span: Span, values: dict[str, object]) -> None:
 def synthetic(rng: random.Random, fat: bool) -> list[Span]:
     """One trace, its root last; each call has an id of its own."""
     trace_id, root_id, start = rng.randbytes(16), rng.randbytes(8), 1_700_000_000_000_000_000
-    filler = " ".join(rng.choice(("weather", "flight", "refund", "order", "please", "check")) for _ in range(300))
+    filler = " ".join(
+        rng.choice(("weather", "flight", "refund", "order", "please", "check")) for _ in range(300)
+    )
     spans = []
     for number in range(19):
         tool = number % 2 == 1
-        span = Span(trace_id=trace_id, span_id=rng.randbytes(8), parent_span_id=root_id, kind=1, flags=256)
+        span = Span(
+            trace_id=trace_id, span_id=rng.randbytes(8), parent_span_id=root_id, kind=1, flags=256
+        )
         span.start_time_unix_nano = start + number * 1_000_000
         span.end_time_unix_nano = span.start_time_unix_nano + 900_000
-        common = {"gen_ai.provider.name": "openai", "gen_ai.agent.name": "support", "gen_ai.conversation.id": "conversation-0001"}
+        common = {
+            "gen_ai.provider.name": "openai",
+            "gen_ai.agent.name": "support",
+            "gen_ai.conversation.id": "conversation-0001",
+        }
         if tool:
             name = TOOLS[number % 3]
             span.name = f"execute_tool {name}"
-            values = {"gen_ai.operation.name": "execute_tool", **common, "gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
+            values = {
+                "gen_ai.operation.name": "execute_tool",
+                **common,
+                "gen_ai.tool.name": name,
+                "gen_ai.tool.type": "function",
+            }
             values |= {
                 "gen_ai.tool.call.id": f"call_{rng.randbytes(12).hex()}",
                 "gen_ai.tool.description": "Looks something up for the customer.",
             }
-            values |= {"gen_ai.tool.call.arguments": json.dumps({"query": filler[: 1500 if fat else 60], "limit": number})}
-            values |= {"gen_ai.tool.call.result": json.dumps({"found": filler[: 600 if fat else 60]})}
+            values |= {
+                "gen_ai.tool.call.arguments": json.dumps(
+                    {"query": filler[: 1500 if fat else 60], "limit": number}
+                )
+            }
+            values |= {
+                "gen_ai.tool.call.result": json.dumps({"found": filler[: 600 if fat else 60]})
+            }
         else:
             span.name, span.kind = "chat gpt-4o", 3
             values = {
@@ -65,12 +86,22 @@ def synthetic(rng: random.Random, fat: bool) -> list[Span]:
             }
             if fat:
                 message = [{"role": "user", "parts": [{"type": "text", "content": filler[:2000]}]}]
-                values |= {"gen_ai.input.messages": json.dumps(message), "gen_ai.output.messages": json.dumps(message)[:1200]}
+                values |= {
+                    "gen_ai.input.messages": json.dumps(message),
+                    "gen_ai.output.messages": json.dumps(message)[:1200],
+                }
         _attributes(span, values)
         spans.append(span)
     root = Span(trace_id=trace_id, span_id=root_id, name="invoke_agent support", kind=1, flags=256)
     root.start_time_unix_nano, root.end_time_unix_nano = start, start + 20_000_000
-    _attributes(root, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support", "gen_ai.provider.name": "openai"})
+    _attributes(
+        root,
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "support",
+            "gen_ai.provider.name": "openai",
+        },
+    )
     return [*spans, root]
 
 

@@ -2,8 +2,8 @@
 
     python tests/bench/memory.py
 
-Each profile runs in a process of its own; the figure is the growth of resident memory after framing and assembly, with the
-request bytes released, and the floor beside it: the payload bytes alone.
+Each profile runs in a process of its own; the figure is the growth of resident memory after framing
+and assembly, with the request bytes released, and the floor beside it: the payload bytes alone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def hold(fat: bool) -> None:
         buffer.push_many(spans, 0.0)
     grown, count = resident() - before, TRACES * SPANS // SPANS_PER_BATCH * SPANS_PER_BATCH
     print(
-        f"{'fat' if fat else 'lean'}: {len(buffer)} open traces, {count} spans: {grown / 2**20:.0f} MiB resident, "
-        f"{grown / count:.0f} B a span, of which payload {payload / count:.0f} B; "
-        f"the buffer's own count: {buffer.held_bytes / count:.0f} B"
+        f"{'fat' if fat else 'lean'}: {len(buffer)} open traces, {count} spans: {grown / 2**20:.0f}"
+        f" MiB resident, {grown / count:.0f} B a span, of which payload {payload / count:.0f} B;"
+        f" the buffer's own count: {buffer.held_bytes / count:.0f} B"
     )
 
 

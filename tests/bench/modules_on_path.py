@@ -1,8 +1,10 @@
-"""Print the modules that one gRPC request passes through, from its arrival to a line of JSON, in order of first call.
+"""Print the modules that one gRPC request passes through, from its arrival to a line of JSON, in
+order of first call.
 
     python tests/bench/modules_on_path.py [RECORDED_TRACE]
 
-The server runs in this process; the first request warms up and is not counted, so that imports and lazy set-up do not appear.
+The server runs in this process; the first request warms up and is not counted, so that imports and
+lazy set-up do not appear.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 ROOT = Path(__file__).parents[2]
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-SCORERS = [{"type": "tool_call_order", "expected": ["get_weather"]}, {"type": "tool_errors"}, {"type": "time_cost"}]
+SCORERS = [
+    {"type": "tool_call_order", "expected": ["get_weather"]},
+    {"type": "tool_errors"},
+    {"type": "time_cost"},
+]
 
 
 def in_base64(found: re.Match[str]) -> str:
@@ -34,9 +40,17 @@ def in_base64(found: re.Match[str]) -> str:
 
 def request(path: Path, number: int) -> bytes:
     """The recorded trace, with ids of its own for each request."""
-    text = re.sub(r'("(?:traceId|spanId|parentSpanId)": *)"([0-9a-f]+)"', in_base64, path.read_text(encoding="utf-8"))
+    text = re.sub(
+        r'("(?:traceId|spanId|parentSpanId)": *)"([0-9a-f]+)"',
+        in_base64,
+        path.read_text(encoding="utf-8"),
+    )
     document = json.loads(text)
-    message = ParseDict({"resourceSpans": document["resourceSpans"]}, ExportTraceServiceRequest(), ignore_unknown_fields=True)
+    message = ParseDict(
+        {"resourceSpans": document["resourceSpans"]},
+        ExportTraceServiceRequest(),
+        ignore_unknown_fields=True,
+    )
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
@@ -77,12 +91,17 @@ def main(path: Path) -> None:
         bound = server.start()
         try:
             with grpc.insecure_channel(bound.grpc or "") as channel:
-                call = channel.unary_unary(METHOD, request_serializer=bytes, response_deserializer=bytes)
+                call = channel.unary_unary(
+                    METHOD, request_serializer=bytes, response_deserializer=bytes
+                )
                 for number in (1, 2):
                     recorder.on = number == 2
                     call(request(path, number), timeout=10)
                     deadline = time.monotonic() + 20
-                    while number * len(SCORERS) > lines.read_text(encoding="utf-8").count("\n") and time.monotonic() < deadline:
+                    while (
+                        number * len(SCORERS) > lines.read_text(encoding="utf-8").count("\n")
+                        and time.monotonic() < deadline
+                    ):
                         time.sleep(0.01)
             recorder.on = False
         finally:

@@ -2,9 +2,11 @@
 
 Prints, in microseconds of the caller's thread CPU (medians over interleaved rounds):
 
-* `on_end` of spans that are no root, and everything (`on_start` and `on_end`) per span over whole 20-span traces, of a batch
-  processor, of ours, and of a batch processor whose exporter is wrapped by ours (whose own work is on its thread);
-* a whole span of a real program, made, put into context and ended, with a batch processor alone and with ours beside it.
+* `on_end` of spans that are no root, and everything (`on_start` and `on_end`) per span over whole
+  20-span traces, of a batch processor, of ours, and of a batch processor whose exporter is wrapped
+  by ours (whose own work is on its thread);
+* a whole span of a real program, made, put into context and ended, with a batch processor alone and
+  with ours beside it.
 
 Nothing is scored meanwhile: in_process.py measures that. Run: python tests/bench/on_end.py
 """
@@ -40,7 +42,9 @@ class Nowhere(SpanExporter):
 
 
 def traces(processor: Any) -> list[list[Span]]:
-    """Started spans, root first, each with eight attributes; the processor is added afterwards, to be called by hand."""
+    """Started spans, root first, each with eight attributes; the processor is added afterwards, to
+    be called by hand.
+    """
     provider = TracerProvider(shutdown_on_exit=False)
     tracer = provider.get_tracer("bench")
     made = []
@@ -55,7 +59,9 @@ def traces(processor: Any) -> list[list[Span]]:
 
 
 def attributes(operation: str) -> dict[str, Any]:
-    return {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search"} | {f"key.{n}": "value" for n in range(6)}
+    return {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search"} | {
+        f"key.{n}": "value" for n in range(6)
+    }
 
 
 def measure(processor: Any, *, starts: bool) -> tuple[float, float]:
@@ -83,9 +89,13 @@ def program(provider: TracerProvider) -> float:
     tracer = provider.get_tracer("bench")
     begin = time.thread_time_ns()
     for _ in range(TRACES):
-        with tracer.start_as_current_span("invoke_agent bench", attributes=attributes("invoke_agent")):
+        with tracer.start_as_current_span(
+            "invoke_agent bench", attributes=attributes("invoke_agent")
+        ):
             for _ in range(SPANS - 1):
-                with tracer.start_as_current_span("execute_tool search", attributes=attributes("execute_tool")):
+                with tracer.start_as_current_span(
+                    "execute_tool search", attributes=attributes("execute_tool")
+                ):
                     pass
     return (time.thread_time_ns() - begin) / (TRACES * SPANS) / 1e3
 
@@ -103,17 +113,29 @@ def callbacks() -> None:
             gc.collect()
             figures[name].append(measure(processors[name], starts=name == "ours"))
             processors[name].force_flush()
-    middle = {name: [statistics.median(each[i] for each in rows) for i in (0, 1)] for name, rows in figures.items()}
+    middle = {
+        name: [statistics.median(each[i] for each in rows) for i in (0, 1)]
+        for name, rows in figures.items()
+    }
     for name, (inner, whole) in middle.items():
-        told = f"{name:8} on_end, no root: {inner:.3f} us, {inner / middle['batch'][0]:.2f} of batch (wanted <= 1.1)"
-        print(f"{told}   per span of whole traces: {whole:.3f} us, {whole / middle['batch'][1]:.2f} (wanted <= 2)")
+        told = (
+            f"{name:8} on_end, no root: {inner:.3f} us, {inner / middle['batch'][0]:.2f} of batch"
+            " (wanted <= 1.1)"
+        )
+        print(
+            f"{told}   per span of whole traces: {whole:.3f} us, {whole / middle['batch'][1]:.2f}"
+            " (wanted <= 2)"
+        )
     for processor in processors.values():
         processor.shutdown()
 
 
 def programs() -> None:
     """The same within a program."""
-    providers = {"batch": TracerProvider(shutdown_on_exit=False), "batch + ours": TracerProvider(shutdown_on_exit=False)}
+    providers = {
+        "batch": TracerProvider(shutdown_on_exit=False),
+        "batch + ours": TracerProvider(shutdown_on_exit=False),
+    }
     for name, provider in providers.items():
         provider.add_span_processor(BatchSpanProcessor(Nowhere(), **QUEUE))
         if "ours" in name:
@@ -125,7 +147,10 @@ def programs() -> None:
             figures[name].append(program(providers[name]))
             providers[name].force_flush()
     alone, both = (statistics.median(rows) for rows in figures.values())
-    print(f"a program's span: {alone:.2f} us with batch, {both:.2f} us with ours beside it: {both / alone:.2f} (wanted <= 1.15)")
+    print(
+        f"a program's span: {alone:.2f} us with batch, {both:.2f} us with ours beside it:"
+        f" {both / alone:.2f} (wanted <= 1.15)"
+    )
     for provider in providers.values():
         provider.shutdown()
 

@@ -2,10 +2,11 @@
 
     python tests/bench/overload.py [--max-bytes 128MiB] [--seconds 30] [--fat] [--scorers 3]
 
-`otel-eval serve` runs as its own process and gets 512-span batches over gRPC from a few senders, each of which repeats a batch
-after the delay it is given until it is acknowledged, as an OTLP exporter does. First as fast as it takes them, which is the
-sustainable rate; then at twice that rate. The figures: batches refused, closing reasons of all results, acknowledged traces
-without a result, resident memory before the load, at its peak, and after it.
+`otel-eval serve` runs as its own process and gets 512-span batches over gRPC from a few senders,
+each of which repeats a batch after the delay it is given until it is acknowledged, as an OTLP
+exporter does. First as fast as it takes them, which is the sustainable rate; then at twice that
+rate. The figures: batches refused, closing reasons of all results, acknowledged traces without a
+result, resident memory before the load, at its peak, and after it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Sender:
         self._rate = rate
         self._lock = threading.Lock()
         self._queue: queue.Queue[bytes | None] = queue.Queue(streams)
-        self._threads = [threading.Thread(target=self._stream, args=(address,)) for _ in range(streams)]
+        self._threads = [
+            threading.Thread(target=self._stream, args=(address,)) for _ in range(streams)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -64,7 +67,9 @@ class Sender:
         return self.acknowledged / (time.monotonic() - begun)
 
     def _stream(self, address: str) -> None:
-        with grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with grpc.insecure_channel(
+            address, options=[("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
             export = channel.unary_unary(METHOD)
             while (body := self._queue.get()) is not None:
                 while not self._taken(export, body):
@@ -106,11 +111,15 @@ def main() -> None:
     parser.add_argument("--max-bytes", default="128MiB")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--fat", action="store_true")
-    parser.add_argument("--scorers", type=int, default=3, help="how many scorers, which makes evaluation slower")
+    parser.add_argument(
+        "--scorers", type=int, default=3, help="how many scorers, which makes evaluation slower"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.jsonl"
-        scorers = [SCORERS[n % len(SCORERS)] | {"name": f"scorer_{n}"} for n in range(options.scorers)]
+        scorers = [
+            SCORERS[n % len(SCORERS)] | {"name": f"scorer_{n}"} for n in range(options.scorers)
+        ]
         config = config_of("lean", str(results)) | {
             "traces": {"max_bytes": options.max_bytes},
             "evaluations": [{"name": "bench", "scorers": scorers}],
@@ -118,7 +127,9 @@ def main() -> None:
         path = Path(folder) / "eval.json"
         path.write_text(json.dumps(config))
         server = subprocess.Popen(
-            [sys.executable, "-m", "otel_eval", "serve", "--config", str(path)], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "otel_eval", "serve", "--config", str(path)],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
             assert server.stderr
@@ -132,15 +143,19 @@ def main() -> None:
 
 def measure(pid: int, address: str, results: Path, options: argparse.Namespace) -> None:
     idle, sent = resident(pid), 0
-    print(f"max_bytes {options.max_bytes}, {'fat' if options.fat else 'lean'}, {options.scorers} scorers; idle {idle:.0f} MiB")
+    print(
+        f"max_bytes {options.max_bytes}, {'fat' if options.fat else 'lean'}, {options.scorers}"
+        f" scorers; idle {idle:.0f} MiB"
+    )
     rate, bodies = 1e9, batches(10**9, fat=options.fat)
     for what, streams in (("as fast as it is taken", 4), ("at twice that rate", 16)):
         sender = Sender(address, streams, rate)
         rate = 2 * sender.send(bodies, options.seconds)
         sent += sender.acknowledged
         print(
-            f"  {what}: {sender.acknowledged} batches acknowledged, {rate / 2 * SPANS_PER_BATCH:.0f} spans/s, "
-            f"{sender.refused} refused, now {resident(pid):.0f} MiB, peak {resident(pid, 'VmHWM'):.0f} MiB"
+            f"  {what}: {sender.acknowledged} batches acknowledged,"
+            f" {rate / 2 * SPANS_PER_BATCH:.0f} spans/s, {sender.refused} refused, now"
+            f" {resident(pid):.0f} MiB, peak {resident(pid, 'VmHWM'):.0f} MiB"
         )
     drained = _quiet(results)
     time.sleep(REST_S)
@@ -150,8 +165,14 @@ def measure(pid: int, address: str, results: Path, options: argparse.Namespace) 
             found.add(row["trace_id"])
             reasons[row["completeness"]] += 1
     traces = sent // BATCHES_PER_CYCLE * TRACES_PER_CYCLE
-    print(f"  {traces} traces acknowledged, {traces - len(found)} without a result; results by closing reason: {dict(reasons)}")
-    print(f"  last result {drained:.0f} s after the load; {REST_S:.0f} s later {resident(pid):.0f} MiB (idle: {idle:.0f} MiB)")
+    print(
+        f"  {traces} traces acknowledged, {traces - len(found)} without a result; results by"
+        f" closing reason: {dict(reasons)}"
+    )
+    print(
+        f"  last result {drained:.0f} s after the load; {REST_S:.0f} s later {resident(pid):.0f}"
+        f" MiB (idle: {idle:.0f} MiB)"
+    )
 
 
 if __name__ == "__main__":

@@ -2,15 +2,18 @@
 
     python tests/bench/receiver.py [--rounds 3] [--spans 100000] [--unscored] [profiles]
 
-Server processes take the same requests of about 512 spans over gRPC from this process, in turn. The floor is a bare grpcio
-server that parses each request with protobuf (upb) and answers, with default malloc. Against it stands `otel-eval serve`
-with four scorers that read no content, and results written as JSON Lines. Where make collector built one, the Collector takes
-the same requests: its tail_sampling processor assembles traces and applies two policies that read each span. CPU is the server
-process's own, user and system, over everything: receiving, assembling and evaluating. With `--unscored` a third server of this
-project takes them, which closes traces as usual and does not evaluate them: what is left for evaluation in a ratio.
+Server processes take the same requests of about 512 spans over gRPC from this process, in turn. The
+floor is a bare grpcio server that parses each request with protobuf (upb) and answers, with default
+malloc. Against it stands `otel-eval serve` with four scorers that read no content, and results
+written as JSON Lines. Where make collector built one, the Collector takes the same requests: its
+tail_sampling processor assembles traces and applies two policies that read each span. CPU is the
+server process's own, user and system, over everything: receiving, assembling and evaluating. With
+`--unscored` a third server of this project takes them, which closes traces as usual and does not
+evaluate them: what is left for evaluation in a ratio.
 
-Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, the `recorded` traces of tests/traces in turn, and
-`arguments`: these with a scorer of arguments as well. Every trace has trace, span and call ids of its own.
+Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, the `recorded` traces
+of tests/traces in turn, and `arguments`: these with a scorer of arguments as well. Every trace has
+trace, span and call ids of its own.
 """
 
 from __future__ import annotations
@@ -47,12 +50,14 @@ PARSE_ONLY = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
 import grpc
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest, ExportTraceServiceResponse)
 empty = ExportTraceServiceResponse().SerializeToString()
 def export(body, context):
     ExportTraceServiceRequest.FromString(body)
     return empty
-handler = grpc.method_handlers_generic_handler("opentelemetry.proto.collector.trace.v1.TraceService",
+handler = grpc.method_handlers_generic_handler(
+    "opentelemetry.proto.collector.trace.v1.TraceService",
     {"Export": grpc.unary_unary_rpc_method_handler(export)})
 server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", 64 << 20)])
 server.add_generic_rpc_handlers((handler,))
@@ -75,7 +80,9 @@ server.stop(30)
 print(server.counts(), file=sys.stderr, flush=True)
 """
 
-UNSCORED = f"from otel_eval.engine import Engine\nEngine.evaluate = lambda *trace, **more: []\n{OURS}"
+UNSCORED = (
+    f"from otel_eval.engine import Engine\nEngine.evaluate = lambda *trace, **more: []\n{OURS}"
+)
 
 TAIL_SAMPLING = {
     "decision_wait": "1s",
@@ -140,7 +147,9 @@ def send(address: str, bodies: list[bytes]) -> None:
     turns = [bodies[number::STREAMS] for number in range(STREAMS)]
 
     def stream(mine: list[bytes]) -> None:
-        with grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with grpc.insecure_channel(
+            address, options=[("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
             export = channel.unary_unary(METHOD)
             for body in mine:
                 export(body, timeout=60)
@@ -172,7 +181,9 @@ def tail_sampling(folder: Path) -> Iterator[tuple[str, int]]:
     address = f"127.0.0.1:{free_port()}"
     pipeline = {"receivers": ["otlp"], "processors": ["tail_sampling"], "exporters": ["nop"]}
     config = {
-        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": address, "max_recv_msg_size_mib": 64}}}},
+        "receivers": {
+            "otlp": {"protocols": {"grpc": {"endpoint": address, "max_recv_msg_size_mib": 64}}}
+        },
         "processors": {"tail_sampling": TAIL_SAMPLING},
         "exporters": {"nop": {}},
         "service": {"pipelines": {"traces": pipeline}},
@@ -183,7 +194,13 @@ def tail_sampling(folder: Path) -> Iterator[tuple[str, int]]:
         yield address, collector.running.pid
 
 
-def run(server: AbstractContextManager[tuple[str, int]], requests: list[bytes], counts: list[int], *, wait_s: float) -> float:
+def run(
+    server: AbstractContextManager[tuple[str, int]],
+    requests: list[bytes],
+    counts: list[int],
+    *,
+    wait_s: float,
+) -> float:
     """Spans per CPU-second of one server, from its ready line to the last result."""
     with server as (address, pid):
         send(address, requests[:WARM_UP])
@@ -193,7 +210,9 @@ def run(server: AbstractContextManager[tuple[str, int]], requests: list[bytes], 
 
 
 def when_idle(pid: int, wait_s: float) -> float:
-    """The CPU seconds of a process, once it has used hardly any for so long: scoring goes on after the last response."""
+    """The CPU seconds of a process, once it has used hardly any for so long: scoring goes on after
+    the last response.
+    """
     used, before = cpu_seconds(pid), -1.0
     while used - before > IDLE_SHARE * wait_s:
         time.sleep(wait_s)
@@ -205,7 +224,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--spans", type=int, default=100_000)
-    parser.add_argument("--unscored", action="store_true", help="measure receiving without evaluation, too")
+    parser.add_argument(
+        "--unscored", action="store_true", help="measure receiving without evaluation, too"
+    )
     parser.add_argument("profiles", nargs="*", help="all if none is given")
     options = parser.parse_args()
     for profile in options.profiles or PROFILES:
@@ -213,23 +234,37 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             results, config = Path(folder) / "results.jsonl", Path(folder) / "eval.json"
             config.write_text(json.dumps(config_of(profile, str(results))))
-            floor, ours, unscored = ([sys.executable, "-c", program, str(config)] for program in (PARSE_ONLY, OURS, UNSCORED))
+            floor, ours, unscored = (
+                [sys.executable, "-c", program, str(config)]
+                for program in (PARSE_ONLY, OURS, UNSCORED)
+            )
             rates: list[tuple[float, float, float, float]] = []
             for _ in range(options.rounds):
                 least = run(started(floor), requests, counts, wait_s=0.2)
                 own = run(started(ours), requests, counts, wait_s=3.0)
                 assert results.stat().st_size, "nothing was scored"
-                sampled = run(tail_sampling(Path(folder)), requests, counts, wait_s=3.0) if built() else 0.0
-                received = run(started(unscored), requests, counts, wait_s=3.0) if options.unscored else 0.0
+                sampled = (
+                    run(tail_sampling(Path(folder)), requests, counts, wait_s=3.0)
+                    if built()
+                    else 0.0
+                )
+                received = (
+                    run(started(unscored), requests, counts, wait_s=3.0)
+                    if options.unscored
+                    else 0.0
+                )
                 rates.append((least, own, sampled, received))
         size = sum(map(len, requests)) / sum(counts)
         middle = [statistics.median(each) / 1000 for each in zip(*rates, strict=True)]
         ratio = statistics.median(own / least for least, own, _, _ in rates)
-        sampling = f"{middle[2]:.0f} k" if middle[2] else "not run: make collector builds the Collector"
+        sampling = (
+            f"{middle[2]:.0f} k" if middle[2] else "not run: make collector builds the Collector"
+        )
         received_only = f", received only {middle[3]:.0f} k" if middle[3] else ""
         print(
-            f"{profile:9} {size:6.0f} B a span, {sum(counts)} spans, {options.rounds} rounds: parse only {middle[0]:4.0f} k, "
-            f"scored {middle[1]:4.0f} k spans per CPU-second, ratio {ratio:.2f}{received_only}; tail_sampling {sampling}",
+            f"{profile:9} {size:6.0f} B a span, {sum(counts)} spans, {options.rounds} rounds: parse"
+            f" only {middle[0]:4.0f} k, scored {middle[1]:4.0f} k spans per CPU-second, ratio"
+            f" {ratio:.2f}{received_only}; tail_sampling {sampling}",
             flush=True,
         )
 

@@ -1,7 +1,8 @@
-"""What it costs to frame and to read spans, against protobuf's own parse of the same batch in the same process.
+"""What it costs to frame and to read spans, against protobuf's own parse of the same batch in the
+same process.
 
-Run it by hand: ``python tests/bench/receiver_decode.py``. Medians of CPU time; the ratios travel between machines, the
-microseconds do not.
+Run it by hand: ``python tests/bench/receiver_decode.py``. Medians of CPU time; the ratios travel
+between machines, the microseconds do not.
 """
 
 from __future__ import annotations
@@ -18,17 +19,35 @@ from otel_eval.sources.receiver.memory import tune_malloc
 
 SPANS = 512
 ROUNDS = 15
-KIND = Wanted(frozenset({"gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "ai.operationId"}))
+KIND = Wanted(
+    frozenset(
+        {
+            "gen_ai.operation.name",
+            "openinference.span.kind",
+            "traceloop.span.kind",
+            "ai.operationId",
+        }
+    )
+)
 CALL = Wanted(
     frozenset(
-        {"gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.call.arguments", "error.type", "tool.name", "input.value"}
+        {
+            "gen_ai.tool.name",
+            "gen_ai.tool.call.id",
+            "gen_ai.tool.call.arguments",
+            "error.type",
+            "tool.name",
+            "input.value",
+        }
     ),
     ("llm.output_messages.", "gen_ai.completion."),
 )
 
 
 def batch(fat: bool) -> bytes:
-    """512 spans of agent runs, 20 a run: about 510 bytes a span lean, 2.9 KB fat, as chats carry their messages."""
+    """512 spans of agent runs, 20 a run: about 510 bytes a span lean, 2.9 KB fat, as chats carry
+    their messages.
+    """
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
     group.resource.attributes.add(key="service.name").value.string_value = "bench"
@@ -61,7 +80,9 @@ def _add(scope: object, index: int, fat: bool) -> None:
         "gen_ai.request.model": "gpt-4o-mini",
         "gen_ai.tool.name": "search",
         "gen_ai.tool.call.id": f"call_{index:08d}",
-        "gen_ai.input.messages" if kind == "chat" else "gen_ai.tool.call.arguments": f'{{"query": "{content}"}}',
+        (
+            "gen_ai.input.messages" if kind == "chat" else "gen_ai.tool.call.arguments"
+        ): f'{{"query": "{content}"}}',
     }
     for key, value in texts.items():
         span.attributes.add(key=key).value.string_value = value
@@ -109,7 +130,10 @@ def main() -> None:
         base = statistics.median(times["protobuf parse"])
         print(f"{label}: {len(body) // SPANS} B/span")
         for name, values in times.items():
-            print(f"  {name:26} {statistics.median(values):6.3f} us/span  {statistics.median(values) / base:5.2f}x")
+            print(
+                f"  {name:26} {statistics.median(values):6.3f} us/span "
+                f" {statistics.median(values) / base:5.2f}x"
+            )
 
 
 if __name__ == "__main__":

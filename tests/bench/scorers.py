@@ -1,13 +1,16 @@
-"""What scoring one run costs by the matching scorers, against the score-only code of deepeval and UiPath.
+"""What scoring one run costs by the matching scorers, against the score-only code of deepeval and
+UiPath.
 
-Run it by hand where one of them is installed (`make peers` makes such environments, `.venv-peers/deepeval` and others):
-``PYTHONPATH=. .venv-peers/deepeval/bin/python tests/bench/scorers.py``. Without either it prints our own figures.
+Run it by hand where one of them is installed (`make peers` makes such environments,
+`.venv-peers/deepeval` and others): ``PYTHONPATH=. .venv-peers/deepeval/bin/python
+tests/bench/scorers.py``. Without either it prints our own figures.
 
-What is measured: one call `scorer(run)` with a scorer that was built once and a run that was built before, up to the
-outcome, with its explanation and details, which deepeval's figure is without. Of the others the function that computes the
-number, on objects of theirs that were built before: for deepeval `_calculate_score`, for UiPath `tool_calls_order_score` and
-`tool_calls_args_score`, which make a justification too. Each figure is the least of many rounds of a few milliseconds of CPU
-time; between all of them a loop of plain Python is timed, so that a slower moment can be told.
+What is measured: one call `scorer(run)` with a scorer that was built once and a run that was built
+before, up to the outcome, with its explanation and details, which deepeval's figure is without. Of
+the others the function that computes the number, on objects of theirs that were built before: for
+deepeval `_calculate_score`, for UiPath `tool_calls_order_score` and `tool_calls_args_score`, which
+make a justification too. Each figure is the least of many rounds of a few milliseconds of CPU time;
+between all of them a loop of plain Python is timed, so that a slower moment can be told.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from otel_eval.model import Trajectory
 from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.testing import call, trajectory
 
-os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="YES", ERROR_REPORTING="NO", UIPATH_TELEMETRY_ENABLED="false")
+os.environ.update(
+    DEEPEVAL_TELEMETRY_OPT_OUT="YES", ERROR_REPORTING="NO", UIPATH_TELEMETRY_ENABLED="false"
+)
 ROUND_S: Final = 0.003
 BUDGET_S: Final = float(sys.argv[1]) if len(sys.argv) > 1 else 0.4  # of CPU time for each figure
 TOOLS: Final = [f"tool_{letter}" for letter in "abcdefghij"]
@@ -37,7 +42,10 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 def expected_of(count: int, rng: random.Random) -> Calls:
     """So many calls of ten tools."""
-    return [(rng.choice(TOOLS), {"q": rng.choice(TOOLS), "limit": rng.randrange(3)}) for _ in range(count)]
+    return [
+        (rng.choice(TOOLS), {"q": rng.choice(TOOLS), "limit": rng.randrange(3)})
+        for _ in range(count)
+    ]
 
 
 def nearly(calls: Calls, rng: random.Random) -> Calls:
@@ -72,15 +80,26 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "in_order": {"type": "tool_call_order"},
     "exact": {"type": "execution_order", "match": "exact"},
     "any_order": {"type": "execution_order"},
-    "in_order, arguments": {"type": "tool_correctness", "match": "in_order", "compare": ["arguments"]},
-    "exact, arguments": {"type": "tool_correctness", "match": "exact", "arguments": "exact", "compare": ["arguments"]},
+    "in_order, arguments": {
+        "type": "tool_correctness",
+        "match": "in_order",
+        "compare": ["arguments"],
+    },
+    "exact, arguments": {
+        "type": "tool_correctness",
+        "match": "exact",
+        "arguments": "exact",
+        "compare": ["arguments"],
+    },
     "any_order, arguments": {"type": "tool_correctness", "compare": ["arguments"]},
     "any_order, subset": {"type": "tool_call_args"},
 }
 
 
 def least_us(function: Callable[[], object]) -> float:
-    """Microseconds of CPU time of one call: the least of the rounds that the budget has room for."""
+    """Microseconds of CPU time of one call: the least of the rounds that the budget has room
+    for.
+    """
     began = time.process_time()
     function()
     times = max(1, int(ROUND_S / max(time.process_time() - began, 1e-6)))
@@ -106,11 +125,19 @@ def calibration() -> None:
 def ours(kind: str, wanted: Calls, made: Calls) -> Callable[[], object]:
     """Our scorer on a run."""
     by_names = KINDS[kind]["type"] in ("tool_call_order", "execution_order")
-    expected = [name if by_names else {"name": name, "arguments": arguments} for name, arguments in wanted]
+    expected = [
+        name if by_names else {"name": name, "arguments": arguments} for name, arguments in wanted
+    ]
     scorer = create_scorer({**KINDS[kind], "expected": expected})
     # One after the other, as recorded ones are; the ids are those of spans.
     timed = [
-        call(name, arguments=arguments, start_ns=10**18 + at * 10, end_ns=10**18 + at * 10 + 5, span_id=f"{at:016x}")
+        call(
+            name,
+            arguments=arguments,
+            start_ns=10**18 + at * 10,
+            end_ns=10**18 + at * 10 + 5,
+            span_id=f"{at:016x}",
+        )
         for at, (name, arguments) in enumerate(made)
     ]
     run: Trajectory = trajectory(*timed)
@@ -124,12 +151,17 @@ def deepeval(kind: str, wanted: Calls, made: Calls) -> Callable[[], object] | No
 
     if kind == "any_order, subset":
         return None
-    metric = object.__new__(ToolCorrectnessMetric)  # its constructor wants a model, which the score does not ask
+    # its constructor wants a model, which the score does not ask
+    metric = object.__new__(ToolCorrectnessMetric)
     metric.tools_called, metric.expected_tools = (
-        [ToolCall(name=name, input_parameters=own) for name, own in calls] for calls in (made, wanted)
+        [ToolCall(name=name, input_parameters=own) for name, own in calls]
+        for calls in (made, wanted)
     )
     metric.evaluation_params = [ToolCallParams.INPUT_PARAMETERS] if "arguments" in kind else []
-    metric.should_exact_match, metric.should_consider_ordering = kind.startswith("exact"), kind.startswith("in_order")
+    metric.should_exact_match, metric.should_consider_ordering = (
+        kind.startswith("exact"),
+        kind.startswith("in_order"),
+    )
     metric.strict_mode, metric.threshold = False, 0.5
     score: Callable[[], object] = metric._calculate_score
     return score
@@ -137,7 +169,10 @@ def deepeval(kind: str, wanted: Calls, made: Calls) -> Callable[[], object] | No
 
 def uipath(kind: str, wanted: Calls, made: Calls) -> Callable[[], object] | None:
     """The score of UiPath's evaluators."""
-    from uipath.eval._helpers.evaluators_helpers import tool_calls_args_score, tool_calls_order_score
+    from uipath.eval._helpers.evaluators_helpers import (
+        tool_calls_args_score,
+        tool_calls_order_score,
+    )
     from uipath.eval.models.models import ToolCall
 
     names = [[name for name, _ in calls] for calls in (made, wanted)]
@@ -166,7 +201,10 @@ def peers() -> list[Any]:
 def main() -> None:
     """Print a line for each kind of matching and shape of run."""
     against = peers()
-    print(f"python {sys.version.split()[0]}; {', '.join(peer.name for peer in against) or 'no peer'} installed")
+    print(
+        f"python {sys.version.split()[0]}; {', '.join(peer.name for peer in against) or 'no peer'}"
+        " installed"
+    )
     loops = []
     for count in (20, 1000):
         for kind in KINDS:

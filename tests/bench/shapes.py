@@ -1,10 +1,12 @@
-"""What a span costs by the shape of its trace: framed, assembled, read, scored and written as JSON Lines, in one thread.
+"""What a span costs by the shape of its trace: framed, assembled, read, scored and written as JSON
+Lines, in one thread.
 
     python tests/bench/shapes.py [--spans 20000] [--rounds 5]
 
-Shapes: the lean and fat synthetic traces of the other benchmarks, the same with failed calls and with several agents, and every
-recorded trace of tests/traces. Each copy of a trace has fresh trace, span and call ids, as real ones have. Four scorers that read
-no content; the last column adds one that reads arguments. Prints microseconds of CPU a span, the medians of the rounds.
+Shapes: the lean and fat synthetic traces of the other benchmarks, the same with failed calls and
+with several agents, and every recorded trace of tests/traces. Each copy of a trace has fresh trace,
+span and call ids, as real ones have. Four scorers that read no content; the last column adds one
+that reads arguments. Prints microseconds of CPU a span, the medians of the rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ SCORERS = [
     {"type": "tool_errors"},
     {"type": "time_cost", "max_ms": 20000},
 ]
-ARGUMENTS = {"type": "tool_correctness", "expected": [{"name": name, "arguments": {"limit": 1}} for name in TOOLS]}
+ARGUMENTS = {
+    "type": "tool_correctness",
+    "expected": [{"name": name, "arguments": {"limit": 1}} for name in TOOLS],
+}
 ID = re.compile(
     r"(?<=\")(?:[0-9a-f]{32}|[0-9a-f]{16}|(?:call|toolu|tooluse|fc)_\w*\d\w*)(?=\\*\")"
     r"|(?<=thread_id\\\": \\\")[^\\]+"
@@ -71,7 +76,11 @@ def agents(spans: list[Span]) -> list[Span]:
     for number in range(3):
         agent = Span()
         agent.CopyFrom(root)
-        agent.span_id, agent.parent_span_id, agent.name = bytes([0xA0 + number]) * 8, root.span_id, f"invoke_agent part_{number}"
+        agent.span_id, agent.parent_span_id, agent.name = (
+            bytes([0xA0 + number]) * 8,
+            root.span_id,
+            f"invoke_agent part_{number}",
+        )
         agent.attributes[1].value.string_value = f"part_{number}"
         inner.append(agent)
     for number, span in enumerate(spans[:-1]):
@@ -87,19 +96,33 @@ def shapes() -> dict[str, Callable[[random.Random], bytes]]:
         "failed calls": lambda rng: body_of(failed(synthetic(rng, fat=False))),
         "several agents": lambda rng: body_of(agents(synthetic(rng, fat=False))),
     }
-    return made | {file.stem: recorded(file.read_text()) for file in sorted(TRACES.glob("*.json")) if file.name != "truth.json"}
+    return made | {
+        file.stem: recorded(file.read_text())
+        for file in sorted(TRACES.glob("*.json"))
+        if file.name != "truth.json"
+    }
 
 
 def recorded(text: str) -> Callable[[random.Random], bytes]:
-    """Copies of a recorded document in which every id of a trace, span or call is another; a resource is of one process."""
-    of_process = {found for each in json.loads(text)["resourceSpans"] for found in ID.findall(json.dumps(each["resource"]))}
+    """Copies of a recorded document in which every id of a trace, span or call is another; a
+    resource is of one process.
+    """
+    of_process = {
+        found
+        for each in json.loads(text)["resourceSpans"]
+        for found in ID.findall(json.dumps(each["resource"]))
+    }
 
     def copy(rng: random.Random) -> bytes:
         fresh = {old: old for old in of_process}
 
         def of(match: re.Match[str]) -> str:
             old = match[0]
-            letters = str(uuid.UUID(bytes=rng.randbytes(16))) if "-" in old else rng.randbytes(len(old) // 2).hex()
+            letters = (
+                str(uuid.UUID(bytes=rng.randbytes(16)))
+                if "-" in old
+                else rng.randbytes(len(old) // 2).hex()
+            )
             letters = f"call_{rng.randbytes(12).hex()}" if "_" in old else letters
             return fresh.setdefault(old, letters)
 
@@ -118,7 +141,9 @@ def evaluate(requests: list[bytes], config: dict[str, object]) -> Callable[[], i
             buffer = TraceBuffer(Limits())
             buffer.push_many(read_traces(body).spans, 0.0)
             for trace in buffer.drain(0.0):
-                written += sum(len(line) for report in engine.evaluate(trace) for line in lines_of(report))
+                written += sum(
+                    len(line) for report in engine.evaluate(trace) for line in lines_of(report)
+                )
         return written
 
     return work

@@ -1,10 +1,12 @@
-"""Requests per CPU-second of the receiver when each holds one span, by gRPC and HTTP, against a handler that only parses.
+"""Requests per CPU-second of the receiver when each holds one span, by gRPC and HTTP, against a
+handler that only parses.
 
     python tests/bench/small_requests.py [--rounds 5] [--requests 4000]
 
-The floor is the bare grpcio server of `receiver.py`. Ours is the receiver alone, in front of an intake that drops what it is
-given, so that what differs is the receiver's own: its handler of streams, which can end waiting, admission, framing, counting.
-CPU is the server process's own, user and system.
+The floor is the bare grpcio server of `receiver.py`. Ours is the receiver alone, in front of an
+intake that drops what it is given, so that what differs is the receiver's own: its handler of
+streams, which can end waiting, admission, framing, counting. CPU is the server process's own, user
+and system.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Intake:
     forwards = False
     def spans(self, batch): pass
     def logs(self, batch): pass
-receiver = OtlpServer(DecodingHandler(Intake(), ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0")
+receiver = OtlpServer(
+    DecodingHandler(Intake(), ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0")
 tune_malloc()
 tune_gc()
 bound = receiver.start()
@@ -70,17 +73,24 @@ def by_http(address: str, body: bytes, count: int) -> None:
     connection.close()
 
 
-def run(program: str, protocol: str, send: Callable[[str, bytes, int], None], requests: int) -> float:
+def run(
+    program: str, protocol: str, send: Callable[[str, bytes, int], None], requests: int
+) -> float:
     """Requests per CPU-second of one server."""
     body = one_span()
-    server = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert server.stderr
     assert server.stdin
     address = server.stderr.readline().split(f"{protocol}=")[1].split()[0]
     try:
         send(address, body, 200)
         before = cpu_seconds(server.pid)
-        clients = [threading.Thread(target=send, args=(address, body, requests // CLIENTS)) for _ in range(CLIENTS)]
+        clients = [
+            threading.Thread(target=send, args=(address, body, requests // CLIENTS))
+            for _ in range(CLIENTS)
+        ]
         for client in clients:
             client.start()
         for client in clients:
@@ -108,10 +118,15 @@ def main() -> None:
         for name, (program, protocol, send) in ways.items():
             rates[name].append(run(program, protocol, send, options.requests))
     floor = rates["gRPC, parse only"]
-    print(f"requests of one span, {len(one_span())} B, {options.requests} of them, {options.rounds} rounds")
+    print(
+        f"requests of one span, {len(one_span())} B, {options.requests} of them, {options.rounds}"
+        " rounds"
+    )
     for name, values in rates.items():
         ratio = statistics.median(a / b for a, b in zip(values, floor, strict=True))
-        print(f"  {name:20} {statistics.median(values):7.0f} per CPU-second, {ratio:.2f} of the floor")
+        print(
+            f"  {name:20} {statistics.median(values):7.0f} per CPU-second, {ratio:.2f} of the floor"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """What `otel-eval replay` takes for large inputs: time, time to the first row, peak memory.
 
-    python tests/bench/stored.py [--mib 1024] [--max-bytes 512MiB] [--document] [--small] [--keep PATH]
+    python tests/bench/stored.py [--mib 1024] [--max-bytes 512MiB] [--document] [--small] [--keep
+    PATH]
 
-The input is generated: the Collector's JSON Lines, 512 spans of eight interleaved traces of 20 spans a line, or all of it as one
-JSON document (`--document`), or 168,741 traces of one span (`--small`).
+The input is generated: the Collector's JSON Lines, 512 spans of eight interleaved traces of 20
+spans a line, or all of it as one JSON document (`--document`), or 168,741 traces of one span
+(`--small`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ from google.protobuf.json_format import MessageToDict
 from load import _cycle
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-CONFIG = {"evaluations": [{"name": "bench", "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 9"}}]}]}
+CONFIG = {
+    "evaluations": [
+        {"name": "bench", "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 9"}}]}
+    ]
+}
 SMALL_TRACES = 168_741
 _ID = re.compile(rb'(?<="traceId":")([0-9a-f]{32})(?=")')
 
@@ -58,10 +64,23 @@ def write(path: Path, options: argparse.Namespace) -> None:
     with path.open("wb") as out:
         if options.small:
             for number in range(SMALL_TRACES):
-                attributes = [{"key": "gen_ai.operation.name", "value": {"stringValue": "invoke_agent"}}]
-                span = {"traceId": f"{number + 1:032x}", "spanId": "ab" * 8, "name": "invoke_agent a", "attributes": attributes}
-                span |= {"startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000001000000000"}
-                out.write(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode() + b"\n")
+                attributes = [
+                    {"key": "gen_ai.operation.name", "value": {"stringValue": "invoke_agent"}}
+                ]
+                span = {
+                    "traceId": f"{number + 1:032x}",
+                    "spanId": "ab" * 8,
+                    "name": "invoke_agent a",
+                    "attributes": attributes,
+                }
+                span |= {
+                    "startTimeUnixNano": "1700000000000000000",
+                    "endTimeUnixNano": "1700000001000000000",
+                }
+                out.write(
+                    json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+                    + b"\n"
+                )
             return
         size = options.mib * 2**20
         if options.document:
@@ -89,10 +108,26 @@ def main() -> None:
         if not path.exists():
             write(path, options)
         config = Path(folder) / "eval.json"
-        config.write_text(json.dumps(CONFIG | {"traces": {"max_bytes": options.max_bytes, "max_bytes_per_trace": "1MiB"}}))
-        command = [sys.executable, "-m", "otel_eval", "replay", "--format", "json", "--config", str(config), str(path)]
+        config.write_text(
+            json.dumps(
+                CONFIG | {"traces": {"max_bytes": options.max_bytes, "max_bytes_per_trace": "1MiB"}}
+            )
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "otel_eval",
+            "replay",
+            "--format",
+            "json",
+            "--config",
+            str(config),
+            str(path),
+        ]
         begun = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        )
         assert process.stdout
         first, rows, early = 0.0, 0, 0
         for row in process.stdout:
@@ -103,9 +138,10 @@ def main() -> None:
         took = time.monotonic() - begun
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(
-        f"{path.stat().st_size / 2**20 if options.keep else options.mib:.0f} MiB, max_bytes {options.max_bytes}: {took:.1f} s, "
-        f"CPU {used.ru_utime + used.ru_stime:.1f} s, first row after {first:.1f} s, peak {used.ru_maxrss / 1024:.0f} MiB, "
-        f"{rows} rows, {early} overflow, exit code {code}"
+        f"{path.stat().st_size / 2**20 if options.keep else options.mib:.0f} MiB, max_bytes"
+        f" {options.max_bytes}: {took:.1f} s, CPU {used.ru_utime + used.ru_stime:.1f} s, first row"
+        f" after {first:.1f} s, peak {used.ru_maxrss / 1024:.0f} MiB, {rows} rows, {early}"
+        f" overflow, exit code {code}"
     )
 
 

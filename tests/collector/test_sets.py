@@ -1,4 +1,6 @@
-"""Each set of collector_config, started with the real Collector, loses nothing of recorded traces from the SDK's own exporter."""
+"""Each set of collector_config, started with the real Collector, loses nothing of recorded traces
+from the SDK's own exporter.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Stage(CollectorSet):
         super().__init__(name, folder)
         self._stack = stack
 
-    def collector(self, name: str = "collector.yaml", instead: Mapping[str, str] | None = None) -> CollectorProcess:
+    def collector(
+        self, name: str = "collector.yaml", instead: Mapping[str, str] | None = None
+    ) -> CollectorProcess:
         """Start it."""
         return self._stack.enter_context(CollectorProcess(self.copy(name, instead=instead)))
 
@@ -46,7 +50,9 @@ class Stage(CollectorSet):
             "OTEL_EVAL_ENDPOINT": f"127.0.0.1:{self.ports[endpoint]}",
             "OTEL_EVAL_TELEMETRY": "127.0.0.1:0",
         }
-        return self._stack.enter_context(Service(self.copy(file, self.folder / f"member{number}"), env=env))
+        return self._stack.enter_context(
+            Service(self.copy(file, self.folder / f"member{number}"), env=env)
+        )
 
 
 @pytest.fixture
@@ -77,7 +83,10 @@ def replayed(config: Path, folder: Path) -> dict[tuple[str, str, str], tuple[Any
         for each in report.results
     ]
     assert rows
-    return {(row["trace_id"], row["span_id"], row["scorer"]): (row["outcome"], row["value"]) for row in rows}
+    return {
+        (row["trace_id"], row["span_id"], row["scorer"]): (row["outcome"], row["value"])
+        for row in rows
+    }
 
 
 def total(members: list[Service], name: str) -> int:
@@ -86,21 +95,40 @@ def total(members: list[Service], name: str) -> int:
 
 
 def balanced(collector: CollectorProcess, members: list[Service], results: int) -> None:
-    """What the Collector accepted, the members accepted; what they exported, the Collector accepted; nothing went round."""
+    """What the Collector accepted, the members accepted; what they exported, the Collector
+    accepted; nothing went round.
+    """
     wait_until(lambda: total(members, "receiver_accepted_spans") == len(SPANS), SETTLED_S)
-    wait_until(lambda: collector.metric("receiver_accepted_log_records", receiver="otlp/scores") >= results, SETTLED_S)
+    wait_until(
+        lambda: (
+            collector.metric("receiver_accepted_log_records", receiver="otlp/scores") >= results
+        ),
+        SETTLED_S,
+    )
     assert collector.metric("receiver_accepted_spans", receiver="otlp") == len(SPANS)
-    wait_until(lambda: total(members, "scorer_results") == results)  # a front knows what its workers did a second later
+    # a front knows what its workers did a second later
+    wait_until(lambda: total(members, "scorer_results") == results)
     assert collector.metric("receiver_accepted_log_records", receiver="otlp/scores") == results
     assert total(members, "receiver_own_spans") == total(members, "receiver_own_log_records") == 0
-    for lost in ("exporter_send_failed_spans", "exporter_enqueue_failed_spans", "receiver_refused_spans"):
+    for lost in (
+        "exporter_send_failed_spans",
+        "exporter_enqueue_failed_spans",
+        "receiver_refused_spans",
+    ):
         assert collector.metric(lost) == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "file"), [("collector-side", "eval.yaml"), ("collector-side", "eval-workers.yaml"), ("sidecar", "eval.yaml")]
+    ("name", "file"),
+    [
+        ("collector-side", "eval.yaml"),
+        ("collector-side", "eval-workers.yaml"),
+        ("sidecar", "eval.yaml"),
+    ],
 )
-def test_one_collector_and_one_evaluator(name: str, file: str, stage: Callable[[str], Stage], tmp_path: Path) -> None:
+def test_one_collector_and_one_evaluator(
+    name: str, file: str, stage: Callable[[str], Stage], tmp_path: Path
+) -> None:
     """Scores return as events, metrics and spans."""
     this = stage(name)
     member, collector = this.member(file=file), this.collector()
@@ -122,13 +150,18 @@ def test_a_ring_of_evaluators(name: str, stage: Callable[[str], Stage], tmp_path
 
 
 def test_scores_for_prometheus_and_in_a_file(stage: Callable[[str], Stage], tmp_path: Path) -> None:
-    """Every event of the file has the value that `replay` gives, and Prometheus finds the metrics."""
+    """Every event of the file has the value that `replay` gives, and Prometheus finds the
+    metrics.
+    """
     this = stage("scores")
     member, collector = this.member(), this.collector()
     expected = replayed(this.copy("eval.yaml"), tmp_path)
     send(this.ports[4317], SPANS)
     balanced(collector, [member], len(expected))
-    wait_until(lambda: collector.metric("exporter_sent_log_records", exporter="file") == len(expected), SETTLED_S)
+    wait_until(
+        lambda: collector.metric("exporter_sent_log_records", exporter="file") == len(expected),
+        SETTLED_S,
+    )
     assert collector.terminate() == 0
     assert events(tmp_path / "otelcol" / "scores.jsonl") == expected
 
@@ -138,10 +171,17 @@ def events(path: Path) -> dict[tuple[str, str, str], tuple[Any, ...]]:
     found = {}
     for line in path.read_text().splitlines():
         for group in json.loads(line)["resourceLogs"]:
-            for record in (record for scope in group["scopeLogs"] for record in scope["logRecords"]):
-                values = {each["key"]: next(iter(each["value"].values())) for each in record["attributes"]}
+            for record in (
+                record for scope in group["scopeLogs"] for record in scope["logRecords"]
+            ):
+                values = {
+                    each["key"]: next(iter(each["value"].values())) for each in record["attributes"]
+                }
                 key = (record["traceId"], record["spanId"], values["gen_ai.evaluation.name"])
-                found[key] = (values["otel_eval.outcome"], values.get("gen_ai.evaluation.score.value"))
+                found[key] = (
+                    values["otel_eval.outcome"],
+                    values.get("gen_ai.evaluation.score.value"),
+                )
     return found
 
 
@@ -152,7 +192,10 @@ def test_an_inline_stage(stage: Callable[[str], Stage], tmp_path: Path) -> None:
     send(this.ports[4317], SPANS)
     wait_until(lambda: collector.metric("receiver_accepted_spans") == len(SPANS), SETTLED_S)
     results = len(replayed(this.copy("eval.yaml"), tmp_path))
-    wait_until(lambda: collector.log.read_text().count("Name: gen_ai.evaluation.result") == results, SETTLED_S)
+    wait_until(
+        lambda: collector.log.read_text().count("Name: gen_ai.evaluation.result") == results,
+        SETTLED_S,
+    )
     assert member.metric("receiver_accepted_spans") == len(SPANS)
     assert member.metric("receiver_own_spans") == 0
 
@@ -167,10 +210,18 @@ def test_kafka(stage: Callable[[str], Stage], tmp_path: Path) -> None:
         this.ports[9092] = int(broker.address.rsplit(":", 1)[1])
         broker.create("otlp_spans")
         members = [this.member(number) for number in range(2)]
-        wait_until(lambda: [member.metric("kafka_partitions", absent=0) for member in members] == [3, 3], SETTLED_S)
+        wait_until(
+            lambda: [member.metric("kafka_partitions", absent=0) for member in members] == [3, 3],
+            SETTLED_S,
+        )
         collector, results = this.collector(), len(replayed(this.copy("eval.yaml"), tmp_path))
         send(this.ports[4317], SPANS)
-        wait_until(lambda: collector.metric("receiver_accepted_log_records", receiver="otlp/scores") >= results, SETTLED_S)
+        wait_until(
+            lambda: (
+                collector.metric("receiver_accepted_log_records", receiver="otlp/scores") >= results
+            ),
+            SETTLED_S,
+        )
         assert total(members, "kafka_spans") == len(SPANS)
         assert total(members, "scorer_results") == results
         assert collector.metric("receiver_accepted_log_records", receiver="otlp/scores") == results

@@ -1,4 +1,6 @@
-"""Recorded cases: what this project must give for a scorer and a trajectory, and where a peer gave something else."""
+"""Recorded cases: what this project must give for a scorer and a trajectory, and where a peer gave
+something else.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from otel_eval.model import Failed, Scored, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
-CASES = [json.loads(line) for line in Path(__file__).with_name("cases.jsonl").read_text(encoding="utf-8").splitlines()]
+CASES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("cases.jsonl").read_text(encoding="utf-8").splitlines()
+]
 
 
 def outcome(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +49,9 @@ SKIPPED = [case for case in CASES if "skipped" in case["want"]]
 
 
 def passes(spec: Mapping[str, Any], scored: Scored) -> bool:
-    """By the rule that is written down: 1 where nothing is given, the budget of `time_cost`, and only 1 where strict."""
+    """By the rule that is written down: 1 where nothing is given, the budget of `time_cost`, and
+    only 1 where strict.
+    """
     if spec.get("strict"):
         return scored.value == 1
     if spec["type"] == "time_cost" and "threshold" not in spec:
@@ -69,7 +76,9 @@ def test_a_recorded_case_passes_by_its_threshold(case):
 def test_a_recorded_case_is_skipped_for_a_reason(case):
     """What was not recorded; no threshold makes a skip a pass."""
     for frame in ({}, {"threshold": 0.0}, {"strict": True}):
-        skipped = create_scorer({**case["scorer"], **frame})(trajectory(*[call(**fields) for fields in case["calls"]]))
+        skipped = create_scorer({**case["scorer"], **frame})(
+            trajectory(*[call(**fields) for fields in case["calls"]])
+        )
         assert isinstance(skipped, Skipped)
         assert (skipped.reason, "not recorded" in skipped.text) == ("not_recorded", True)
 

@@ -1,4 +1,6 @@
-"""Content switched off may turn a score into a skip, never into another score: docs/explanation/reconstruction.md."""
+"""Content switched off may turn a score into a skip, never into another score:
+docs/explanation/reconstruction.md.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,20 @@ def differs(was: Outcome, now: Outcome) -> bool:
     """A skip is always good; a score only if it is the one from before."""
     if isinstance(now, Skipped):
         return False
-    return not (isinstance(was, Scored) and isinstance(now, Scored) and (was.value, was.passed) == (now.value, now.passed))
+    return not (
+        isinstance(was, Scored)
+        and isinstance(now, Scored)
+        and (was.value, was.passed) == (now.value, now.passed)
+    )
 
 
 def check(trace: ClosedTrace, changed: Iterable[tuple[str, ClosedTrace]]) -> int:
     """Score every variant as the trace itself; how many there were."""
     before = runs_of(trace)
     scorers: dict[bytes, list[Any]] = {span_id: scorers_for(run) for span_id, run in before.items()}
-    scores = {span_id: [scorer(before[span_id]) for scorer in scorers[span_id]] for span_id in before}
+    scores = {
+        span_id: [scorer(before[span_id]) for scorer in scorers[span_id]] for span_id in before
+    }
     number = 0
     for left_out, variant in changed:
         number += 1
@@ -46,7 +54,9 @@ def check(trace: ClosedTrace, changed: Iterable[tuple[str, ClosedTrace]]) -> int
                 continue  # scorers read nothing else
             for scorer, was in zip(scorers[span_id], scores[span_id], strict=True):
                 now = scorer(run)
-                assert not differs(was, now), f"without {left_out}: {scorer.name} was {was} and is {now}"
+                assert not differs(was, now), (
+                    f"without {left_out}: {scorer.name} was {was} and is {now}"
+                )
     return number
 
 
@@ -74,7 +84,11 @@ def test_a_model_call_without_usage_changes_no_score(file: str) -> None:
 def test_the_scores_are_there_to_begin_with() -> None:
     """Skips everywhere would hold the law, too."""
     outcomes = [
-        scorer(run) for file in FILES for trace in traces(file) for run in runs_of(trace).values() for scorer in scorers_for(run)
+        scorer(run)
+        for file in FILES
+        for trace in traces(file)
+        for run in runs_of(trace).values()
+        for scorer in scorers_for(run)
     ]
     scored = sum(isinstance(each, Scored) for each in outcomes)
     assert scored > 0.7 * len(outcomes)

@@ -1,4 +1,6 @@
-"""For every element that a request can repeat, CPU time and memory are in proportion to the request."""
+"""For every element that a request can repeat, CPU time and memory are in proportion to the
+request.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def made() -> Engine:
 
 @pytest.mark.parametrize("form", ["protobuf", "json"])
 @SHAPE
-def test_cpu_time_is_in_proportion_to_the_number_of_elements(shape: Shape, form: str, made: Engine) -> None:
+def test_cpu_time_is_in_proportion_to_the_number_of_elements(
+    shape: Shape, form: str, made: Engine
+) -> None:
     """Of intake and of evaluation: eight times as many take less than twenty times as long."""
     small, great = cpu_of(made, shape, form, MOST)
     assert great.grew(small) < MOST
@@ -46,10 +50,17 @@ def memory() -> dict[str, dict[str, tuple[int, int]]]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process's memory is Linux's to tell")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(),
+    reason="the peak of a process's memory is Linux's to tell",
+)
 @SHAPE
-def test_memory_is_within_three_times_its_estimate(shape: Shape, memory: dict[str, dict[str, tuple[int, int]]]) -> None:
-    """Resident memory at its peak while the requests are taken in and evaluated, beyond what the process took before."""
+def test_memory_is_within_three_times_its_estimate(
+    shape: Shape, memory: dict[str, dict[str, tuple[int, int]]]
+) -> None:
+    """Resident memory at its peak while the requests are taken in and evaluated, beyond what the
+    process took before.
+    """
     for form in FORMS:
         estimated, took = memory[shape.name][form]
         assert took <= MOST_MEMORY * estimated + FREE, form

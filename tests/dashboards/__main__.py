@@ -2,7 +2,8 @@
 
     python tests/dashboards [PYTEST OPTION ...]
 
-What cannot be installed here is reported as not run, with the reason; only a test that ran and failed makes the exit code 1.
+What cannot be installed here is reported as not run, with the reason; only a test that ran and
+failed makes the exit code 1.
 """
 
 from __future__ import annotations

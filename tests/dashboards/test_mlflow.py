@@ -17,19 +17,34 @@ Found = dict[tuple[str, str], tuple[Any, str]]
 
 
 def _evaluation(experiment: Experiment, folder: Path) -> Evaluation:
-    exporters = {"mlflow": {"endpoint": experiment.url, "experiment": experiment.id, "timeout": "60s"}}
-    return Evaluation(partial(play), experiment.traces_endpoint, exporters, folder, experiment.headers)
+    exporters = {
+        "mlflow": {"endpoint": experiment.url, "experiment": experiment.id, "timeout": "60s"}
+    }
+    return Evaluation(
+        partial(play), experiment.traces_endpoint, exporters, folder, experiment.headers
+    )
 
 
 def _expected(rows: list[dict[str, Any]]) -> Found:
     """By trace and name; what was skipped at first is not sent."""
     scored = [row for row in rows if row["outcome"] == "scored" or row["details"].get("label")]
-    return {(row["trace_id"], row["scorer"]): (row["details"].get("label") or row["value"], row["explanation"]) for row in scored}
+    return {
+        (row["trace_id"], row["scorer"]): (
+            row["details"].get("label") or row["value"],
+            row["explanation"],
+        )
+        for row in scored
+    }
 
 
 def _found(experiment: Experiment) -> Found:
-    assessments = [(trace, each) for trace, listed in experiment.assessments().items() for each in listed]
-    found = {(trace, each["assessment_name"]): (each["feedback"]["value"], each["rationale"]) for trace, each in assessments}
+    assessments = [
+        (trace, each) for trace, listed in experiment.assessments().items() for each in listed
+    ]
+    found = {
+        (trace, each["assessment_name"]): (each["feedback"]["value"], each["rationale"])
+        for trace, each in assessments
+    }
     assert len(found) == len(assessments), "an assessment is there twice"
     return found
 
@@ -43,8 +58,15 @@ def test_every_score_is_an_assessment_of_its_run(mlflow: str, way: str, tmp_path
     assert len({trace for trace, _ in expected}) == len(FILES)
     wait_until(lambda: len(_found(experiment)) >= len(expected), 120, 1)
     assert _found(experiment) == expected
-    low = {trace for (trace, name), (value, _) in expected.items() if name == "tool_errors" and value < 0.8}
-    assert {trace["trace_id"].removeprefix("tr-") for trace in experiment.traces("feedback.tool_errors < 0.8")} == low
+    low = {
+        trace
+        for (trace, name), (value, _) in expected.items()
+        if name == "tool_errors" and value < 0.8
+    }
+    assert {
+        trace["trace_id"].removeprefix("tr-")
+        for trace in experiment.traces("feedback.tool_errors < 0.8")
+    } == low
 
 
 def test_a_second_replay_changes_no_count(mlflow: str, tmp_path: Path) -> None:
@@ -54,7 +76,9 @@ def test_a_second_replay_changes_no_count(mlflow: str, tmp_path: Path) -> None:
 
     def updated() -> dict[str, str]:
         return {
-            each["assessment_id"]: each["last_update_time"] for listed in experiment.assessments().values() for each in listed
+            each["assessment_id"]: each["last_update_time"]
+            for listed in experiment.assessments().values()
+            for each in listed
         }
 
     evaluation.by_replay()
@@ -70,7 +94,12 @@ def test_every_score_is_there_once_after_kills(mlflow_path: Path, tmp_path: Path
     server, url = products.mlflow(mlflow_path, tmp_path / "mlflow")
     with server:
         experiment = Experiment.create(url, "killed")
-        forward = {"endpoint": url, "protocol": "http/protobuf", "timeout": "60s", "headers": experiment.headers}
+        forward = {
+            "endpoint": url,
+            "protocol": "http/protobuf",
+            "timeout": "60s",
+            "headers": experiment.headers,
+        }
         scores = {"endpoint": url, "experiment": experiment.id, "timeout": "60s"}
         with outage.receiver(tmp_path, forward=forward, mlflow=scores) as served:
             expected = _expected(outage.survive(server, served, "unused"))
@@ -87,7 +116,9 @@ def test_a_late_revision_replaces_and_clears_scores(mlflow: str) -> None:
         (listed,) = experiment.assessments().values()
         return {each["assessment_name"]: each["feedback"].get("value") for each in listed}
 
-    with revised_run.served({"mlflow": {"endpoint": mlflow, "experiment": experiment.id}}) as receive:
+    with revised_run.served(
+        {"mlflow": {"endpoint": mlflow, "experiment": experiment.id}}
+    ) as receive:
         receive(spans)
         wait_until(lambda: scores() == {"tool_errors": 1.0, "redundant_calls": 1.0}, 120, 0.5)
         receive([late])

@@ -1,7 +1,9 @@
-"""The commands of the how-to pages, run as they are written, put scores on the screen; and the pictures show them.
+"""The commands of the how-to pages, run as they are written, put scores on the screen; and the
+pictures show them.
 
-Ports and the addresses of a product's data are the only things that differ. With OTEL_EVAL_PICTURES=docs/images the pictures of
-the pages are taken again. Each picture has the clicks that lead to it from the list of runs.
+Ports and the addresses of a product's data are the only things that differ. With
+OTEL_EVAL_PICTURES=docs/images the pictures of the pages are taken again. Each picture has the
+clicks that lead to it from the list of runs.
 """
 
 from __future__ import annotations
@@ -29,10 +31,20 @@ from waiting import wait_until
 
 RUNS = 30
 SCORERS = {"tool_errors", "redundant_calls", "looks_up_first"}
-PARTS = ("otel_eval", "examples", "collector_config", "pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
+PARTS = (
+    "otel_eval",
+    "examples",
+    "collector_config",
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "MANIFEST.in",
+)
 MOST_BYTES = 150_000
 INSTALL_S = 500
-UNFOLD = "xpath=(//*[text()='tool_errors'])[last()]/following::button[2]"  # the first one adds a comment
+# the first one adds a comment
+UNFOLD = "xpath=(//*[text()='tool_errors'])[last()]/following::button[2]"
 Step = tuple[str, ...]
 Shoot = Callable[..., None]
 
@@ -43,16 +55,23 @@ def _listens(port: int) -> bool:
 
 
 class Followed:
-    """A page that is followed in a copy of the repository, with ports of its own in place of those it names."""
+    """A page that is followed in a copy of the repository, with ports of its own in place of those
+    it names.
+    """
 
     def __init__(self, name: str, folder: Path, *ports: int) -> None:
-        self.commands = re.findall(r"^```sh\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)[0].splitlines()
+        self.commands = re.findall(r"^```sh\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)[
+            0
+        ].splitlines()
         self.clone, self.ports = folder / "clone", {port: free_port() for port in ports}
         self.clone.mkdir()
         for part in PARTS:
             copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
             copy(ROOT / part, self.clone / part)
-        for path in [*self.clone.glob("examples/*.y*ml"), *self.clone.glob("collector_config/**/*.y*ml")]:
+        for path in [
+            *self.clone.glob("examples/*.y*ml"),
+            *self.clone.glob("collector_config/**/*.y*ml"),
+        ]:
             path.write_text(self.replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
 
     def replaced(self, text: str) -> str:
@@ -62,13 +81,21 @@ class Followed:
         return text
 
     def follow(self, stack: ExitStack, environment: dict[str, str]) -> None:
-        """Run each command; one that ends in `&` until the stack is closed, once it listens at the next of the ports."""
+        """Run each command; one that ends in `&` until the stack is closed, once it listens at the
+        next of the ports.
+        """
         ports = iter(self.ports.values())
         for number, command in enumerate(self.commands):
             words = ["bash", "-c", self.replaced(command).removesuffix("&")]
             if command.endswith("&"):
                 port, folder = next(ports), self.clone.parent / f"command-{number}"
-                server = Server(words, folder, ready=lambda port=port: _listens(port), environment=environment, cwd=self.clone)
+                server = Server(
+                    words,
+                    folder,
+                    ready=lambda port=port: _listens(port),
+                    environment=environment,
+                    cwd=self.clone,
+                )
                 stack.enter_context(server)
             else:
                 done = subprocess.run(
@@ -110,7 +137,9 @@ def mlflow_page(mlflow_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def prometheus_page(prometheus_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prometheus_page(
+    prometheus_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The URL of the Prometheus that prometheus.md starts."""
     folder = tmp_path_factory.mktemp("prometheus-page")
     venv.create(folder / "venv", with_pip=True)
@@ -122,9 +151,13 @@ def prometheus_page(prometheus_path: Path, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def shoot(browser_path: Path, chromium_path: Path, tmp_path: Path) -> Shoot:
-    """Takes a picture at the end of steps in a browser, and checks the number of clicks that the page promises."""
+    """Takes a picture at the end of steps in a browser, and checks the number of clicks that the
+    page promises.
+    """
 
-    def take(name: str, before: list[Step], steps: list[Step], most_clicks: int = 2, height: int = 1000) -> None:
+    def take(
+        name: str, before: list[Step], steps: list[Step], most_clicks: int = 2, height: int = 1000
+    ) -> None:
         assert sum(step[0] == "click" for step in steps) <= most_clicks
         picture = tmp_path / name
         command = [browser_path, drive_browser.__file__, chromium_path, "1600", str(height)]
@@ -160,10 +193,18 @@ def test_the_commands_put_scores_into_phoenix(phoenix_page: str) -> None:
 def test_pictures_of_phoenix(phoenix_page: str, shoot: Shoot) -> None:
     """One click from the list to a score and its reason, one to the run."""
     wait_until(lambda: _scored_runs(phoenix_page) == RUNS, 90, 1)
-    listed = [("open", f"{phoenix_page}/projects"), ("click", "text=shop"), ("wait", "text=invoke_agent")]
+    listed = [
+        ("open", f"{phoenix_page}/projects"),
+        ("click", "text=shop"),
+        ("wait", "text=invoke_agent"),
+    ]
     chip = "role=button[name=/looks_up_first.*0.00/]"
     shoot("phoenix-list.png", listed, [("scroll", chip)])
-    shoot("phoenix-reason.png", listed, [("scroll", chip), ("click", chip), ("wait", "text=0 of 1 rules hold")])
+    shoot(
+        "phoenix-reason.png",
+        listed,
+        [("scroll", chip), ("click", chip), ("wait", "text=0 of 1 rules hold")],
+    )
     chip_of_any, shown = "role=button[name=/looks_up_first/]", ".cm-content:has-text('score < 0.9')"
     condition = "annotations['tool_errors'].score < 0.9"
     written = [
@@ -178,15 +219,27 @@ def test_pictures_of_phoenix(phoenix_page: str, shoot: Shoot) -> None:
         listed,
         [*written, ("gone", "text=invoke_agent search"), ("scroll", chip_of_any), ("wait", shown)],
     )
-    shoot("phoenix-run.png", listed, [("click", "text=invoke_agent refunds"), ("click", "role=button[name=/^Annotations/]")])
-    hour = [("click", "text=Last 7 Days"), ("click", "text=Last Hour")]  # a week is one point for runs of an hour
+    shoot(
+        "phoenix-run.png",
+        listed,
+        [("click", "text=invoke_agent refunds"), ("click", "role=button[name=/^Annotations/]")],
+    )
+    # a week is one point for runs of an hour
+    hour = [("click", "text=Last 7 Days"), ("click", "text=Last Hour")]
     charts = [*listed, ("click", "role=tab[name=Metrics]"), *hour]
-    shoot("phoenix-metrics.png", charts, [("scroll", "text=tool_errors"), ("wait", "text=mean score >> nth=2")])
+    shoot(
+        "phoenix-metrics.png",
+        charts,
+        [("scroll", "text=tool_errors"), ("wait", "text=mean score >> nth=2")],
+    )
 
 
 def _assessed(url: str) -> int:
     listed = Experiment(url, "0").assessments().values()
-    return sum({each["assessment_name"] for each in assessments} == SCORERS | {"policy"} for assessments in listed)
+    return sum(
+        {each["assessment_name"] for each in assessments} == SCORERS | {"policy"}
+        for assessments in listed
+    )
 
 
 def test_the_commands_put_scores_into_mlflow(mlflow_page: str) -> None:
@@ -195,24 +248,39 @@ def test_the_commands_put_scores_into_mlflow(mlflow_page: str) -> None:
 
 
 def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
-    """Without a click a score, and the reason of a run that did not pass. First the two hints of a first visit are closed.
+    """Without a click a score, and the reason of a run that did not pass. First the two hints of a
+    first visit are closed.
 
     The reason of one score that is a number is folded, which makes three.
     """
     wait_until(lambda: _assessed(mlflow_page) == RUNS, 180, 1)
     visited = [("open", f"{mlflow_page}/#/experiments/0/traces"), ("wait", "text=tool_errors")]
     visited += [("click", "role=button[name='Got it']"), ("click", "[aria-label*=lose] >> nth=-1")]
-    shoot("mlflow-list.png", visited, [("scroll", "text=tool_errors"), ("hover", "text=/^No$/"), ("wait", "text=Rationale")])
-    run = [("click", "text=What about order 1009"), ("click", "role=button[name=/^Assess/]"), ("wait", "text=Feedback (4)")]
+    shoot(
+        "mlflow-list.png",
+        visited,
+        [("scroll", "text=tool_errors"), ("hover", "text=/^No$/"), ("wait", "text=Rationale")],
+    )
+    run = [
+        ("click", "text=What about order 1009"),
+        ("click", "role=button[name=/^Assess/]"),
+        ("wait", "text=Feedback (4)"),
+    ]
     reason = [("click", UNFOLD), ("wait", "text=Rationale")]
     shoot("mlflow-run.png", visited, [*run, *reason], most_clicks=3)
-    shoot("mlflow-quality.png", visited, [("click", "text=Overview"), ("click", "text=Quality"), ("wait", "text=tool_errors")])
+    shoot(
+        "mlflow-quality.png",
+        visited,
+        [("click", "text=Overview"), ("click", "text=Quality"), ("wait", "text=tool_errors")],
+    )
 
 
 def test_the_commands_put_scores_and_an_alert_into_prometheus(prometheus_page: str) -> None:
     """Every expression of the page has data, and the agent that never passes raises the alert."""
     for expression in _expressions():
-        assert get(f"{prometheus_page}/api/v1/query?query={quote(expression)}")["data"]["result"], expression
+        assert get(f"{prometheus_page}/api/v1/query?query={quote(expression)}")["data"]["result"], (
+            expression
+        )
     wait_until(lambda: _firing(prometheus_page) == [("archive", "tool_errors")], 60, 1)
 
 
@@ -230,11 +298,17 @@ def test_pictures_of_prometheus(prometheus_page: str, shoot: Shoot) -> None:
         height=2250,
     )
     alerts = [("open", f"{prometheus_page}/classic/alerts"), ("wait", "text=AgentNeverPasses")]
-    shoot("prometheus-alert.png", [], [*alerts, ("click", "text=AgentNeverPasses"), ("wait", "text=archive")])
+    shoot(
+        "prometheus-alert.png",
+        [],
+        [*alerts, ("click", "text=AgentNeverPasses"), ("wait", "text=archive")],
+    )
 
 
 def _expressions() -> list[str]:
-    return re.findall(r"^```promql\n(.*?)^```", page("prometheus"), re.MULTILINE | re.DOTALL)[0].splitlines()
+    return re.findall(r"^```promql\n(.*?)^```", page("prometheus"), re.MULTILINE | re.DOTALL)[
+        0
+    ].splitlines()
 
 
 def _firing(url: str) -> list[tuple[str, str]]:

@@ -19,13 +19,18 @@ Found = dict[tuple[str, str], tuple[float | None, str, str]]
 
 def _evaluation(project: Project, folder: Path) -> Evaluation:
     played = partial(play, project=project.name)
-    return Evaluation(played, f"{project.url}/v1/traces", {"phoenix": {"endpoint": project.url}}, folder)
+    return Evaluation(
+        played, f"{project.url}/v1/traces", {"phoenix": {"endpoint": project.url}}, folder
+    )
 
 
 def _expected(rows: list[dict[str, Any]]) -> Found:
     """By span and name; what was skipped at first is not sent."""
     scored = [row for row in rows if row["outcome"] == "scored" or row["details"].get("label")]
-    return {(row["span_id"], row["scorer"]): (row["value"], _label(row), row["explanation"]) for row in scored}
+    return {
+        (row["span_id"], row["scorer"]): (row["value"], _label(row), row["explanation"])
+        for row in scored
+    }
 
 
 def _label(row: dict[str, Any]) -> str:
@@ -36,7 +41,9 @@ def _found(project: Project, rows: list[dict[str, Any]]) -> Found:
     annotations = project.annotations(*sorted({row["span_id"] for row in rows}))
     results = {(each["span_id"], each["name"]): each["result"] for each in annotations}
     assert len(results) == len(annotations), "an annotation is there twice"
-    return {key: (each["score"], each["label"], each["explanation"]) for key, each in results.items()}
+    return {
+        key: (each["score"], each["label"], each["explanation"]) for key, each in results.items()
+    }
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -55,11 +62,16 @@ def test_scores_can_be_filtered_and_averaged(phoenix: str, tmp_path: Path) -> No
     project = Project(phoenix, "filtered")
     evaluation = _evaluation(project, tmp_path)
     evaluation.by_serve()
-    rows = [row for row in evaluation.rows() if row["scorer"] == "tool_errors" and row["outcome"] == "scored"]
+    rows = [
+        row
+        for row in evaluation.rows()
+        if row["scorer"] == "tool_errors" and row["outcome"] == "scored"
+    ]
     low = {row["span_id"] for row in rows if row["value"] < 0.8}
     assert 0 < len(low) < len(rows)
     wait_until(lambda: project.span_ids("annotations['tool_errors'].score < 0.8") == low, 60, 0.5)
-    mean = pytest.approx(fmean(row["value"] for row in rows))  # of all, some of which may arrive after the low ones
+    # of all, some of which may arrive after the low ones
+    mean = pytest.approx(fmean(row["value"] for row in rows))
     wait_until(lambda: project.mean_scores().get("tool_errors") == mean, 60, 0.5)
 
 
@@ -72,7 +84,10 @@ def test_a_second_replay_changes_no_count(phoenix: str, tmp_path: Path) -> None:
     wait_until(lambda: _found(project, rows) == expected, 60, 0.5)
 
     def updated() -> dict[str, str]:
-        return {each["id"]: each["updated_at"] for each in project.annotations(*{row["span_id"] for row in rows})}
+        return {
+            each["id"]: each["updated_at"]
+            for each in project.annotations(*{row["span_id"] for row in rows})
+        }
 
     first = updated()
     evaluation.replay_again()
@@ -81,13 +96,17 @@ def test_a_second_replay_changes_no_count(phoenix: str, tmp_path: Path) -> None:
 
 
 def test_every_score_is_there_once_after_kills(phoenix_path: Path, tmp_path: Path) -> None:
-    """Of Phoenix under load, once it stored what it acknowledged, and of the receiver while Phoenix is away."""
+    """Of Phoenix under load, once it stored what it acknowledged, and of the receiver while Phoenix
+    is away.
+    """
     server, url = products.phoenix(phoenix_path, tmp_path / "phoenix")
     project = Project(url, "killed")
     forward = {"endpoint": url, "protocol": "http/protobuf", "timeout": "60s"}
     scores = {"endpoint": url, "timeout": "60s"}
     with server, outage.receiver(tmp_path, forward=forward, phoenix=scores) as served:
-        rows = outage.survive(server, served, project.name, lambda made: _found(project, made) == _expected(made))
+        rows = outage.survive(
+            server, served, project.name, lambda made: _found(project, made) == _expected(made)
+        )
         expected = _expected(rows)
         wait_until(lambda: len(_found(project, rows)) >= len(expected), outage.TIMEOUT_S, 2)
         assert _found(project, rows) == expected
@@ -100,11 +119,25 @@ def test_a_late_revision_replaces_and_clears_scores(phoenix: str) -> None:
     send([*spans, late], f"{phoenix}/v1/traces")
 
     def scores() -> dict[str, tuple[float | None, str]]:
-        return {each["name"]: (each["result"]["score"], each["result"]["label"]) for each in project.annotations(run)}
+        return {
+            each["name"]: (each["result"]["score"], each["result"]["label"])
+            for each in project.annotations(run)
+        }
 
     with revised_run.served({"phoenix": {"endpoint": phoenix}}) as receive:
         receive(spans)
-        wait_until(lambda: scores() == {"tool_errors": (1.0, "pass"), "redundant_calls": (1.0, "pass")}, 60, 0.5)
+        wait_until(
+            lambda: scores() == {"tool_errors": (1.0, "pass"), "redundant_calls": (1.0, "pass")},
+            60,
+            0.5,
+        )
         receive([late])
-        wait_until(lambda: scores() == {"tool_errors": (0.5, "fail"), "redundant_calls": (None, "not_evaluated")}, 60, 0.5)
+        wait_until(
+            lambda: (
+                scores()
+                == {"tool_errors": (0.5, "fail"), "redundant_calls": (None, "not_evaluated")}
+            ),
+            60,
+            0.5,
+        )
     assert project.mean_scores() == {"tool_errors": 0.5, "redundant_calls": None}

@@ -1,6 +1,8 @@
-"""Evaluation spans leave Phoenix's latency, projects and number of traces as they are, in either order of arrival.
+"""Evaluation spans leave Phoenix's latency, projects and number of traces as they are, in either
+order of arrival.
 
-The recorded runs ended minutes ago, so that an evaluation span at the time of its evaluation would add minutes to each trace.
+The recorded runs ended minutes ago, so that an evaluation span at the time of its evaluation would
+add minutes to each trace.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from otel_eval.app.server import Server
 from otel_eval.config import load
 
 Spans = Sequence[ReadableSpan]
-CONFIG: dict[str, Any] = {"evaluations": [{"name": "policy", "match": {"runs": "all"}, "scorers": [{"type": "tool_errors"}]}]}
+CONFIG: dict[str, Any] = {
+    "evaluations": [
+        {"name": "policy", "match": {"runs": "all"}, "scorers": [{"type": "tool_errors"}]}
+    ]
+}
 QUANTILES = (0.0, 0.5, 1.0)
 WAIT_S = 90
 
@@ -45,10 +51,21 @@ def recorded(project: str) -> Spans:
 
 @contextmanager
 def evaluated_by_serve(phoenix: str, spans: Spans) -> Iterator[None]:
-    """The evaluation spans of the runs are being sent to Phoenix, and all of them were at the end."""
-    exporters = {"otlp": {"endpoint": phoenix, "protocol": "http/protobuf", "signals": ["spans"], "timeout": "60s"}}
+    """The evaluation spans of the runs are being sent to Phoenix, and all of them were at the
+    end.
+    """
+    exporters = {
+        "otlp": {
+            "endpoint": phoenix,
+            "protocol": "http/protobuf",
+            "signals": ["spans"],
+            "timeout": "60s",
+        }
+    }
     waits = {"decision_wait": "300ms", "decision_wait_partial": "500ms"}
-    server = Server(load({**CONFIG, "receivers": ANYWHERE, "exporters": exporters, "traces": waits}))
+    server = Server(
+        load({**CONFIG, "receivers": ANYWHERE, "exporters": exporters, "traces": waits})
+    )
     try:
         sent(f"http://{server.start().http}", spans)
         yield
@@ -63,7 +80,9 @@ def evaluations(project: Project) -> int:
 
 def facts(project: Project) -> dict[str, Any]:
     """What the list of traces and its side panel show; latencies in milliseconds."""
-    return {"traces": project.trace_count()} | {f"p{quantile * 100:g}": project.latency_ms(quantile) for quantile in QUANTILES}
+    return {"traces": project.trace_count()} | {
+        f"p{quantile * 100:g}": project.latency_ms(quantile) for quantile in QUANTILES
+    }
 
 
 def alone(phoenix: str, name: str) -> dict[str, Any]:

@@ -46,4 +46,6 @@ def test_prometheus_listens_on_loopback(prometheus_path: Path, tmp_path: Path) -
 
 
 def test_prometheus_3_listens_on_loopback(prometheus3_path: Path, tmp_path: Path) -> None:
-    _runs_on_loopback(products.prometheus(prometheus3_path, tmp_path, "", "--web.enable-otlp-receiver"))
+    _runs_on_loopback(
+        products.prometheus(prometheus3_path, tmp_path, "", "--web.enable-otlp-receiver")
+    )

@@ -1,4 +1,6 @@
-"""Rules, alerts and the Grafana dashboard in real Prometheus: by a scrape of the receiver, and pushed by OTLP."""
+"""Rules, alerts and the Grafana dashboard in real Prometheus: by a scrape of the receiver, and
+pushed by OTLP.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from otel_eval.config import load
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "collector_config"
 TIMEOUT_S = 60
-WAYS = {"scraping": "prometheus", "receiving": "prometheus3"}  # how metrics arrive, and the tool that it needs
+# how metrics arrive, and the tool that it needs
+WAYS = {"scraping": "prometheus", "receiving": "prometheus3"}
 RULES = ("rules.yml", "alerts.yml")
 
 
@@ -35,7 +38,9 @@ def serving(**given: Any) -> Iterator[tuple[Server, str]]:
     """A receiver, and where it takes spans."""
     traces = {"decision_wait": "300ms", "decision_wait_partial": "500ms"}
     evaluations = [{"name": "policy", "scorers": list(SCORERS)}]
-    server = Server(load({"receivers": ANYWHERE, "traces": traces, "evaluations": evaluations} | given))
+    server = Server(
+        load({"receivers": ANYWHERE, "traces": traces, "evaluations": evaluations} | given)
+    )
     try:
         yield server, f"http://{server.start().http}/v1/traces"
     finally:
@@ -49,15 +54,26 @@ def configuration(folder: Path, target: str = "") -> str:
         (folder / name).write_text(rules.replace("interval: 30s", "interval: 1s"), encoding="utf-8")
     jobs = [{"job_name": "otel-eval", "static_configs": [{"targets": [target]}]}] if target else []
     intervals = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    return json.dumps({"global": intervals, "rule_files": [str(folder / each) for each in RULES], "scrape_configs": jobs})
+    return json.dumps(
+        {
+            "global": intervals,
+            "rule_files": [str(folder / each) for each in RULES],
+            "scrape_configs": jobs,
+        }
+    )
 
 
 @pytest.fixture(scope="module")
 def scraping(prometheus_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Debian's Prometheus, which scrapes a receiver to which runs were sent."""
     folder = tmp_path_factory.mktemp("scrape")
-    with serving(telemetry={"endpoint": "127.0.0.1:0"}, exporters={"jsonl": {"path": str(folder / "out.jsonl")}}) as (server, to):
-        program, url = products.prometheus(prometheus_path, folder, configuration(folder, str(server.admin.address)))
+    with serving(
+        telemetry={"endpoint": "127.0.0.1:0"},
+        exporters={"jsonl": {"path": str(folder / "out.jsonl")}},
+    ) as (server, to):
+        program, url = products.prometheus(
+            prometheus_path, folder, configuration(folder, str(server.admin.address))
+        )
         with program:
             send_runs(server, to)
             yield url
@@ -67,11 +83,16 @@ def scraping(prometheus_path: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def receiving(prometheus3_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Prometheus 3, to which a receiver pushes."""
     folder = tmp_path_factory.mktemp("push")
-    program, url = products.prometheus(prometheus3_path, folder, configuration(folder), "--web.enable-otlp-receiver")
+    program, url = products.prometheus(
+        prometheus3_path, folder, configuration(folder), "--web.enable-otlp-receiver"
+    )
     to_it = {"endpoint": f"{url}/api/v1/otlp", "protocol": "http/protobuf"}
     with (
         program,
-        serving(exporters={"otlp": to_it | {"signals": ["metrics"]}}, telemetry={"otlp": to_it | {"interval": "1s"}}) as (
+        serving(
+            exporters={"otlp": to_it | {"signals": ["metrics"]}},
+            telemetry={"otlp": to_it | {"interval": "1s"}},
+        ) as (
             server,
             to,
         ),
@@ -83,12 +104,16 @@ def receiving(prometheus3_path: Path, tmp_path_factory: pytest.TempPathFactory) 
 def send_runs(server: Server, to: str) -> None:
     """Recorded runs, and one that is evaluated again because of a late span."""
     in_time, late = revised_run.spans("")
-    for number, action in enumerate((lambda: play([exporting(to)]), lambda: send(in_time, to), lambda: send([late], to))):
+    for number, action in enumerate(
+        (lambda: play([exporting(to)]), lambda: send(in_time, to), lambda: send([late], to))
+    ):
         action()
         wait_until(lambda: server.counts()["reports"] >= len(FILES) + number, TIMEOUT_S)  # noqa: B023 - it is called at once
 
 
-@pytest.fixture(params=[pytest.param(way, marks=pytest.mark.tool(tool)) for way, tool in WAYS.items()])
+@pytest.fixture(
+    params=[pytest.param(way, marks=pytest.mark.tool(tool)) for way, tool in WAYS.items()]
+)
 def prometheus(request: pytest.FixtureRequest) -> str:
     """The URL of a Prometheus with data of a run, by either way."""
     return str(request.getfixturevalue(request.param))
@@ -103,7 +128,11 @@ def values(url: str, expression: str) -> list[float]:
 def expressions() -> dict[str, str]:
     """Of the panels of the dashboard, as Grafana sends them with the default choices."""
     dashboard = json.loads((MONITORING / "grafana/dashboard.json").read_text(encoding="utf-8"))
-    found = {f"{panel['title']} {each['refId']}": each["expr"] for panel in dashboard["panels"] for each in panel["targets"]}
+    found = {
+        f"{panel['title']} {each['refId']}": each["expr"]
+        for panel in dashboard["panels"]
+        for each in panel["targets"]
+    }
     for variable, value in (("$service", ".*"), ("$agent", ".*"), ("$window", "5m")):
         found = {name: expression.replace(variable, value) for name, expression in found.items()}
     return found
@@ -117,7 +146,9 @@ def test_a_panel_has_data(prometheus: str, panel: str) -> None:
 
 
 def recorded() -> list[str]:
-    return re.findall(r"record: (\S+)", (MONITORING / "prometheus/rules.yml").read_text(encoding="utf-8"))
+    return re.findall(
+        r"record: (\S+)", (MONITORING / "prometheus/rules.yml").read_text(encoding="utf-8")
+    )
 
 
 @pytest.mark.parametrize("name", recorded())
@@ -128,7 +159,12 @@ def test_a_recording_rule_has_data(prometheus: str, name: str) -> None:
 
 def test_an_alert_fires_for_agents_that_do_not_pass(prometheus: str) -> None:
     """All recorded runs but one have a call that failed, so that their first results fail."""
-    wait_until(lambda: bool(values(prometheus, 'ALERTS{alertname="OtelEvalPassRateLow",alertstate="firing"}')), TIMEOUT_S)
+    wait_until(
+        lambda: bool(
+            values(prometheus, 'ALERTS{alertname="OtelEvalPassRateLow",alertstate="firing"}')
+        ),
+        TIMEOUT_S,
+    )
 
 
 def documented() -> set[str]:
@@ -141,8 +177,12 @@ def test_every_metric_has_its_documented_name(prometheus: str) -> None:
     """And no other one."""
 
     def found() -> set[str]:
-        ours = [f'{{__name__=~"otel_eval_.+",{label}=~".+"}}' for label in ("otel_eval_evaluation", "gen_ai_tool_name")]
-        answer = get(f"{prometheus}/api/v1/label/__name__/values?{urlencode([('match[]', each) for each in ours])}")
+        ours = [
+            f'{{__name__=~"otel_eval_.+",{label}=~".+"}}'
+            for label in ("otel_eval_evaluation", "gen_ai_tool_name")
+        ]
+        query = urlencode([("match[]", selector) for selector in ours])
+        answer = get(f"{prometheus}/api/v1/label/__name__/values?{query}")
         return {re.sub("_(bucket|sum|count)$", "", each) for each in answer["data"]}
 
     documented_names = {re.sub("_(bucket|sum|count)$", "", each) for each in documented()}
@@ -153,17 +193,34 @@ def test_every_metric_has_its_documented_name(prometheus: str) -> None:
 def test_the_rules_and_their_tests_are_good(promtool_path: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(MONITORING / "prometheus", tmp_path / "rules")
     for command in (("check", "config", "prometheus.yml"), ("test", "rules", "rules_test.yml")):
-        done = subprocess.run([promtool_path, *command], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [promtool_path, *command],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    "left_out", ["(otel_eval_results_total unless otel_eval_results_total offset 5m) or ", " > 0", " or vector(0)"]
+    "left_out",
+    [
+        "(otel_eval_results_total unless otel_eval_results_total offset 5m) or ",
+        " > 0",
+        " or vector(0)",
+    ],
 )
-def test_the_tests_of_the_rules_notice_what_is_left_out(promtool_path: Path, tmp_path: Path, left_out: str) -> None:
+def test_the_tests_of_the_rules_notice_what_is_left_out(
+    promtool_path: Path, tmp_path: Path, left_out: str
+) -> None:
     folder = shutil.copytree(MONITORING / "prometheus", tmp_path / "rules")
     rules = (folder / "rules.yml").read_text(encoding="utf-8")
     assert left_out in rules
     (folder / "rules.yml").write_text(rules.replace(left_out, ""), encoding="utf-8")
     command = [promtool_path, "test", "rules", "rules_test.yml"]
-    assert subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False).returncode == 1
+    assert (
+        subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False).returncode
+        == 1
+    )

@@ -1,4 +1,5 @@
-"""Build the source distribution and the wheel, install each in a clean environment, and run the demonstration there.
+"""Build the source distribution and the wheel, install each in a clean environment, and run the
+demonstration there.
 
     python tests/distribution [PYTHON ...]
 
@@ -17,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
     """What it prints; ends if it fails."""
-    return subprocess.run(list(map(str, command)), cwd=cwd, check=True, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run(
+        list(map(str, command)), cwd=cwd, check=True, text=True, stdout=subprocess.PIPE
+    ).stdout
 
 
 def environment(python: str, folder: Path, *packages: str | Path) -> Path:

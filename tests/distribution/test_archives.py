@@ -19,16 +19,29 @@ from doc_pages import PAGES, ROOT, document, name_of
 from otel_eval import __version__
 
 PARTS = ("otel_eval", "tests", "docs", "examples", "collector_config")
-FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt")
+FILES = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "constraints.txt",
+)
 URL = "https://files.example/v1"
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], zipfile.ZipFile]:
-    """The names in the source distribution, and a wheel that was built from it without a compiler."""
+    """The names in the source distribution, and a wheel that was built from it without a
+    compiler.
+    """
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
     for name in PARTS:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", ".*"))
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", ".*")
+        )
     for name in FILES:
         shutil.copy(ROOT / name, source / name)
     _build("sdist", source, built)
@@ -42,7 +55,14 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], zipfi
 def _build(what: str, source: Path, out: Path) -> None:
     script = f"from setuptools import build_meta; build_meta.build_{what}({str(out)!r})"
     env = os.environ | {"OTEL_EVAL_FILES_URL": URL, "CC": "false"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=source, env=env, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=source,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
     assert done.returncode == 0, done.stderr
     assert "Deprecat" not in done.stderr
 
@@ -55,7 +75,9 @@ def metadata(archives: tuple[list[str], zipfile.ZipFile]) -> email.message.Messa
     return email.parser.Parser().parsestr(wheel.read(name).decode())
 
 
-def test_the_source_distribution_has_what_is_needed_to_test_it(archives: tuple[list[str], zipfile.ZipFile]) -> None:
+def test_the_source_distribution_has_what_is_needed_to_test_it(
+    archives: tuple[list[str], zipfile.ZipFile],
+) -> None:
     """The tests, the changelog, the pages and the sources in C."""
     names = {name.partition("/")[2] for name in archives[0]}
     wanted = [
@@ -75,13 +97,19 @@ def test_the_wheel_has_the_package_alone(archives: tuple[list[str], zipfile.ZipF
     """Every module and data file, no source in C, no test."""
     names = set(archives[1].namelist())
     kinds = (".py", ".json", ".yaml", ".typed")
-    wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / "otel_eval").rglob("*") if path.suffix in kinds}
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "otel_eval").rglob("*")
+        if path.suffix in kinds
+    }
     assert wanted - names == set()
     assert [name for name in names - wanted if ".dist-info/" not in name] == []
 
 
 def test_the_metadata_are_those_of_the_standard(metadata: email.message.Message) -> None:
-    """The licence as an SPDX expression, the version of the package, Pythons that are supported, addresses."""
+    """The licence as an SPDX expression, the version of the package, Pythons that are supported,
+    addresses.
+    """
     assert (metadata["License-Expression"], metadata["Version"]) == ("Apache-2.0", __version__)
     classifiers = metadata.get_all("Classifier", [])
     assert not any(each.startswith("License ::") for each in classifiers)

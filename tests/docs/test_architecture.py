@@ -1,4 +1,6 @@
-"""The page on the architecture names the layers of the import contracts and every module and package of the top level."""
+"""The page on the architecture names the layers of the import contracts and every module and
+package of the top level.
+"""
 
 from __future__ import annotations
 
@@ -36,5 +38,9 @@ def test_the_page_has_the_layers_of_the_contract():
 
 def test_the_page_names_every_module_of_the_top_level():
     """Among its paragraphs on packages."""
-    top = {path.stem for path in (ROOT / "otel_eval").iterdir() if Path(path, "__init__.py").exists() or path.suffix == ".py"}
+    top = {
+        path.stem
+        for path in (ROOT / "otel_eval").iterdir()
+        if Path(path, "__init__.py").exists() or path.suffix == ".py"
+    }
     assert top - {"__init__", "__main__"} == top & set(NAME.findall(section("Packages")))

@@ -34,7 +34,9 @@ def test_scores_do_not_go_round(path: Path) -> None:
     """No pipeline that takes scores exports to otel-eval."""
     for pipeline in read(path)["service"]["pipelines"].values():
         if "otlp/scores" in pipeline["receivers"]:
-            assert not [exporter for exporter in pipeline["exporters"] if exporter.endswith("/eval")]
+            assert not [
+                exporter for exporter in pipeline["exporters"] if exporter.endswith("/eval")
+            ]
 
 
 @pytest.mark.parametrize("path", COLLECTORS, ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -14,8 +14,13 @@ from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
 
-TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent.name != "development")
-FORWARDS = {"receivers": ANYWHERE, "exporters": {"forward": {"endpoint": "http://127.0.0.1:1"}, "jsonl": {"path": "-"}}}
+TEXT = "\n".join(
+    page.read_text(encoding="utf-8") for page in PAGES if page.parent.name != "development"
+)
+FORWARDS = {
+    "receivers": ANYWHERE,
+    "exporters": {"forward": {"endpoint": "http://127.0.0.1:1"}, "jsonl": {"path": "-"}},
+}
 
 
 class Nowhere:

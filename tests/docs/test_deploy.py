@@ -38,19 +38,30 @@ def test_the_unit_runs_commands_that_exist(unit: configparser.ConfigParser) -> N
 def test_the_unit_gives_nothing_away(unit: configparser.ConfigParser) -> None:
     """No root, no capability, nothing to write to but its state."""
     service = unit["Service"]
-    assert (service["DynamicUser"], service["CapabilityBoundingSet"], service["NoNewPrivileges"]) == ("yes", "", "yes")
+    assert (
+        service["DynamicUser"],
+        service["CapabilityBoundingSet"],
+        service["NoNewPrivileges"],
+    ) == ("yes", "", "yes")
     assert (service["ProtectSystem"], service["ProtectHome"]) == ("strict", "yes")
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify`, with a program that is there in the place of ours; where there is systemd."""
+    """`systemd-analyze verify`, with a program that is there in the place of ours; where there is
+    systemd.
+    """
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("not run: systemd-analyze is not installed")
     text = (DEPLOY / "otel-eval.service").read_text(encoding="utf-8")
     copy = tmp_path / "otel-eval.service"
-    copy.write_text(text.replace("/opt/otel-eval/bin/otel-eval", shutil.which("true") or "/bin/true"), encoding="utf-8")
-    done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=50)
+    copy.write_text(
+        text.replace("/opt/otel-eval/bin/otel-eval", shutil.which("true") or "/bin/true"),
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=50
+    )
     if "Failed to initialize manager" in done.stderr:
         pytest.skip(f"not run: {done.stderr.strip()}")
     ours = [line for line in done.stderr.splitlines() if "otel-eval.service" in line]
@@ -65,7 +76,9 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def test_the_image_does_not_run_as_root() -> None:
-    """By number, so that an orchestrator can see it; and the stage that compiles is not what runs."""
+    """By number, so that an orchestrator can see it; and the stage that compiles is not what
+    runs.
+    """
     stages = [index for index, (word, _) in enumerate(instructions()) if word == "FROM"]
     last = instructions()[stages[-1] :]
     assert len(stages) == 2
@@ -76,7 +89,12 @@ def test_the_image_does_not_run_as_root() -> None:
 def test_the_image_copies_what_is_there_and_runs_what_exists() -> None:
     """Each source of a COPY, each command."""
     found = instructions()
-    copied = [part for word, rest in found if word == "COPY" and "--from" not in rest for part in rest.split()[:-1]]
+    copied = [
+        part
+        for word, rest in found
+        if word == "COPY" and "--from" not in rest
+        for part in rest.split()[:-1]
+    ]
     assert copied
     assert [part for part in copied if not (ROOT / part).exists()] == []
     assert json.loads(dict(found)["ENTRYPOINT"]) == ["otel-eval"]
@@ -86,5 +104,17 @@ def test_the_image_copies_what_is_there_and_runs_what_exists() -> None:
 
 def test_every_word_of_the_dockerfile_is_one() -> None:
     """Otherwise an error would be found only when the image is built."""
-    known = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+    known = {
+        "FROM",
+        "RUN",
+        "WORKDIR",
+        "COPY",
+        "ENV",
+        "USER",
+        "VOLUME",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "ENTRYPOINT",
+        "CMD",
+    }
     assert {word for word, _ in instructions()} <= known

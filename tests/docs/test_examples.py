@@ -60,11 +60,17 @@ def test_the_receiver_prints_a_line_for_each_score() -> None:
 
 
 @pytest.mark.parametrize("name", ["phoenix", "mlflow"])
-def test_busy_agents_have_scores_to_look_at(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every scorer of the configurations for dashboards has passes and failures, and one agent never passes."""
+def test_busy_agents_have_scores_to_look_at(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every scorer of the configurations for dashboards has passes and failures, and one agent
+    never passes.
+    """
     given = parse((ROOT / f"examples/{name}.yaml").read_text(encoding="utf-8"), where=name)
     results = tmp_path / "results.jsonl"
-    server = Server(load({**given, "receivers": ANYWHERE, "exporters": {"jsonl": {"path": str(results)}}}))
+    server = Server(
+        load({**given, "receivers": ANYWHERE, "exporters": {"jsonl": {"path": str(results)}}})
+    )
     try:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{server.start().http}")
         done = run("examples/busy_agents.py")
@@ -74,9 +80,13 @@ def test_busy_agents_have_scores_to_look_at(name: str, tmp_path: Path, monkeypat
     rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     found = {(row["scorer"], row["passed"]) for row in rows}
     assert found == {
-        (scorer, passed) for scorer in ("tool_errors", "redundant_calls", "looks_up_first") for passed in (True, False)
+        (scorer, passed)
+        for scorer in ("tool_errors", "redundant_calls", "looks_up_first")
+        for passed in (True, False)
     }
-    assert {row["passed"] for row in rows if (row["agent"], row["scorer"]) == ("archive", "tool_errors")} == {False}
+    assert {
+        row["passed"] for row in rows if (row["agent"], row["scorer"]) == ("archive", "tool_errors")
+    } == {False}
 
 
 def test_the_judges_score_comes_after_the_others() -> None:
@@ -84,7 +94,10 @@ def test_the_judges_score_comes_after_the_others() -> None:
     done = run("examples/judge.py")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")
-    assert [(row["scorer"], row["value"]) for row in rows] == [("tool_errors", 1.0), ("looked-up", 1.0)]
+    assert [(row["scorer"], row["value"]) for row in rows] == [
+        ("tool_errors", 1.0),
+        ("looked-up", 1.0),
+    ]
 
 
 def test_the_backend_behind_us_receives_scores_on_the_runs_span() -> None:
@@ -106,7 +119,11 @@ def test_a_scorer_of_ones_own_scores() -> None:
     done = run("examples/custom_scorer.py")
     assert (done.returncode, done.stderr) == (0, "")
     *by_hand, row = done.stdout.splitlines()
-    assert [line[:17] for line in by_hand] == ["Scored(value=1.0,", "Scored(value=0.0,", "Skipped(text='an "]
+    assert [line[:17] for line in by_hand] == [
+        "Scored(value=1.0,",
+        "Scored(value=0.0,",
+        "Skipped(text='an ",
+    ]
     assert {key: json.loads(row)[key] for key in ("agent", "type", "value", "passed")} == {
         "agent": "clerk",
         "type": "asks_before_paying",
@@ -145,26 +162,46 @@ def test_stored_traces_are_held_against_a_policy(tmp_path: Path) -> None:
     """The exit code tells CI: kept, broken, not to be used, nothing evaluated."""
     empty = tmp_path / "empty.json"
     plain = {**BOOKED_BLINDLY, "attributes": []}
-    empty.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [plain]}]}]}), encoding="utf-8")
+    empty.write_text(
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [plain]}]}]}), encoding="utf-8"
+    )
     broken = tmp_path / "broken.json"
-    broken.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [BOOKED_BLINDLY]}]}]}), encoding="utf-8")
-    done = [run("examples/replay_in_ci.py", *files) for files in ([], [str(broken)], ["no-such-file.json"], [str(empty)])]
+    broken.write_text(
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [BOOKED_BLINDLY]}]}]}),
+        encoding="utf-8",
+    )
+    done = [
+        run("examples/replay_in_ci.py", *files)
+        for files in ([], [str(broken)], ["no-such-file.json"], [str(empty)])
+    ]
     assert [each.returncode for each in done] == [0, 1, 2, 3]
     assert "precedence 1.00 passed" in done[0].stdout
     assert "required_tools 0.00 did not pass" in done[1].stdout
-    assert [each.stderr for each in done] == ["", "", "no-such-file.json: No such file or directory\n", ""]
+    assert [each.stderr for each in done] == [
+        "",
+        "",
+        "no-such-file.json: No such file or directory\n",
+        "",
+    ]
 
 
 def test_every_example_is_run() -> None:
     """And told of on the page about them."""
-    tests = Path(__file__).read_text(encoding="utf-8") + (ROOT / "tests/flow/zero_code/test_zero_code.py").read_text(
-        encoding="utf-8"
-    )
+    tests = Path(__file__).read_text(encoding="utf-8") + (
+        ROOT / "tests/flow/zero_code/test_zero_code.py"
+    ).read_text(encoding="utf-8")
     names = [path.name for path in (ROOT / "examples").glob("*.py")]
-    assert [name for name in names if f"examples/{name}" not in tests or f"../examples/{name})" not in page("examples")] == []
+    assert [
+        name
+        for name in names
+        if f"examples/{name}" not in tests or f"../examples/{name})" not in page("examples")
+    ] == []
 
 
-@pytest.mark.parametrize("said", ["get_weather", "book_flight", "error ValueError", "weather-before-booking", "travel_agent"])
+@pytest.mark.parametrize(
+    "said",
+    ["get_weather", "book_flight", "error ValueError", "weather-before-booking", "travel_agent"],
+)
 def test_the_demonstration_shows_runs_and_scores(demonstration: str, said: str) -> None:
     """Both runs with their calls and their scores."""
     assert said in demonstration
@@ -194,7 +231,9 @@ SUMMARIES = [
 
 
 @pytest.mark.parametrize(("summary", "value"), SUMMARIES)
-def test_the_meeting_summarys_tree_of_expressions_needs_no_judge(summary: str, value: float) -> None:
+def test_the_meeting_summarys_tree_of_expressions_needs_no_judge(
+    summary: str, value: float
+) -> None:
     """As it stands in the file."""
     (scorer,) = load(ROOT / "examples/meeting_summary.yaml").evaluations[0].build()
     outcome = scorer(trajectory(output=summary))

@@ -1,4 +1,6 @@
-"""The page on migration: its configurations can be built, and its statements about this project are true."""
+"""The page on migration: its configurations can be built, and its statements about this project are
+true.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PAGE = page("migration")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 PHRASES = [
     phrase
-    for phrase in re.findall(r"`((?:match|arguments|measure|missing|extra|strict)[^`]*: [^`]+)`", PAGE)
+    for phrase in re.findall(
+        r"`((?:match|arguments|measure|missing|extra|strict)[^`]*: [^`]+)`", PAGE
+    )
     if "[" not in phrase
 ]
 MATCH = {"type": "trajectory_match", "match": "any_order", "missing": "forbid"}
@@ -43,12 +47,16 @@ def test_every_configuration_on_the_page_can_be_built(block):
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_every_setting_named_on_the_page_exists(phrase):
     """As a part of a trajectory match."""
-    assert create_scorer({"type": "trajectory_match", "expected": ["a"], **yaml.safe_load(f"{{{phrase}}}")})
+    assert create_scorer(
+        {"type": "trajectory_match", "expected": ["a"], **yaml.safe_load(f"{{{phrase}}}")}
+    )
 
 
 def test_every_library_has_a_section_with_a_configuration_and_its_differences():
     """Ten of them."""
-    sections = re.findall(r"^## (?!Changed defaults)(.*?)$(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    sections = re.findall(
+        r"^## (?!Changed defaults)(.*?)$(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE
+    )
     assert len(sections) == 10
     for name, text in sections:
         assert "```yaml" in text, name
@@ -61,12 +69,24 @@ def test_every_library_has_a_section_with_a_configuration_and_its_differences():
         ({"type": "execution_order", "expected": ["a", "a"]}, made({}, {}), 1),
         ({"type": "execution_order", "expected": []}, [], 1),
         ({**MATCH, "expected": []}, made({}), 0),
-        ({"type": "tool_correctness", "compare": ["arguments"], "expected": [ONE, ONE]}, made({"x": 1}, {"x": 1}), 1),
-        ({"type": "tool_correctness", "expected": ["a"], "measure": "precision"}, made({}, {}), 0.5),
+        (
+            {"type": "tool_correctness", "compare": ["arguments"], "expected": [ONE, ONE]},
+            made({"x": 1}, {"x": 1}),
+            1,
+        ),
+        (
+            {"type": "tool_correctness", "expected": ["a"], "measure": "precision"},
+            made({}, {}),
+            0.5,
+        ),
         ({"type": "tool_call_count", "criteria": {"a": "<= 3"}}, [], 1),
         ({"type": "tool_call_order", "expected": ["天気"]}, [call("検索")], 0),
         ({"type": "tool_call_args", "expected": [ONE, TWO]}, made({"x": 1, "y": 1}, {"x": 1}), 1),
-        ({"type": "tool_call_args", "arguments": "exact", "expected": [ONE]}, made({"x": 1, "y": 1}), 0),
+        (
+            {"type": "tool_call_args", "arguments": "exact", "expected": [ONE]},
+            made({"x": 1, "y": 1}),
+            0,
+        ),
         ({"type": "tool_call_args", "expected": [ONE]}, made({"x": 1.0}), 1),
         ({"type": "tool_call_args", "expected": [ONE]}, made({"x": "1"}), 0),
         (
@@ -78,13 +98,47 @@ def test_every_library_has_a_section_with_a_configuration_and_its_differences():
             [call("a", result="2"), call("a", result="1")],
             1,
         ),
-        ({"type": "trajectory_match", "match": "any_order", "measure": "precision", "expected": ["a"]}, made({}, {}), 0.5),
-        ({"type": "trajectory_match", "match": "any_order", "measure": "f1", "expected": []}, [], 1),
+        (
+            {
+                "type": "trajectory_match",
+                "match": "any_order",
+                "measure": "precision",
+                "expected": ["a"],
+            },
+            made({}, {}),
+            0.5,
+        ),
+        (
+            {"type": "trajectory_match", "match": "any_order", "measure": "f1", "expected": []},
+            [],
+            1,
+        ),
         ({"type": "forbidden_tools", "patterns": ["*"]}, made({}), 0),
-        ({"type": "tool_correctness", "match": "exact", "compare": ["arguments"], "expected": ["a"]}, made({"x": 1}), 1),
-        ({"type": "tool_call_output", "expected": [{"name": "a", "result": "1.0"}]}, [call("a", result="1")], 1),
-        ({**MATCH, "arguments": ["x"], "expected": [{"name": "a", "arguments": {}}]}, made({"x": None}), 0),
-        ({**MATCH, "arguments": ["x.y"], "expected": [{"name": "a", "arguments": {"x.y": 1}}]}, made({"x.y": 2}), 0),
+        (
+            {
+                "type": "tool_correctness",
+                "match": "exact",
+                "compare": ["arguments"],
+                "expected": ["a"],
+            },
+            made({"x": 1}),
+            1,
+        ),
+        (
+            {"type": "tool_call_output", "expected": [{"name": "a", "result": "1.0"}]},
+            [call("a", result="1")],
+            1,
+        ),
+        (
+            {**MATCH, "arguments": ["x"], "expected": [{"name": "a", "arguments": {}}]},
+            made({"x": None}),
+            0,
+        ),
+        (
+            {**MATCH, "arguments": ["x.y"], "expected": [{"name": "a", "arguments": {"x.y": 1}}]},
+            made({"x.y": 2}),
+            0,
+        ),
     ],
 )
 def test_what_the_page_says_of_us_is_so(specification, calls, expected):

@@ -1,4 +1,6 @@
-"""The rules and the dashboard name metrics that exist, and the dashboard is what its script writes."""
+"""The rules and the dashboard name metrics that exist, and the dashboard is what its script
+writes.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,27 @@ GRAFANA, PROMETHEUS = (ROOT / "collector_config" / name for name in ("grafana", 
 
 
 def documented() -> set[str]:
-    """Names of metrics in the reference; endings of the lists in the page of self-metrics are not among them."""
-    pages = [(ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("signals", "self-metrics")]
+    """Names of metrics in the reference; endings of the lists in the page of self-metrics are not
+    among them.
+    """
+    pages = [
+        (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8")
+        for name in ("signals", "self-metrics")
+    ]
     return set(re.findall(r"`(otel_eval_\w+)`", "".join(pages)))
 
 
 def rules() -> list[str]:
-    documents = [yaml.safe_load((PROMETHEUS / name).read_text(encoding="utf-8")) for name in ("rules.yml", "alerts.yml")]
-    return [rule["expr"] for document in documents for group in document["groups"] for rule in group["rules"]]
+    documents = [
+        yaml.safe_load((PROMETHEUS / name).read_text(encoding="utf-8"))
+        for name in ("rules.yml", "alerts.yml")
+    ]
+    return [
+        rule["expr"]
+        for document in documents
+        for group in document["groups"]
+        for rule in group["rules"]
+    ]
 
 
 def panels() -> list[str]:
@@ -35,7 +50,10 @@ LABELS = {"otel_eval_evaluation", "otel_eval_service", "otel_eval_outcome", "ote
 
 @pytest.mark.parametrize("expression", [*rules(), *panels()])
 def test_an_expression_names_metrics_that_exist(expression: str) -> None:
-    named = {re.sub("_(bucket|sum|count)$", "", each) for each in re.findall(r"\botel_eval_\w+", expression)} - LABELS
+    named = {
+        re.sub("_(bucket|sum|count)$", "", each)
+        for each in re.findall(r"\botel_eval_\w+", expression)
+    } - LABELS
     assert named <= documented()
 
 
@@ -48,4 +66,9 @@ def test_the_dashboard_is_what_its_script_writes() -> None:
 def test_every_panel_has_a_place_of_its_own() -> None:
     dashboard = json.loads((GRAFANA / "dashboard.json").read_text(encoding="utf-8"))
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]}
-    assert len(places) == len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) == 8
+    assert (
+        len(places)
+        == len({panel["id"] for panel in dashboard["panels"]})
+        == len(dashboard["panels"])
+        == 8
+    )

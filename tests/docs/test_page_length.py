@@ -15,7 +15,11 @@ EXEMPT = {"scorers.md"}  # a reference with one section for each scorer, generat
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in EXEMPT], ids=name_of)
 def test_a_page_has_at_most_2000_words(page: Path) -> None:
     """Rules and bars of tables are no words."""
-    words = [word for word in page.read_text(encoding="utf-8").split() if any(each.isalnum() for each in word)]
+    words = [
+        word
+        for word in page.read_text(encoding="utf-8").split()
+        if any(each.isalnum() for each in word)
+    ]
     assert len(words) <= MOST_WORDS
 
 

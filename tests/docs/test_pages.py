@@ -30,8 +30,12 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
-    """In its own process, with the output that the page shows, and nothing on stderr unless no agent ran."""
-    (tmp_path / "eval.yaml").write_text("exporters: {jsonl: {path: results.jsonl}}\n", encoding="utf-8")
+    """In its own process, with the output that the page shows, and nothing on stderr unless no
+    agent ran.
+    """
+    (tmp_path / "eval.yaml").write_text(
+        "exporters: {jsonl: {path: results.jsonl}}\n", encoding="utf-8"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
         capture_output=True,
@@ -40,7 +44,10 @@ def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
         timeout=50,
     )
     idle = "nothing was evaluated before the end: no span arrived;"
-    assert (done.returncode, [line for line in done.stderr.splitlines() if not line.startswith(idle)]) == (0, [])
+    assert (
+        done.returncode,
+        [line for line in done.stderr.splitlines() if not line.startswith(idle)],
+    ) == (0, [])
     assert done.stdout.splitlines() == re.findall(r"^#> (.*)$", code, re.MULTILINE)
 
 
@@ -59,9 +66,16 @@ def test_yaml_on_any_page_can_be_read(text: str) -> None:
 
 
 def test_every_scorer_is_named_in_the_readme() -> None:
-    """A type that is not there would not be found; asked in a process where no test has registered one."""
-    script = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom otel_eval.scorers import list_scorers\nprint(*list_scorers())"
-    names = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True).stdout.split()
+    """A type that is not there would not be found; asked in a process where no test has registered
+    one.
+    """
+    script = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom otel_eval.scorers import"
+        " list_scorers\nprint(*list_scorers())"
+    )
+    names = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True
+    ).stdout.split()
     text = README.read_text(encoding="utf-8")
     assert "tool_errors" in names
     assert [name for name in names if f"`{name}`" not in text] == []
@@ -85,5 +99,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """Paths from the root of the repository."""
-    named = re.findall(r"(?<![\w/.])(?:tests|examples|otel_eval|collector_config)/[\w./-]*\w", page.read_text(encoding="utf-8"))
+    named = re.findall(
+        r"(?<![\w/.])(?:tests|examples|otel_eval|collector_config)/[\w./-]*\w",
+        page.read_text(encoding="utf-8"),
+    )
     assert [path for path in named if not (ROOT / path).exists()] == []

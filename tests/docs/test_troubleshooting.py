@@ -12,7 +12,10 @@ from otel_eval.cli import cli
 from otel_eval.model import SkipReason
 
 PAGE = page("troubleshooting")
-SOURCE = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in (ROOT / "otel_eval").rglob("*.py"))
+SOURCE = " ".join(
+    re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8"))
+    for path in (ROOT / "otel_eval").rglob("*.py")
+)
 QUOTED = [
     quoted
     for line in PAGE.partition("## The score is skipped")[0].splitlines()
@@ -25,15 +28,22 @@ def test_every_question_has_a_section():
     """With the command that finds the cause."""
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
     assert [section.splitlines()[0] for section in sections] == [
-        "I see no scores", "The score is skipped", "My tool is missing", "The order looks wrong"
-    ]  # fmt: skip
+        "I see no scores",
+        "The score is skipped",
+        "My tool is missing",
+        "The order looks wrong",
+    ]
     assert all("otel-eval " in section for section in sections)
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
 def test_each_quoted_line_is_one_that_is_logged(quoted: str):
     """Each part of it between the places where values stand."""
-    parts = [part for part in re.split(r"…|\(sampler …\)|\([^)]*requests?[^)]*\)|\(no request came\)", quoted) if part.strip()]
+    parts = [
+        part
+        for part in re.split(r"…|\(sampler …\)|\([^)]*requests?[^)]*\)|\(no request came\)", quoted)
+        if part.strip()
+    ]
     for part in parts:
         assert part.strip() in SOURCE, part
 

@@ -1,9 +1,11 @@
-"""Do to the real receiver what happens to receivers, and print what came of it as a table in Markdown.
+"""Do to the real receiver what happens to receivers, and print what came of it as a table in
+Markdown.
 
     python tests/faults [--quick] [FAULT ...]
 
-Each fault is a row: what was done and how often; results lost, duplicated (two result ids for one), wrong (unlike the
-reference, which is counted out by hand and by `otel-eval replay`). Exit 1 if one is not 0. Takes some minutes.
+Each fault is a row: what was done and how often; results lost, duplicated (two result ids for one),
+wrong (unlike the reference, which is counted out by hand and by `otel-eval replay`). Exit 1 if one
+is not 0. Takes some minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Whatever is done to the receiver: every acknowledged run has exactly one result of each scorer, and the right one."""
+"""Whatever is done to the receiver: every acknowledged run has exactly one result of each scorer,
+and the right one.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def rows(run: Run) -> list[dict[str, object]]:
 
 
 def test_books_that_do_not_balance_are_noticed() -> None:
-    """A missing row, a second id for one result, another value; a row written twice is only counted."""
+    """A missing row, a second id for one result, another value; a row written twice is only
+    counted.
+    """
     run = run_of(3)
     good = rows(run)
     assert balance([run], {3}, good).balanced

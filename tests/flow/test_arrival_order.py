@@ -1,4 +1,6 @@
-"""Recorded traces give each run the same final result in whatever order and however slowly their spans arrive."""
+"""Recorded traces give each run the same final result in whatever order and however slowly their
+spans arrive.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,13 @@ def said(report: Report) -> Any:
     """The outcome, and over how many calls."""
     (result,) = report.results
     outcome = result.outcome
-    what: Any = outcome.value if isinstance(outcome, Scored) else outcome.text if isinstance(outcome, Skipped) else outcome
+    what: Any = (
+        outcome.value
+        if isinstance(outcome, Scored)
+        else outcome.text
+        if isinstance(outcome, Skipped)
+        else outcome
+    )
     return what, len(report.trajectory.calls), report.trajectory.outermost
 
 
@@ -78,11 +86,17 @@ def at_once(frames: Frames) -> dict[str, Any]:
     """What is reported of each run where all spans are there."""
     buffer = TraceBuffer(LIMITS)
     buffer.push_many([(b"t" * 16, span_id, frame, 100) for span_id, frame in frames.items()], 0.0)
-    return {report.trajectory.span_id: said(report) for trace in buffer.drain(0.0) for report in engine().evaluate(trace)}
+    return {
+        report.trajectory.span_id: said(report)
+        for trace in buffer.drain(0.0)
+        for report in engine().evaluate(trace)
+    }
 
 
 def arriving(batches: list[tuple[list[bytes], float]], frames: Frames) -> dict[str, Any]:
-    """The last report of each run where batches arrive with pauses; each revision follows the one before."""
+    """The last report of each run where batches arrive with pauses; each revision follows the one
+    before.
+    """
     now, last, revisions = [0.0], dict[str, Any](), defaultdict[str, list[int]](list)
 
     def take(report: Report) -> None:
@@ -106,10 +120,15 @@ def arriving(batches: list[tuple[list[bytes], float]], frames: Frames) -> dict[s
 
 
 def check(last: dict[str, Any], expected: dict[str, Any]) -> None:
-    """The same of every outermost run; what was reported beside these is no outermost run, or was never whole."""
+    """The same of every outermost run; what was reported beside these is no outermost run, or was
+    never whole.
+    """
     assert {run: what for run, what in last.items() if run in expected} == expected
     others = {run: what for run, what in last.items() if run not in expected}
-    assert all(not outermost or str(what).startswith("incomplete") for what, _, outermost in others.values()), others
+    assert all(
+        not outermost or str(what).startswith("incomplete")
+        for what, _, outermost in others.values()
+    ), others
 
 
 def without_root(trace: ClosedTrace) -> Frames:
@@ -118,7 +137,9 @@ def without_root(trace: ClosedTrace) -> Frames:
     return {span_id: (frame[0] or websocket, *frame[1:]) for span_id, frame in trace.frames.items()}
 
 
-@pytest.mark.parametrize("rootless", [True, False], ids=["below a span that never ends", "as recorded"])
+@pytest.mark.parametrize(
+    "rootless", [True, False], ids=["below a span that never ends", "as recorded"]
+)
 def test_no_inner_agent_ends_as_an_outermost_run(rootless: bool):
     """The spans of each outermost agent arrive last, long after its inner runs were evaluated."""
     assert len(nested()) > 10
@@ -141,15 +162,21 @@ def inner_agents_stay_inner(trace: ClosedTrace, *, rootless: bool) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.deferred(lambda: st.sampled_from(sorted(traces()))), st.randoms(use_true_random=False), st.integers(1, 6), st.booleans()
+    st.deferred(lambda: st.sampled_from(sorted(traces()))),
+    st.randoms(use_true_random=False),
+    st.integers(1, 6),
+    st.booleans(),
 )
-def test_the_order_and_pace_of_arrival_change_no_result(name: str, rng: random.Random, parts: int, rootless: bool):
+def test_the_order_and_pace_of_arrival_change_no_result(
+    name: str, rng: random.Random, parts: int, rootless: bool
+):
     """Some spans twice, in any batches, with pauses in which runs are evaluated."""
     trace = traces()[name]
     frames = without_root(trace) if rootless else dict(trace.frames)
     ids = [*frames, *rng.sample(sorted(frames), min(3, len(frames)))]
     rng.shuffle(ids)
     size = -(-len(ids) // parts)
-    pauses = (0.0, 3.0, 10.0, 25.0 if any(map(is_local_root, frames.values())) else 70.0)  # see above
+    # see above
+    pauses = (0.0, 3.0, 10.0, 25.0 if any(map(is_local_root, frames.values())) else 70.0)
     batches = [(ids[at : at + size], rng.choice(pauses)) for at in range(0, len(ids), size)]
     check(arriving(batches, frames), at_once(frames))

@@ -1,4 +1,6 @@
-"""Twelve common mistakes of new users: each program runs as a user would run it, and the message names the mistake."""
+"""Twelve common mistakes of new users: each program runs as a user would run it, and the message
+names the mistake.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ RESULTS = {"exporters": {"jsonl": {"path": "-"}}}
 
 def agent(tracer, *tools, name="helper"):
     span = tracer.start_span(
-        f"invoke_agent {name}", attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        f"invoke_agent {name}",
+        attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name},
     )
     with trace.use_span(span):
         for tool in tools:
@@ -90,9 +93,10 @@ with tracer.start_as_current_span("work"):
         cwd=tmp_path,
     )
     assert rows == []
-    assert only_line(stderr) == (
-        "nothing was evaluated before the end: no agent run found in 2 spans of scopes 'my.framework' (2); "
-        "`otel-eval explain FILE` with the stored traces shows why"
+    assert (
+        only_line(stderr)
+        == "nothing was evaluated before the end: no agent run found in 2 spans of scopes"
+        " 'my.framework' (2); `otel-eval explain FILE` with the stored traces shows why"
     )
 
 
@@ -108,9 +112,11 @@ agent(trace.get_tracer("app"), "search").end()
         cwd=tmp_path,
     )
     assert rows == []
-    assert only_line(stderr) == (
-        "nothing was evaluated before the end: no evaluation matched any of 1 run: 'policy' matches service 'shpo'; "
-        "the runs are service 'shop' agent 'helper' span 'invoke_agent helper' (1); correct match in the configuration"
+    assert (
+        only_line(stderr)
+        == "nothing was evaluated before the end: no evaluation matched any of 1 run: 'policy'"
+        " matches service 'shpo'; the runs are service 'shop' agent 'helper' span 'invoke_agent"
+        " helper' (1); correct match in the configuration"
     )
 
 
@@ -118,7 +124,9 @@ SAMPLER: Final = (
     "no span arrived; its TracerProvider recorded no span (sampler AlwaysOffSampler); "
     "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"
 )
-SWITCHED_OFF: Final = "no span arrived; OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+SWITCHED_OFF: Final = (
+    "no span arrived; OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
+)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,10 @@ agent(trace.get_tracer("app"), "search").end()
 @pytest.mark.parametrize(
     ("setup", "reason"),
     [
-        ("trace.set_tracer_provider(TracerProvider())", "the global TracerProvider does not have this EvalSpanProcessor"),
+        (
+            "trace.set_tracer_provider(TracerProvider())",
+            "the global TracerProvider does not have this EvalSpanProcessor",
+        ),
         ("", "no SDK TracerProvider is set in this process"),
     ],
     ids=["another one is global", "none is global"],
@@ -163,7 +174,9 @@ agent(trace.get_tracer("app"), "search").end()
 
 
 def test_a_tool_is_misspelt_in_a_policy(tmp_path: Path):
-    """The name that was meant is suggested, in a replay at once; the score is printed all the same."""
+    """The name that was meant is suggested, in a replay at once; the score is printed all the
+    same.
+    """
     trace = (ROOT / "examples/demo_trace.json").read_bytes()
     (tmp_path / "trace.json").write_bytes(trace)
     (tmp_path / "eval.yaml").write_text(
@@ -186,11 +199,16 @@ for _ in range(3):
 """,
         cwd=tmp_path,
     )
-    assert only_line(stderr) == "`serach` was never called; did you mean `search`? (evaluation policy, 1 run)"
+    assert (
+        only_line(stderr)
+        == "`serach` was never called; did you mean `search`? (evaluation policy, 1 run)"
+    )
 
 
 def test_no_key_of_a_dataset_is_known(tmp_path: Path):
-    """A run that carries a key without a record is skipped; the replay exits with 3 and names the records that were not used."""
+    """A run that carries a key without a record is skipped; the replay exits with 3 and names the
+    records that were not used.
+    """
     trace = (ROOT / "examples/demo_trace.json").read_bytes()
     (tmp_path / "trace.json").write_bytes(trace)
     (tmp_path / "cases.jsonl").write_text('{"case": "a", "expected": ["get_weather"]}\n')
@@ -205,9 +223,12 @@ def test_no_key_of_a_dataset_is_known(tmp_path: Path):
 
 
 def test_the_sender_uses_the_wrong_port(tmp_path: Path):
-    """The receiver names the addresses where it listens, and that no request came; the line comes at exit at the latest."""
+    """The receiver names the addresses where it listens, and that no request came; the line comes
+    at exit at the latest.
+    """
     (tmp_path / "eval.yaml").write_text(
-        'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}}}}'
+        'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint:'
+        ' "127.0.0.1:0"}}}}'
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "otel_eval", "serve", "--config", "eval.yaml"],
@@ -221,15 +242,16 @@ def test_the_sender_uses_the_wrong_port(tmp_path: Path):
         assert process.stderr is not None
         while not (line := process.stderr.readline()).startswith("ready"):
             assert line
-        (grpc, http) = re.findall(r"127\.0\.0\.1:\d+", line)
+        grpc, http = re.findall(r"127\.0\.0\.1:\d+", line)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=20)
     finally:
         process.kill()
     assert (
-        "nothing was evaluated before the end: no span arrived; "
-        f"the receiver listens on grpc {grpc} and http {http} (no request came); check the sender's endpoint and protocol"
-    ) in stderr
+        "nothing was evaluated before the end: no span arrived; the receiver listens on grpc"
+        f" {grpc} and http {http} (no request came); check the sender's endpoint and protocol"
+        in stderr
+    )
 
 
 def test_the_exporters_endpoint_is_dead(tmp_path: Path):
@@ -246,15 +268,21 @@ agent(trace.get_tracer("app"), "search").end()
         cwd=tmp_path,
     )
     assert rows == []
-    refused = f"UNAVAILABLE: ipv4:127.0.0.1:{port}: Failed to connect to remote host: Connection refused"
-    assert only_line(stderr) == (
-        f"otlp.logs did not deliver 2 results before the end ({refused}); lost; name exporters.dead_letter to keep such results"
+    refused = (
+        f"UNAVAILABLE: ipv4:127.0.0.1:{port}: Failed to connect to remote host: Connection refused"
+    )
+    assert (
+        only_line(stderr)
+        == f"otlp.logs did not deliver 2 results before the end ({refused}); lost; name"
+        " exporters.dead_letter to keep such results"
     )
 
 
 @pytest.mark.parametrize("console", [False, True], ids=["nothing else", "a span exporter"])
 def test_the_logger_provider_has_no_processor(console: bool, tmp_path: Path):
-    """The scores leave as a span instead; where nothing can take that either, one line tells the remedy."""
+    """The scores leave as a span instead; where nothing can take that either, one line tells the
+    remedy.
+    """
     code = """
 from opentelemetry._logs import set_logger_provider
 from opentelemetry.sdk._logs import LoggerProvider
@@ -272,8 +300,10 @@ agent(trace.get_tracer("app")).end()
     if console:
         assert sorted(stderr.splitlines()) == ["evaluate default", "invoke_agent helper"]
     else:
-        assert only_line(stderr) == (
-            "scores cannot be sent as spans: there is no tracer provider with another processor; "
+        assert (
+            only_line(stderr)
+            == "scores cannot be sent as spans: there is no tracer provider with another"
+            " processor; "
             "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
             "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}"
         )
@@ -290,8 +320,10 @@ span = agent(trace.get_tracer("app"))
         cwd=tmp_path,
     )
     assert rows == []
-    assert only_line(stderr) == (
-        "nothing was evaluated before the end: no span arrived; spans started, but none has ended; "
+    assert (
+        only_line(stderr)
+        == "nothing was evaluated before the end: no span arrived; spans started, but none has"
+        " ended; "
         "a run is evaluated when its own span has ended"
     )
 
@@ -309,10 +341,11 @@ with trace.use_span(span):
         cwd=tmp_path,
     )
     assert rows == []
-    assert only_line(stderr) == (
-        "nothing was evaluated before the end: no agent run found in 1 span of scopes 'app' (1); "
-        "1 of the traces had a span that never ended; a run is evaluated when its own span has ended; "
-        "`otel-eval explain FILE` with the stored traces shows why"
+    assert (
+        only_line(stderr)
+        == "nothing was evaluated before the end: no agent run found in 1 span of scopes 'app' (1);"
+        " 1 of the traces had a span that never ended; a run is evaluated when its own span has"
+        " ended; `otel-eval explain FILE` with the stored traces shows why"
     )
 
 
@@ -331,9 +364,11 @@ span.end()
 """,
         cwd=tmp_path,
     )
-    assert only_line(stderr) == (
-        "context was lost: 2 tool spans started in threads without the run's context and are missing from it; "
-        "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; 2 so far"
+    assert (
+        only_line(stderr)
+        == "context was lost: 2 tool spans started in threads without the run's context and are"
+        " missing from it; propagate it with opentelemetry-instrumentation-threading or"
+        " contextvars.copy_context().run; 2 so far"
     )
 
 

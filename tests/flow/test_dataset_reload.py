@@ -15,20 +15,28 @@ from otel_eval import EvalSpanProcessor
 
 
 def put(path: Path, text: str) -> None:
-    """In its place at once, as the documentation says, and so that a reader that looks once a second has looked."""
+    """In its place at once, as the documentation says, and so that a reader that looks once a
+    second has looked.
+    """
     path.with_suffix(".new").write_text(text, encoding="utf-8")
     os.replace(path.with_suffix(".new"), path)
     time.sleep(1.05)
 
 
-def test_a_new_version_counts_from_then_on_and_a_broken_one_changes_nothing(tmp_path: Path, caplog: Any) -> None:
+def test_a_new_version_counts_from_then_on_and_a_broken_one_changes_nothing(
+    tmp_path: Path, caplog: Any
+) -> None:
     """Neither disturbs the program; both are counted."""
     cases, results = tmp_path / "cases.jsonl", tmp_path / "results.jsonl"
     cases.write_text('{"id": "other", "expected": []}\n', encoding="utf-8")
     reference = {"dataset": str(cases), "key": "case.id", "column": "id"}
     scorers = [{"type": "tool_call_order", "reference": reference}]
     evaluation = {"name": "cases", "scorers": scorers}
-    config = {"evaluations": [evaluation], "traces": {"decision_wait": 0}, "exporters": {"jsonl": {"path": str(results)}}}
+    config = {
+        "evaluations": [evaluation],
+        "traces": {"decision_wait": 0},
+        "exporters": {"jsonl": {"path": str(results)}},
+    }
     provider = TracerProvider(shutdown_on_exit=False)
     processor = EvalSpanProcessor(config, tracer_provider=TracerProvider(shutdown_on_exit=False))
     provider.add_span_processor(processor)
@@ -52,6 +60,11 @@ def test_a_new_version_counts_from_then_on_and_a_broken_one_changes_nothing(tmp_
     counted = processor.counts()
     provider.shutdown()
     rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    assert [(row["outcome"], row["value"]) for row in rows] == [("skipped", None)] + [("scored", 1.0)] * 3
-    assert [counted[key] - before[key] for key in ("references.reread", "references.broken")] == [1, 1]
+    assert [(row["outcome"], row["value"]) for row in rows] == [("skipped", None)] + [
+        ("scored", 1.0)
+    ] * 3
+    assert [counted[key] - before[key] for key in ("references.reread", "references.broken")] == [
+        1,
+        1,
+    ]
     assert len([each for each in caplog.messages if "stay in use" in each]) == 1

@@ -1,4 +1,6 @@
-"""Decision trees and expressions over recorded traces, and with a judge that a configuration names."""
+"""Decision trees and expressions over recorded traces, and with a judge that a configuration
+names.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from otel_eval.cli import main
 from otel_eval.config import load
 
 TRACES = Path(__file__).parents[1] / "traces"
-FILES = ["langchain_openinference.json", "langchain_openllmetry.json", "pydantic_ai_v5.json", "strands_default.json"]
+FILES = [
+    "langchain_openinference.json",
+    "langchain_openllmetry.json",
+    "pydantic_ai_v5.json",
+    "strands_default.json",
+]
 CONFIG = """
 evaluations:
   - name: travel
@@ -44,7 +51,9 @@ evaluations:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_recorded_run_is_scored_by_what_it_recorded(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recorded_run_is_scored_by_what_it_recorded(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Arguments are read because the expressions look at them."""
     config = tmp_path / "eval.yaml"
     config.write_text(CONFIG, encoding="utf-8")
@@ -62,13 +71,23 @@ def test_a_judge_that_the_configuration_names_decides_a_node() -> None:
         prompts.append(prompt)
         return '{"verdict": true, "reason": "it did"}'
 
-    asks: dict[str, Any] = {"type": "binary", "criteria": "Did it look at the weather first?", "reads": ["calls"]}
+    asks: dict[str, Any] = {
+        "type": "binary",
+        "criteria": "Did it look at the weather first?",
+        "reads": ["calls"],
+    }
     asks["children"] = [{"verdict": True, "score": 9}, {"verdict": False, "score": 1}]
     tree = {"type": "dag", "judge": "mine", "root": "a", "nodes": {"a": asks}}
     config = load({"judges": {"mine": judge}, "evaluations": [{"name": "e", "scorers": [tree]}]})
     problems: list[str] = []
-    reports = list(app.replay([str(TRACES / FILES[0])], config, on_problem=lambda *told: problems.append(str(told))))
+    reports = list(
+        app.replay(
+            [str(TRACES / FILES[0])], config, on_problem=lambda *told: problems.append(str(told))
+        )
+    )
     results = [result for report in reports for result in report.results]
-    assert [(result.scorer, getattr(result.outcome, "value", result.outcome)) for result in results] == [("dag", 0.9)]
+    assert [
+        (result.scorer, getattr(result.outcome, "value", result.outcome)) for result in results
+    ] == [("dag", 0.9)]
     assert '"tool": "get_weather"' in prompts[0]
     assert problems == []

@@ -1,8 +1,9 @@
 """One run of an agent, its spans teed to every way in and out: equal values, equal result ids.
 
-The processor, the exporter wrapper, the receiver, what the receiver passes on, a replay of what was passed on, and the processor
-that `opentelemetry-instrument` adds where that is installed (make sdk-range). Conditions, labels and references read attributes
-of the run's span, of its resource and of its scope on each of them.
+The processor, the exporter wrapper, the receiver, what the receiver passes on, a replay of what was
+passed on, and the processor that `opentelemetry-instrument` adds where that is installed (make
+sdk-range). Conditions, labels and references read attributes of the run's span, of its resource and
+of its scope on each of them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
 
-LOADER = [each for each in entry_points(group="opentelemetry_instrumentor") if each.name == "otel_eval"]
+LOADER = [
+    each for each in entry_points(group="opentelemetry_instrumentor") if each.name == "otel_eval"
+]
 by_the_loader = pytest.mark.skipif(
     importlib.util.find_spec("opentelemetry.instrumentation") is None or not LOADER,
     reason="opentelemetry-instrument and the installed package are needed: make sdk-range",
@@ -52,7 +55,16 @@ Scores = dict[str, tuple[str, str, str, Any, str]]
 def of_rows(rows: list[dict[str, Any]]) -> Scores:
     """Of JSON Lines."""
     labels = {True: "pass", False: "fail", None: "not_evaluated"}
-    return {r["result_id"]: (r["evaluation"], r["scorer"], r["outcome"], r["value"], labels[r["passed"]]) for r in rows}
+    return {
+        r["result_id"]: (
+            r["evaluation"],
+            r["scorer"],
+            r["outcome"],
+            r["value"],
+            labels[r["passed"]],
+        )
+        for r in rows
+    }
 
 
 def of_attributes(given: list[dict[str, Any]]) -> Scores:
@@ -84,19 +96,29 @@ def spans_of(bodies: list[bytes]) -> Iterator[Span]:
 
 def of_forwarded(bodies: list[bytes]) -> Scores:
     """Of the events on spans that were passed on."""
-    return of_events([event for span in spans_of(bodies) for event in span.events if event.name == EVENT])
+    return of_events(
+        [event for span in spans_of(bodies) for event in span.events if event.name == EVENT]
+    )
 
 
 def of_logged(bodies: list[bytes]) -> Scores:
     """Of evaluation events that travel as log records."""
-    resources = [group for body in bodies for group in ExportLogsServiceRequest.FromString(body).resource_logs]
-    records = [record for group in resources for scope in group.scope_logs for record in scope.log_records]
+    resources = [
+        group
+        for body in bodies
+        for group in ExportLogsServiceRequest.FromString(body).resource_logs
+    ]
+    records = [
+        record for group in resources for scope in group.scope_logs for record in scope.log_records
+    ]
     return of_events([record for record in records if record.event_name == EVENT])
 
 
 def of_events(events: list[Any]) -> Scores:
     """Of events on the wire."""
-    return of_attributes([{a.key: _plain(MessageToDict(a.value)) for a in event.attributes} for event in events])
+    return of_attributes(
+        [{a.key: _plain(MessageToDict(a.value)) for a in event.attributes} for event in events]
+    )
 
 
 def _plain(value: dict[str, Any]) -> Any:
@@ -109,13 +131,20 @@ def of_replay(path: Path) -> Scores:
     problems: list[str] = []
     reports = list(app.replay([path], load(shop.CONFIG), on_problem=problems.append))
     assert problems == []
-    return of_rows([result_fields(report, result) for report in reports for result in report.results])
+    return of_rows(
+        [result_fields(report, result) for report in reports for result in report.results]
+    )
 
 
 def scored_as_expected(scores: Scores) -> None:
     """The values that this run has; without its reference a scorer is skipped."""
-    assert {each[1]: each[3] for each in scores.values() if each[2] == "scored"} == pytest.approx(shop.VALUES)
-    assert {each[1] for each in scores.values() if each[2] == "skipped"} == {"by-nobody", *shop.LABELS}
+    assert {each[1]: each[3] for each in scores.values() if each[2] == "scored"} == pytest.approx(
+        shop.VALUES
+    )
+    assert {each[1] for each in scores.values() if each[2] == "skipped"} == {
+        "by-nobody",
+        *shop.LABELS,
+    }
 
 
 def labels_of(path: Path) -> dict[str, str]:
@@ -127,18 +156,27 @@ def labels_of(path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 def test_every_way_gives_the_same_scores(protocol: str, tmp_path: Path) -> None:
     """Value by value, result id by result id."""
-    live, received, stored = tmp_path / "live.jsonl", tmp_path / "received.jsonl", tmp_path / "forwarded.pb"
+    live, received, stored = (
+        tmp_path / "live.jsonl",
+        tmp_path / "received.jsonl",
+        tmp_path / "forwarded.pb",
+    )
     memory = InMemorySpanExporter()
     with ExitStack() as open_things:
         backend = open_things.enter_context(backends.BACKENDS[protocol]())
         _, bound = open_things.enter_context(
-            backends.forwarding(backend, protocol, **shop.CONFIG, exporters={"jsonl": {"path": str(received)}})
+            backends.forwarding(
+                backend, protocol, **shop.CONFIG, exporters={"jsonl": {"path": str(received)}}
+            )
         )
         provider = TracerProvider(resource=Resource(shop.RESOURCE), shutdown_on_exit=False)
         settings = {**shop.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}
-        nowhere = TracerProvider(shutdown_on_exit=False)  # or the processor's own evaluation spans would go the other ways too
+        # or the processor's own evaluation spans would go the other ways too
+        nowhere = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(EvalSpanProcessor(settings, tracer_provider=nowhere))
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True)))
+        provider.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))
+        )
         provider.add_span_processor(BatchSpanProcessor(EvalSpanExporter(memory, shop.CONFIG)))
         shop.agent(provider)
         provider.shutdown()
@@ -146,21 +184,32 @@ def test_every_way_gives_the_same_scores(protocol: str, tmp_path: Path) -> None:
     stored.write_bytes(b"".join(backend.got["traces"]))
     expected = of_file(live)
     scored_as_expected(expected)
-    wrapped = [event for span in memory.get_finished_spans() for event in span.events if event.name == EVENT]
+    wrapped = [
+        event
+        for span in memory.get_finished_spans()
+        for event in span.events
+        if event.name == EVENT
+    ]
     assert of_attributes([dict(event.attributes or {}) for event in wrapped]) == expected
     assert of_file(received) == expected
     assert of_forwarded(backend.got["traces"]) == expected
     assert of_replay(stored) == expected
     assert labels_of(received) == shop.LABELS
-    assert {span.name for span in spans_of(backend.got["traces"]) if any(e.name == EVENT for e in span.events)} == {
-        "invoke_agent clerk"
-    }
+    assert {
+        span.name
+        for span in spans_of(backend.got["traces"])
+        if any(e.name == EVENT for e in span.events)
+    } == {"invoke_agent clerk"}
 
 
-def started_by_the_loader(endpoint: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def started_by_the_loader(
+    endpoint: str, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """The agent as a program of its own, traced to the endpoint."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
-    attributes = ",".join(f"{key}={quote(value)}" for key, value in shop.RESOURCE.items() if key != "service.name")
+    attributes = ",".join(
+        f"{key}={quote(value)}" for key, value in shop.RESOURCE.items() if key != "service.name"
+    )
     environment |= {
         "OTEL_SERVICE_NAME": shop.RESOURCE["service.name"],
         "OTEL_RESOURCE_ATTRIBUTES": attributes,
@@ -172,21 +221,39 @@ def started_by_the_loader(endpoint: str, *words: str, **environment: str) -> sub
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "NO_PROXY": "127.0.0.1",
     }
-    loader = ["-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()", sys.executable]
+    loader = [
+        "-c",
+        "from opentelemetry.instrumentation.auto_instrumentation import run; run()",
+        sys.executable,
+    ]
     command = [sys.executable, *loader, str(shop.__file__), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, env={**kept, **environment})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=50, env={**kept, **environment}
+    )
 
 
 @by_the_loader
 def test_all_six_ways_give_one_run_the_same_scores(tmp_path: Path) -> None:
-    """Its spans go to the loader's processor, one of the program's own, a wrapped exporter, and the receiver that passes on."""
-    started, live, received = (tmp_path / f"{name}.jsonl" for name in ("started", "live", "received"))
+    """Its spans go to the loader's processor, one of the program's own, a wrapped exporter, and the
+    receiver that passes on.
+    """
+    started, live, received = (
+        tmp_path / f"{name}.jsonl" for name in ("started", "live", "received")
+    )
     stored, config = tmp_path / "forwarded.pb", tmp_path / "eval.yaml"
-    config.write_text(yaml.safe_dump({**shop.CONFIG, "signals": ["logs"], "exporters": {"jsonl": {"path": str(started)}}}))
+    config.write_text(
+        yaml.safe_dump(
+            {**shop.CONFIG, "signals": ["logs"], "exporters": {"jsonl": {"path": str(started)}}}
+        )
+    )
     with ExitStack() as open_things:
-        last, beside = (open_things.enter_context(backends.BACKENDS["http/protobuf"]()) for _ in range(2))
+        last, beside = (
+            open_things.enter_context(backends.BACKENDS["http/protobuf"]()) for _ in range(2)
+        )
         exporters = {"jsonl": {"path": str(received)}}
-        _, bound = open_things.enter_context(backends.forwarding(last, "http/protobuf", **shop.CONFIG, exporters=exporters))
+        _, bound = open_things.enter_context(
+            backends.forwarding(last, "http/protobuf", **shop.CONFIG, exporters=exporters)
+        )
         words = (str(live), f"{beside.url}/v1/traces")
         done = started_by_the_loader(f"http://{bound.http}", *words, OTEL_EVAL_CONFIG=str(config))
         assert done.returncode == 0, done.stderr

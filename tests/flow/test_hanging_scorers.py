@@ -1,4 +1,6 @@
-"""In a program, a scorer that does not return costs its own results: not those of others, no span, and no timely exit."""
+"""In a program, a scorer that does not return costs its own results: not those of others, no span,
+and no timely exit.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,16 @@ class Kept(InMemorySpanExporter):
 
     def scores(self) -> list[tuple[Any, Any]]:
         events = [event for span in self.get_finished_spans() for event in span.events]
-        score_events = [dict(event.attributes or {}) for event in events if event.name == "gen_ai.evaluation.result"]
+        score_events = [
+            dict(event.attributes or {})
+            for event in events
+            if event.name == "gen_ai.evaluation.result"
+        ]
         return sorted(
-            (each["gen_ai.evaluation.name"], each.get("error.type", each.get("gen_ai.evaluation.score.value")))
+            (
+                each["gen_ai.evaluation.name"],
+                each.get("error.type", each.get("gen_ai.evaluation.score.value")),
+            )
             for each in score_events
         )
 
@@ -64,17 +73,25 @@ def hanging() -> Iterator[Hanging]:
 
 def config(hanging: Hanging, scorer_timeout: str) -> dict[str, Any]:
     scorers = [hanging, {"type": "tool_errors"}]
-    return {"async_scoring": {"scorer_timeout": scorer_timeout}, "evaluations": [{"name": "e", "scorers": scorers}]}
+    return {
+        "async_scoring": {"scorer_timeout": scorer_timeout},
+        "evaluations": [{"name": "e", "scorers": scorers}],
+    }
 
 
 def run_agents(provider: TracerProvider, count: int) -> None:
     tracer = provider.get_tracer("app")
     for _ in range(count):
-        with tracer.start_as_current_span("agent", attributes=AGENT), tracer.start_as_current_span("tool", attributes=TOOL):
+        with (
+            tracer.start_as_current_span("agent", attributes=AGENT),
+            tracer.start_as_current_span("tool", attributes=TOOL),
+        ):
             pass
 
 
-def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(hanging: Hanging, until: Any) -> None:
+def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(
+    hanging: Hanging, until: Any
+) -> None:
     """Three times it is waited for, then no more."""
     kept = Kept()
     exporter = EvalSpanExporter(kept, config(hanging, "100ms"))
@@ -89,7 +106,9 @@ def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(hanging: Han
 
 
 @pytest.mark.parametrize("end", ["force_flush", "shutdown"])
-def test_the_exporter_ends_in_time_and_no_span_is_lost(hanging: Hanging, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_ends_in_time_and_no_span_is_lost(
+    hanging: Hanging, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While it is waited for: what had to be evaluated leaves without scores."""
     monkeypatch.setattr("otel_eval.app.inprocess._SHUTDOWN_S", 2.0)
     kept = Kept()
@@ -119,21 +138,35 @@ def test_the_processor_scores_all_runs_by_the_others(hanging: Hanging) -> None:
     run_agents(provider, 5)
     assert provider.force_flush(10_000)
     assert [value for name, value in kept.scores() if name == "tool_errors"] == [1.0] * 5
-    assert [value for name, value in kept.scores() if name == "hanging"] == ["quarantined"] * 2 + ["timeout"] * 3
+    assert [value for name, value in kept.scores() if name == "hanging"] == ["quarantined"] * 2 + [
+        "timeout"
+    ] * 3
     assert processor.counts()["scorers.hung{scorer=hanging}"] == 3
     provider.shutdown()
 
 
-def test_a_scorer_that_a_tree_leads_to_is_limited_too(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scorer_that_a_tree_leads_to_is_limited_too(
+    hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tree is called on a thread of its own, as the scorer is elsewhere."""
     monkeypatch.setattr(sys.modules[__name__], "hang", hanging, raising=False)
     kept = Kept()
-    children = [{"verdict": True, "then": {"scorer": {"type": f"{__name__}:hang"}}}, {"verdict": False, "score": 0}]
-    tree = {"type": "dag", "root": "any", "nodes": {"any": {"type": "binary", "cel": "calls.size() > 0", "children": children}}}
+    children = [
+        {"verdict": True, "then": {"scorer": {"type": f"{__name__}:hang"}}},
+        {"verdict": False, "score": 0},
+    ]
+    tree = {
+        "type": "dag",
+        "root": "any",
+        "nodes": {"any": {"type": "binary", "cel": "calls.size() > 0", "children": children}},
+    }
     scorers = [tree, {"type": "tool_errors"}]
     provider = TracerProvider(shutdown_on_exit=False)
     processor = EvalSpanProcessor(
-        {"async_scoring": {"scorer_timeout": "100ms"}, "evaluations": [{"name": "e", "scorers": scorers}]}
+        {
+            "async_scoring": {"scorer_timeout": "100ms"},
+            "evaluations": [{"name": "e", "scorers": scorers}],
+        }
     )
     provider.add_span_processor(processor)
     provider.add_span_processor(SimpleSpanProcessor(kept))

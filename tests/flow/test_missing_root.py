@@ -1,4 +1,6 @@
-"""Runs whose root never arrives, or hours later: each is evaluated once its own part of the trace is idle."""
+"""Runs whose root never arrives, or hours later: each is evaluated once its own part of the trace
+is idle.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,48 @@ LIMITS = Limits(
 def agent(span_id: str, parent: str, start: int = 0, end: int = 100, **fields: Any) -> FakeSpan:
     """A span of an agent of the same name."""
     attributes = {OP: "invoke_agent", "gen_ai.agent.name": span_id}
-    return span(span_id, parent, f"invoke_agent {span_id}", start_ns=start, end_ns=end, attributes=attributes, **fields)
+    return span(
+        span_id,
+        parent,
+        f"invoke_agent {span_id}",
+        start_ns=start,
+        end_ns=end,
+        attributes=attributes,
+        **fields,
+    )
 
 
 def tool(span_id: str, parent: str, start: int = 1, **fields: Any) -> FakeSpan:
     """A tool span."""
     attributes = {OP: "execute_tool", "gen_ai.tool.name": "look"}
-    return span(span_id, parent, "execute_tool look", start_ns=start, end_ns=start + 1, attributes=attributes, **fields)
+    return span(
+        span_id,
+        parent,
+        "execute_tool look",
+        start_ns=start,
+        end_ns=start + 1,
+        attributes=attributes,
+        **fields,
+    )
 
 
 class Life:
-    """A pipeline with a clock of its own; `reports` are those of the last wait, `last` the newest outcome of each run."""
+    """A pipeline with a clock of its own; `reports` are those of the last wait, `last` the newest
+    outcome of each run.
+    """
 
-    def __init__(self, runs: str = "outermost", limits: Limits = LIMITS, *, no_run: bool = False) -> None:
+    def __init__(
+        self, runs: str = "outermost", limits: Limits = LIMITS, *, no_run: bool = False
+    ) -> None:
         scorers = (create_scorer({"type": "tool_call_count", "criteria": {"look": [">=", 1]}}),)
-        engine = Engine([ScorerSet(name="e", scorers=scorers, match=RunFilter(runs=runs))], no_run=no_run)  # type: ignore[arg-type]
+        engine = Engine(
+            [ScorerSet(name="e", scorers=scorers, match=RunFilter(runs=runs))], no_run=no_run
+        )  # type: ignore[arg-type]
         self.now, self.reports, self.last = 0.0, list[Report](), dict[str, Any]()
         self.final: list[str] = []
-        self.pipeline = Pipeline(engine, self.take, limits, clock=lambda: self.now, final=self.finish)
+        self.pipeline = Pipeline(
+            engine, self.take, limits, clock=lambda: self.now, final=self.finish
+        )
 
     def finish(self, runs: Sequence[tuple[str, str]]) -> None:
         """These are final."""
@@ -63,12 +89,23 @@ class Life:
         earlier = self.last.get(run)
         assert result.revision == (0 if earlier is None else earlier[0] + 1)
         outcome = result.outcome
-        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.text if isinstance(outcome, Skipped) else outcome
+        what: Any = (
+            outcome.value
+            if isinstance(outcome, Scored)
+            else outcome.text
+            if isinstance(outcome, Skipped)
+            else outcome
+        )
         self.last[run] = (result.revision, what, str(report.trajectory.completeness))
 
     def send(self, *spans: FakeSpan, trace: bytes = TRACE) -> Life:
         """Spans arrive."""
-        self.pipeline.spans([(trace, s.span_id.encode(), (s.parent.encode(), s, s.resource_scope), 100) for s in spans])
+        self.pipeline.spans(
+            [
+                (trace, s.span_id.encode(), (s.parent.encode(), s, s.resource_scope), 100)
+                for s in spans
+            ]
+        )
         return self
 
     def wait(self, seconds: float, step: float = 1.0) -> list[tuple[str, int, Any, str]]:
@@ -78,11 +115,19 @@ class Life:
         while self.now < until:
             self.now = min(until, self.now + step)
             self.pipeline.step()
-        return [(bytes.fromhex(r.trajectory.span_id).decode(), *self._said(r)) for r in self.reports]
+        return [
+            (bytes.fromhex(r.trajectory.span_id).decode(), *self._said(r)) for r in self.reports
+        ]
 
     def _said(self, report: Report) -> tuple[int, Any, str]:
         outcome = report.results[0].outcome
-        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.text if isinstance(outcome, Skipped) else outcome
+        what: Any = (
+            outcome.value
+            if isinstance(outcome, Scored)
+            else outcome.text
+            if isinstance(outcome, Skipped)
+            else outcome
+        )
         return report.revision, what, str(report.trajectory.completeness)
 
     @property
@@ -96,8 +141,13 @@ def part_of(run: str) -> str:
     return f"part of run {run.encode().hex()}"
 
 
-@pytest.mark.parametrize("parents", [pytest.param({}, id="no flags"), pytest.param({"remote": False}, id="a local parent")])
-def test_a_run_under_a_span_that_never_ends_is_evaluated_once_its_subtree_is_quiet(parents: dict[str, Any]):
+@pytest.mark.parametrize(
+    "parents",
+    [pytest.param({}, id="no flags"), pytest.param({"remote": False}, id="a local parent")],
+)
+def test_a_run_under_a_span_that_never_ends_is_evaluated_once_its_subtree_is_quiet(
+    parents: dict[str, Any],
+):
     """`decision_wait_detached` after its last span, not after `idle_timeout`."""
     life = Life().send(tool("t", "a"), agent("a", "websocket", **parents))
     assert life.wait(59) == []
@@ -106,9 +156,13 @@ def test_a_run_under_a_span_that_never_ends_is_evaluated_once_its_subtree_is_qui
 
 
 @pytest.mark.parametrize("entry", [{"remote": True}, {"kind": 2}, {"kind": 5}])
-def test_a_run_with_a_parent_in_another_process_waits_no_longer_than_its_trace(entry: dict[str, Any]):
+def test_a_run_with_a_parent_in_another_process_waits_no_longer_than_its_trace(
+    entry: dict[str, Any],
+):
     """`decision_wait_partial`, also where the rest of the trace goes on."""
-    life = Life().send(tool("t", "a"), agent("a", "remote", **entry), tool("u", "running", 500, remote=False))
+    life = Life().send(
+        tool("t", "a"), agent("a", "remote", **entry), tool("u", "running", 500, remote=False)
+    )
     life.wait(3)
     life.send(tool("v", "running", 500, remote=False))
     assert life.wait(6) == [("a", 0, 1.0, "remote_parent")]
@@ -127,7 +181,10 @@ def test_other_spans_of_the_trace_do_not_delay_a_run():
     """A trace that is never quiet: each run waits for its own spans only."""
     life, seen = Life(), []
     for turn in range(20):
-        life.send(tool(f"t{turn}", f"a{turn}", turn * 1000 + 1), agent(f"a{turn}", "websocket", turn * 1000, turn * 1000 + 9))
+        life.send(
+            tool(f"t{turn}", f"a{turn}", turn * 1000 + 1),
+            agent(f"a{turn}", "websocket", turn * 1000, turn * 1000 + 9),
+        )
         seen += [run for run, *_ in life.wait(10, 0.5)]
     seen += [run for run, *_ in life.wait(70)]
     assert seen == [f"a{turn}" for turn in range(20)]
@@ -148,7 +205,10 @@ def test_an_enclosing_agent_that_arrives_later_makes_the_run_a_part_of_its_own()
     assert life.wait(61) == [("a", 0, 1.0, "detached")]
     life.wait(1000)
     life.send(span("step", "outer"), agent("outer", "websocket"))
-    assert sorted(life.wait(61)) == [("a", 1, part_of("outer"), "detached"), ("outer", 0, 1.0, "detached")]
+    assert sorted(life.wait(61)) == [
+        ("a", 1, part_of("outer"), "detached"),
+        ("outer", 0, 1.0, "detached"),
+    ]
 
 
 def test_where_inner_runs_are_evaluated_too_their_results_stand():
@@ -164,7 +224,10 @@ def test_an_enclosing_agent_that_is_the_root_closes_the_trace_as_a_whole():
     life = Life().send(tool("t", "a"), agent("a", "root"))
     life.wait(61)
     life.send(agent("root", ""))
-    assert sorted(life.wait(2)) == [("a", 1, part_of("root"), "complete"), ("root", 0, 1.0, "complete")]
+    assert sorted(life.wait(2)) == [
+        ("a", 1, part_of("root"), "complete"),
+        ("root", 0, 1.0, "complete"),
+    ]
 
 
 def test_a_root_that_is_no_agent_changes_nothing():
@@ -185,15 +248,26 @@ def test_a_run_is_put_off_while_a_span_of_it_may_be_missing():
 
 def test_a_run_that_stays_incomplete_is_reported_after_the_idle_timeout():
     """Unknown is never a pass."""
-    life = Life().send(tool("t", "a"), agent("a", "worker", 0, 50), tool("u", "lost", 20, remote=False))
+    life = Life().send(
+        tool("t", "a"), agent("a", "worker", 0, 50), tool("u", "lost", 20, remote=False)
+    )
     assert life.wait(299) == []
     ((run, revision, why, _),) = life.wait(10)
-    assert (run, revision, why) == ("a", 0, "incomplete: a parent of spans within the run never arrived")
+    assert (run, revision, why) == (
+        "a",
+        0,
+        "incomplete: a parent of spans within the run never arrived",
+    )
 
 
 def test_what_is_beside_a_run_belongs_to_none():
     """Its siblings under the span that never ends."""
-    life = Life().send(tool("t", "a"), agent("a", "websocket"), tool("beside", "websocket", 5), span("ping", "websocket"))
+    life = Life().send(
+        tool("t", "a"),
+        agent("a", "websocket"),
+        tool("beside", "websocket", 5),
+        span("ping", "websocket"),
+    )
     life.wait(61)
     assert life.wait(8000) == []
     assert life.counts["open_traces"] == 0
@@ -230,7 +304,11 @@ def test_an_enclosing_run_whose_inner_run_was_released_is_incomplete(rest: int):
         assert life.wait(100, 10) == []
     life.send(agent("outer", "websocket"))
     said = {run: why for run, _, why, _ in life.wait(400)}
-    assert said["outer"] == "incomplete: a run within it was evaluated and released before the run's own span arrived"
+    assert (
+        said["outer"]
+        == "incomplete: a run within it was evaluated and released before the run's own span"
+        " arrived"
+    )
     assert said.get("a") == (part_of("outer") if rest == 3700 else None)
 
 
@@ -243,7 +321,11 @@ def test_ten_thousand_runs_below_one_root_cost_what_the_last_ones_do():
         began = time.process_time()
         for turn in range(2000):
             name, start = f"a{part}.{turn}", (part * 2000 + turn) * 100
-            life.send(tool(f"t{name}", name, start + 1), agent(name, f"m{name}", start, start + 9), span(f"m{name}", "websocket"))
+            life.send(
+                tool(f"t{name}", name, start + 1),
+                agent(name, f"m{name}", start, start + 9),
+                span(f"m{name}", "websocket"),
+            )
             life.wait(1)
         seconds.append(time.process_time() - began)
         held.append(life.counts["held_bytes"])
@@ -266,7 +348,9 @@ def test_a_result_is_final_when_no_other_run_can_be_around_it_any_more():
 
 
 def test_results_tell_of_all_spans_of_the_trace_that_were_known():
-    """Those of runs that were evaluated before and of what is beside them, each once, whatever is kept of them."""
+    """Those of runs that were evaluated before and of what is beside them, each once, whatever is
+    kept of them.
+    """
     life, known = Life(), list[int]()
     spans = [
         (tool("t", "a"), agent("a", "websocket")),
@@ -276,7 +360,9 @@ def test_results_tell_of_all_spans_of_the_trace_that_were_known():
     ]
     for batch in spans:
         life.send(*batch).wait(61)
-        known += [evidence.spans for report in life.reports if (evidence := report.evidence) is not None]
+        known += [
+            evidence.spans for report in life.reports if (evidence := report.evidence) is not None
+        ]
     assert known == [2, 4, 5, 6]
     everything = [each.span_id.encode() for batch in spans for each in batch]
     assert life.reports[-1].evidence == evidence_of(set(everything))
@@ -302,7 +388,9 @@ def test_a_part_below_a_local_root_is_kept_as_long_as_a_whole_trace():
 
 
 def test_a_trace_with_a_root_that_goes_on_is_looked_at_and_waits():
-    """A span in each half of `decision_wait`, with the root among them: the check before the trace is quiet ends."""
+    """A span in each half of `decision_wait`, with the root among them: the check before the trace
+    is quiet ends.
+    """
     life = Life().send(agent("a", ""))
     for turn in range(10):
         life.send(tool(f"t{turn}", "a", turn))
@@ -312,7 +400,9 @@ def test_a_trace_with_a_root_that_goes_on_is_looked_at_and_waits():
 
 def test_a_trace_of_which_every_run_was_forgotten_is_not_reported_as_one_without_a_run():
     """Its root arrives at last."""
-    life = Life(limits=replace(LIMITS, keep_s=10), no_run=True).send(tool("t", "a"), agent("a", "websocket"))
+    life = Life(limits=replace(LIMITS, keep_s=10), no_run=True).send(
+        tool("t", "a"), agent("a", "websocket")
+    )
     assert len(life.wait(200)) == 1
     life.send(span("websocket", ""))
     assert life.wait(10) == []

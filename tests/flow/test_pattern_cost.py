@@ -42,7 +42,9 @@ def test_a_list_of_tools_with_many_stars() -> None:
 def test_a_condition_with_many_stars(match: RunFilter) -> None:
     """Names of agents, values of attributes."""
     run = trajectory(call("search"), agent=NAME, attributes={"x": NAME})
-    applies = Matcher(ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),), match=match))
+    applies = Matcher(
+        ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),), match=match)
+    )
     assert in_time(lambda: applies(run, 0.0)) is False
 
 

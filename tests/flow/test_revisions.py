@@ -22,7 +22,10 @@ SECOND = 1_000_000_000
 def span(number: int, parent: int, name: str, operation: str, **more: str) -> Span:
     made = Span(trace_id=TRACE, span_id=bytes([number] * 8), name=name, flags=0x100, kind=1)
     made.parent_span_id = bytes([parent] * 8) if parent else b""
-    made.start_time_unix_nano, made.end_time_unix_nano = (1000 + number) * SECOND, (1100 - number) * SECOND
+    made.start_time_unix_nano, made.end_time_unix_nano = (
+        (1000 + number) * SECOND,
+        (1100 - number) * SECOND,
+    )
     for key, value in {"gen_ai.operation.name": operation, **more}.items():
         made.attributes.add(key=key).value.string_value = value
     return made
@@ -49,9 +52,18 @@ def test_a_late_span_makes_a_revision_of_its_own_run_only(tmp_path: Path) -> Non
     """Two agents in one trace; a tool span of the second comes after both were scored."""
     results = tmp_path / "results.jsonl"
     config = {
-        "traces": {"decision_wait": "200ms", "decision_wait_partial": "200ms", "grace_period": "5s"},
+        "traces": {
+            "decision_wait": "200ms",
+            "decision_wait_partial": "200ms",
+            "grace_period": "5s",
+        },
         "conventions": {"records_tool_spans": ["*"]},
-        "evaluations": [{"name": "calls", "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}]}],
+        "evaluations": [
+            {
+                "name": "calls",
+                "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}],
+            }
+        ],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"jsonl": {"path": str(results)}},
     }
@@ -64,11 +76,17 @@ def test_a_late_span_makes_a_revision_of_its_own_run_only(tmp_path: Path) -> Non
             ]
             send(channel, span(1, 0, "POST /", ""), *agents)
             first = rows(results, 2)
-            send(channel, span(4, 3, "execute_tool search", "execute_tool", **{"gen_ai.tool.name": "search"}))
+            send(
+                channel,
+                span(4, 3, "execute_tool search", "execute_tool", **{"gen_ai.tool.name": "search"}),
+            )
             second = rows(results, 3)[2:]
     finally:
         server.stop(5)
-    assert sorted((row["agent"], row["value"], row["revision"]) for row in first) == [("a", 0.0, 0), ("b", 0.0, 0)]
+    assert sorted((row["agent"], row["value"], row["revision"]) for row in first) == [
+        ("a", 0.0, 0),
+        ("b", 0.0, 0),
+    ]
     assert [(row["agent"], row["value"], row["revision"]) for row in second] == [("b", 1.0, 1)]
     assert len({row["result_id"] for row in [*first, *second]}) == 3
     assert len(results.read_text().splitlines()) == 3

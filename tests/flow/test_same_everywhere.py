@@ -1,4 +1,6 @@
-"""The same spans give the same results: in a process, over gRPC, over HTTP in both encodings, and stored."""
+"""The same spans give the same results: in a process, over gRPC, over HTTP in both encodings, and
+stored.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,27 @@ def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
     reports = list(app.replay([file], load(agent_programs.CONFIG), on_problem=problems.append))
     assert problems == []
     return agent_programs.rows(
-        "\n".join(json.dumps(result_fields(report, each)) for report in reports for each in report.results)
+        "\n".join(
+            json.dumps(result_fields(report, each)) for report in reports for each in report.results
+        )
     )
 
 
 @contextmanager
 def _server(results: Path) -> Iterator[tuple[Server, Any]]:
-    anywhere = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
-    config = load({**agent_programs.CONFIG, **QUICK, "receivers": anywhere, "exporters": {"jsonl": {"path": str(results)}}})
+    anywhere = {
+        "otlp": {
+            "protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
+        }
+    }
+    config = load(
+        {
+            **agent_programs.CONFIG,
+            **QUICK,
+            "receivers": anywhere,
+            "exporters": {"jsonl": {"path": str(results)}},
+        }
+    )
     server = Server(config)
     try:
         yield server, server.start()
@@ -70,7 +85,9 @@ def _http(encode: Callable[[Any], bytes], content_type: str) -> Callable[[Any, l
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for body in bodies:
             url = f"http://{bound.http}/v1/traces"
-            request = urllib.request.Request(url, data=encode(body), headers={"Content-Type": content_type})
+            request = urllib.request.Request(
+                url, data=encode(body), headers={"Content-Type": content_type}
+            )
             with opener.open(request, timeout=10) as answer:
                 assert answer.status == 200
 
@@ -86,10 +103,14 @@ WIRES = {
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_way_in_gives_the_same_results(seed: int, tmp_path: Path) -> None:
-    """Rows are equal but for `joined`, whatever the path, the batches, the order and the repetitions."""
+    """Rows are equal but for `joined`, whatever the path, the batches, the order and the
+    repetitions.
+    """
     live = tmp_path / "live.jsonl"
     spans = agent_programs.play(
-        seed, EvalSpanProcessor({**agent_programs.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}), traces=6
+        seed,
+        EvalSpanProcessor({**agent_programs.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}),
+        traces=6,
     )
     expected = agent_programs.rows(live.read_text())
     assert len(expected) > 40
@@ -103,13 +124,16 @@ def test_every_way_in_gives_the_same_results(seed: int, tmp_path: Path) -> None:
         with _server(results) as (server, bound):
             send(bound, [mixed[at : at + 7] for at in range(0, len(mixed), 7)])
             _settled(server)
-        joined = [row | {"completeness": "joined"} for row in expected]  # the spans are older than the server
+        # the spans are older than the server
+        joined = [row | {"completeness": "joined"} for row in expected]
         assert agent_programs.rows(results.read_text()) == joined, name
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.randoms(use_true_random=False), st.integers(1, 9))
-def test_order_batching_and_repetition_change_nothing(seed: int, rng: random.Random, batch: int) -> None:
+def test_order_batching_and_repetition_change_nothing(
+    seed: int, rng: random.Random, batch: int
+) -> None:
     """The core gives equal reports for any arrival of the same spans."""
     spans = agent_programs.play(seed, traces=2)
     whole = _judged([spans])
@@ -124,4 +148,7 @@ def _judged(batches: list[Any]) -> list[dict[str, Any]]:
     for batch in batches:
         buffer.push_many(read_traces(agent_programs.protobuf(batch)).spans, 0.0)
     reports = [report for trace in buffer.drain(0.0) for report in engine.evaluate(trace)]
-    return sorted((result_fields(r, each) for r in reports for each in r.results), key=lambda row: row["result_id"])
+    return sorted(
+        (result_fields(r, each) for r in reports for each in r.results),
+        key=lambda row: row["result_id"],
+    )

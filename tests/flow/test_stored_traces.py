@@ -36,13 +36,20 @@ SCORERS = [
     {"type": "time_cost", "max_ms": 1000},
 ]
 LIMITS = {"max_bytes": "1MiB", "max_bytes_per_trace": "1MiB"}
-CONFIG: dict[str, Any] = {"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}], "traces": LIMITS}
+CONFIG: dict[str, Any] = {
+    "evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}],
+    "traces": LIMITS,
+}
 
 
 def span(trace: int, number: int, *, parent: int = 0, size: int = 0) -> dict[str, Any]:
     """A span of a trace; number 1 is its root, an agent's."""
     operation = "execute_tool" if parent else "invoke_agent"
-    attributes = {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search", "padding": "x" * size}
+    attributes = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.tool.name": "search",
+        "padding": "x" * size,
+    }
     return {
         "traceId": f"{trace:032x}",
         "spanId": f"{number:016x}",
@@ -51,13 +58,22 @@ def span(trace: int, number: int, *, parent: int = 0, size: int = 0) -> dict[str
         "flags": 256,
         "startTimeUnixNano": str(10**18 + number),
         "endTimeUnixNano": str(10**18 + 10**6 + number),
-        "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+        "attributes": [
+            {"key": key, "value": {"stringValue": value}} for key, value in attributes.items()
+        ],
     }
 
 
 def line(*spans: dict[str, Any]) -> str:
     return (
-        json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}]}) + "\n"
+        json.dumps(
+            {
+                "resourceSpans": [
+                    {"resource": {}, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}
+                ]
+            }
+        )
+        + "\n"
     )
 
 
@@ -67,7 +83,9 @@ def write(path: Path, lines: Iterator[str]) -> Path:
     return path
 
 
-def rows(paths: list[Path], config: dict[str, Any] = CONFIG) -> tuple[list[dict[str, Any]], list[str]]:
+def rows(
+    paths: list[Path], config: dict[str, Any] = CONFIG
+) -> tuple[list[dict[str, Any]], list[str]]:
     """The results as JSON Lines have them, but for when they were made; and the problems."""
     problems: list[str] = []
     reports = list(replay(paths, load(config), on_problem=problems.append))
@@ -75,7 +93,9 @@ def rows(paths: list[Path], config: dict[str, Any] = CONFIG) -> tuple[list[dict[
 
 
 def fields(report: Any, result: Any) -> dict[str, Any]:
-    return {key: value for key, value in result_fields(report, result).items() if key != "evaluated_at"}
+    return {
+        key: value for key, value in result_fields(report, result).items() if key != "evaluated_at"
+    }
 
 
 def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
@@ -89,7 +109,10 @@ def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
         except InputError:
             continue
     return [
-        fields(report, result) for trace in buffer.drain(0.0) for report in engine.evaluate(trace) for result in report.results
+        fields(report, result)
+        for trace in buffer.drain(0.0)
+        for report in engine.evaluate(trace)
+        for result in report.results
     ]
 
 
@@ -107,19 +130,30 @@ def test_every_recorded_trace_has_the_results_it_has_when_all_is_held():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_traces_that_are_all_open_at_once_are_evaluated_whole(tmp_path: Path, seed: int):
-    """Their spans in any order, over two files and more than `max_bytes`: as if memory were unlimited."""
+    """Their spans in any order, over two files and more than `max_bytes`: as if memory were
+    unlimited.
+    """
     rng = random.Random(seed)
-    spans = [span(trace, number, parent=number > 1, size=300) for trace in range(1, 301) for number in range(1, 11)]
+    spans = [
+        span(trace, number, parent=number > 1, size=300)
+        for trace in range(1, 301)
+        for number in range(1, 11)
+    ]
     rng.shuffle(spans)
     half = len(spans) // 2
-    paths = [write(tmp_path / name, map(line, some)) for name, some in (("a", spans[:half]), ("b", spans[half:]))]
+    paths = [
+        write(tmp_path / name, map(line, some))
+        for name, some in (("a", spans[:half]), ("b", spans[half:]))
+    ]
     found, problems = rows(paths)
     assert (in_one_order(found), problems) == (in_one_order(held_whole(paths)), [])
     assert {row["completeness"] for row in found} == {"complete"}
 
 
 def test_there_may_be_any_number_of_traces(tmp_path: Path):
-    """`max_traces` is a limit of what is open at one time in a process that cannot wait; here it is none."""
+    """`max_traces` is a limit of what is open at one time in a process that cannot wait; here it is
+    none.
+    """
     path = write(tmp_path / "many", (line(span(trace, 1)) for trace in range(1, 501)))
     found, problems = rows([path], CONFIG | {"traces": LIMITS | {"max_traces": 10}})
     assert len(found) == 500 * len(SCORERS)
@@ -130,22 +164,36 @@ def test_a_trace_is_evaluated_when_its_last_span_was_read(tmp_path: Path):
     """In the order in which traces end, while later lines are not read yet."""
     ends = [(2, 1), (1, 1), (3, 2), (3, 1)]
     padding = (line(span(trace, 1, size=2000)) for trace in range(10, 810))
-    path = write(tmp_path / "traces", iter([*(line(span(trace, number, parent=number > 1)) for trace, number in ends), *padding]))
+    path = write(
+        tmp_path / "traces",
+        iter([*(line(span(trace, number, parent=number > 1)) for trace, number in ends), *padding]),
+    )
     reports = replay([path], load(CONFIG), on_problem=lambda _: None)
     first = next(reports)
     os.truncate(path, 0)  # what was not read is gone
-    seen = [int(first.trajectory.trace_id, 16), *(int(each.trajectory.trace_id, 16) for each in reports)]
+    seen = [
+        int(first.trajectory.trace_id, 16),
+        *(int(each.trajectory.trace_id, 16) for each in reports),
+    ]
     assert seen[:3] == [2, 1, 3]
     assert len(seen) < 400
 
 
 def test_a_trace_over_its_limit_is_cut_wherever_its_spans_were(tmp_path: Path):
     """Its runs are skipped as incomplete, once, naming the limit."""
-    lines = [line(span(trace, number, parent=number > 1)) for number in range(1, 30) for trace in range(1, 40)]
-    config = CONFIG | {"traces": {"max_bytes": "64KiB", "max_bytes_per_trace": "64KiB", "max_spans_per_trace": 20}}
+    lines = [
+        line(span(trace, number, parent=number > 1))
+        for number in range(1, 30)
+        for trace in range(1, 40)
+    ]
+    config = CONFIG | {
+        "traces": {"max_bytes": "64KiB", "max_bytes_per_trace": "64KiB", "max_spans_per_trace": 20}
+    }
     found, problems = rows([write(tmp_path / "traces", iter(lines))], config)
     assert (len(found), problems) == (39 * len(SCORERS), [])
-    assert all(row["outcome"] == "skipped" and "max_spans_per_trace" in row["explanation"] for row in found)
+    assert all(
+        row["outcome"] == "skipped" and "max_spans_per_trace" in row["explanation"] for row in found
+    )
     assert {row["completeness"] for row in found} == {str(Completeness.OVERFLOW)}
 
 
@@ -154,7 +202,9 @@ def test_ids_that_the_first_pass_does_not_see_are_reported(tmp_path: Path):
     odd = line(span(1, 1)).replace('"traceId"', '"tr\\u0061ceId"')
     found, problems = rows([write(tmp_path / "traces", iter([odd, line(span(2, 1))]))])
     assert len(found) == 2 * len(SCORERS)
-    assert problems == ["1 traces may have been evaluated in parts: their ids are written in an unusual way"]
+    assert problems == [
+        "1 traces may have been evaluated in parts: their ids are written in an unusual way"
+    ]
 
 
 def test_lines_written_after_the_first_pass_are_not_read(tmp_path: Path):
@@ -168,30 +218,48 @@ def test_lines_written_after_the_first_pass_are_not_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "after", ["", "\n" + line(span(3000, 1), span(3000, 2, parent=1))], ids=["the only line", "followed by another"]
+    "after",
+    ["", "\n" + line(span(3000, 1), span(3000, 2, parent=1))],
+    ids=["the only line", "followed by another"],
 )
 def test_traces_in_what_could_not_be_read_are_skipped_as_incomplete(tmp_path: Path, after: str):
-    """A document that breaks off: those that ended before the break are scored, the others are not taken for whole."""
-    spans = [span(trace, number, parent=number > 1, size=900) for trace in range(1, 2001) for number in (1, 2)]
+    """A document that breaks off: those that ended before the break are scored, the others are not
+    taken for whole.
+    """
+    spans = [
+        span(trace, number, parent=number > 1, size=900)
+        for trace in range(1, 2001)
+        for number in (1, 2)
+    ]
     text = line(*spans, span(1999, 3, parent=1)).rstrip()
     path = write(tmp_path / "traces", iter([text[:-300], after]))
     found, problems = rows([path])
     assert [problem.split(": ")[0] for problem in problems] == [str(path)]
-    assert [row["outcome"] for row in found if int(row["trace_id"], 16) == 3000] == ["scored"] * len(SCORERS) * bool(after)
+    assert [row["outcome"] for row in found if int(row["trace_id"], 16) == 3000] == [
+        "scored"
+    ] * len(SCORERS) * bool(after)
     skipped = {int(row["trace_id"], 16) for row in found if row["outcome"] == "skipped"}
     assert 1999 in skipped
     assert len(skipped) < 1000
-    assert all("could not be read" in row["explanation"] for row in found if row["outcome"] == "skipped")
+    assert all(
+        "could not be read" in row["explanation"] for row in found if row["outcome"] == "skipped"
+    )
     assert len(found) > 1000 * len(SCORERS)
 
 
 def test_of_gzip_that_was_cut_everything_before_the_cut_is_scored(tmp_path: Path):
     path = tmp_path / "traces"
-    packed = gzip.compress(b"".join(line(span(trace, 1, size=900)).encode() for trace in range(1, 2001)))
+    packed = gzip.compress(
+        b"".join(line(span(trace, 1, size=900)).encode() for trace in range(1, 2001))
+    )
     path.write_bytes(packed[: len(packed) * 3 // 4])
     found, problems = rows([path])
     assert [problem.split(": ")[:2] for problem in problems] == [[str(path), "broken gzip"]]
-    assert 1400 * len(SCORERS) < sum(row["reason"] != "incomplete" for row in found) < 1600 * len(SCORERS)
+    assert (
+        1400 * len(SCORERS)
+        < sum(row["reason"] != "incomplete" for row in found)
+        < 1600 * len(SCORERS)
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -212,16 +280,24 @@ from otel_eval.app import replay
 from otel_eval.config import load
 def problem(text): raise SystemExit(text)
 def peak():  # of this process alone: what getrusage reports begins with the peak of the parent
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    status = open("/proc/self/status")
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 before = peak()
-count = sum(len(report.results) for report in replay([sys.argv[1]], load(sys.argv[2]), on_problem=problem))
+reports = replay([sys.argv[1]], load(sys.argv[2]), on_problem=problem)
+count = sum(len(report.results) for report in reports)
 print(count, peak() - before)
 """
 
 
 def peak(path: Path, config: Path) -> tuple[int, float]:
     """Results, and MiB that the process grew by; in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", MEASURE, path, config], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, path, config],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
     count, grown = done.stdout.split()
     return int(count), int(grown) / 1024
 
@@ -229,7 +305,9 @@ def peak(path: Path, config: Path) -> tuple[int, float]:
 def test_memory_does_not_follow_the_size_of_the_input(tmp_path: Path):
     """40 MB of traces that are all open at once take little more than 16 MiB."""
     config = tmp_path / "eval.json"
-    config.write_text(json.dumps(CONFIG | {"traces": {"max_bytes": "16MiB", "max_bytes_per_trace": "1MiB"}}))
+    config.write_text(
+        json.dumps(CONFIG | {"traces": {"max_bytes": "16MiB", "max_bytes_per_trace": "1MiB"}})
+    )
     lines = (
         line(*(span(trace, number, parent=number > 1, size=1500) for trace in range(at, at + 10)))
         for number in range(1, 11)

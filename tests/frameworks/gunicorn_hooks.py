@@ -6,5 +6,7 @@ from typing import Any
 
 
 def post_worker_init(worker: Any) -> None:
-    """Called by gunicorn after the worker's handlers were installed and the application was loaded."""
+    """Called by gunicorn after the worker's handlers were installed and the application was
+    loaded.
+    """
     worker.log.info("worker handles signals")

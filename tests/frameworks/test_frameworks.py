@@ -1,4 +1,5 @@
-"""Real agent frameworks with scripted models: what they record is understood, name by name and error by error.
+"""Real agent frameworks with scripted models: what they record is understood, name by name and
+error by error.
 
 Runs in the environment of `make examples`; elsewhere each test says which package it wants.
 """
@@ -23,9 +24,12 @@ PROGRAMS = {
     "mcp_pair": "mcp.server.mcpserver",
 }
 ERRORS = {
-    "pydantic_ai_agent": "(type='pydantic_ai.exceptions.ToolRetryError', message='no such date: 2026-13-40')",
+    "pydantic_ai_agent": (
+        "(type='pydantic_ai.exceptions.ToolRetryError', message='no such date: 2026-13-40')"
+    ),
     "langchain_agent": "(type='ValueError', message='no such date: 2026-13-40')",
-    "openai_agents_agent": "(type='_OTHER', message=\"Error running tool",  # it tells its traces no more
+    # it tells its traces no more
+    "openai_agents_agent": "(type='_OTHER', message=\"Error running tool",
     "mcp_pair": "(type='tool_error', message='')",  # as the conventions of MCP say
 }
 
@@ -44,9 +48,18 @@ def ran(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
     if not is_there(PROGRAMS[name]):
         pytest.skip(f"{PROGRAMS[name]} is not installed; run make examples")
     program = f"examples/frameworks/{name}.py"
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "OPENAI_"))}
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "OPENAI_"))
+    }
     environment = {**kept, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=ROOT, timeout=55, env=environment)
+    done = subprocess.run(
+        [sys.executable, program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=55,
+        env=environment,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return name, done.stdout.splitlines()
 
@@ -59,23 +72,44 @@ def calls_of(lines: list[str]) -> list[tuple[str, str, str, str]]:
 
 
 def test_calls_are_reconstructed(ran: tuple[str, list[str]]):
-    """Names, arguments and results in order but for what ran side by side, and how the one call failed that did."""
+    """Names, arguments and results in order but for what ran side by side, and how the one call
+    failed that did.
+    """
     name, lines = ran
     *looks, refused, booked = calls_of(lines)
     cities = ["Oslo"] if name == "mcp_pair" else ["Oslo", "Paris"]
-    assert sorted(looks) == [("get_weather", str({"city": city}), str({"city": city, "sky": "clear"}), "") for city in cities]
-    assert booked == ("book_flight", str({"city": "Oslo", "date": "2026-12-01"}), "booking 4711", "")
+    assert sorted(looks) == [
+        ("get_weather", str({"city": city}), str({"city": city, "sky": "clear"}), "")
+        for city in cities
+    ]
+    assert booked == (
+        "book_flight",
+        str({"city": "Oslo", "date": "2026-12-01"}),
+        "booking 4711",
+        "",
+    )
     assert refused[:2] == ("book_flight", str({"city": "Oslo", "date": "2026-13-40"}))
     assert ERRORS[name] in refused[3]
 
 
 def test_runs_are_scored(ran: tuple[str, list[str]]):
-    """One run of the agent called travel; all but one call without an error. Traces without a run are listed as such."""
+    """One run of the agent called travel; all but one call without an error. Traces without a run
+    are listed as such.
+    """
     name, lines = ran
-    rows = [row for line in lines if line.startswith("{") and (row := json.loads(line))["outcome"] != "no_run"]
+    rows = [
+        row
+        for line in lines
+        if line.startswith("{") and (row := json.loads(line))["outcome"] != "no_run"
+    ]
     share = pytest.approx(2 / 3 if name == "mcp_pair" else 3 / 4)
     scores = {row["scorer"]: row["value"] for row in rows if row["scorer"] != "show"}
-    assert scores == {"tool_call_order": 1.0, "tool_call_args": 1.0, "tool_errors": share, "error_recovery": 1.0}
+    assert scores == {
+        "tool_call_order": 1.0,
+        "tool_call_args": 1.0,
+        "tool_errors": share,
+        "error_recovery": 1.0,
+    }
     assert {row["agent"] for row in rows} == {"travel"}
     assert len({row["trace_id"] for row in rows}) == 1
 

@@ -1,4 +1,6 @@
-"""The example with Quix Streams on a real broker: a member is killed, another joins, and nothing is lost, wrong or repeated."""
+"""The example with Quix Streams on a real broker: a member is killed, another joins, and nothing is
+lost, wrong or repeated.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ RESULTS_OF_A_RUN = 4
 def member(config: Path, broker: Broker, state: Path) -> Iterator[subprocess.Popen[bytes]]:
     """One process of the example."""
     command = [sys.executable, str(PROGRAM), str(config), broker.address, str(state)]
-    with state.with_suffix(".log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with (
+        state.with_suffix(".log").open("ab") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
         try:
             yield process
         finally:
@@ -63,7 +68,9 @@ def test_quix_streams_loses_and_repeats_nothing(tmp_path: Path) -> None:
         stack.enter_context(member(config, broker, tmp_path / "third"))
         produce(broker, runs[200:], 10)
         results = stack.enter_context(ResultsReader(broker.address, "otel_eval_results"))
-        assert until(lambda: len(results.rows) >= RESULTS_OF_A_RUN * len(runs), 120, every_s=0.5), len(results.rows)
+        assert until(lambda: len(results.rows) >= RESULTS_OF_A_RUN * len(runs), 120, every_s=0.5), (
+            len(results.rows)
+        )
         books = balance(runs, {run.number for run in runs}, results.rows)
     assert books.balanced, books
     assert not books.repeated

@@ -1,4 +1,5 @@
-"""A web application whose every request is a run of an agent: gunicorn loads it once, and its workers serve.
+"""A web application whose every request is a run of an agent: gunicorn loads it once, and its
+workers serve.
 
 RESULTS=results.jsonl gunicorn --preload --workers 2 web:application
 """
@@ -27,7 +28,10 @@ tracer = provider.get_tracer("agent")
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Runs the agent that the path names; answers with the worker's process id."""
-    run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": environ["PATH_INFO"].strip("/")}
+    run = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": environ["PATH_INFO"].strip("/"),
+    }
     with tracer.start_as_current_span("invoke_agent", attributes=run):
         call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
         with tracer.start_as_current_span("execute_tool search", attributes=call):

@@ -2,11 +2,12 @@
 
     python tests/fuzz [--seconds 60] [--pure] [--cost] [--sanitized] [--folder .fuzz] [TARGET ...]
 
-Each target runs in a process of its own, so long. With atheris installed the coverage of the package guides the search, and
-what it finds is kept in the folder for the next time; without it, inputs are spoilt at random (--seed). `--pure` does
-without the extensions in C; `--cost` looks for inputs of 1 MB and more that take more CPU time for each byte the greater they
-are; `--sanitized` compiles them with the address and undefined-behaviour sanitizers and runs the
-inputs of the folder, and spoilt ones, over that. Exit 1 if something broke; the input is in the folder.
+Each target runs in a process of its own, so long. With atheris installed the coverage of the
+package guides the search, and what it finds is kept in the folder for the next time; without it,
+inputs are spoilt at random (--seed). `--pure` does without the extensions in C; `--cost` looks for
+inputs of 1 MB and more that take more CPU time for each byte the greater they are; `--sanitized`
+compiles them with the address and undefined-behaviour sanitizers and runs the inputs of the folder,
+and spoilt ones, over that. Exit 1 if something broke; the input is in the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from fuzzing.mutation import TOKENS, spoilt
 from fuzzing.sanitized import build, environment
 
 ROOT = Path(__file__).parents[2]
-FLAGS = ("-timeout=25", "-rss_limit_mb=2500", "-max_len=20000", "-verbosity=0", "-print_final_stats=1")
+FLAGS = (
+    "-timeout=25",
+    "-rss_limit_mb=2500",
+    "-max_len=20000",
+    "-verbosity=0",
+    "-print_final_stats=1",
+)
 MARGIN_S = 300
 
 
@@ -58,16 +65,34 @@ def _names() -> list[str]:
 
 
 def _child(target: str, options: argparse.Namespace) -> int:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"OTEL_EVAL_PURE": "1"} if options.pure else {})
-    words = [sys.executable, __file__, target, "--one", "--seconds", str(options.seconds), "--seed", str(options.seed)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)} | (
+        {"OTEL_EVAL_PURE": "1"} if options.pure else {}
+    )
+    words = [
+        sys.executable,
+        __file__,
+        target,
+        "--one",
+        "--seconds",
+        str(options.seconds),
+        "--seed",
+        str(options.seed),
+    ]
     words += ["--folder", str(options.folder), *(["--cost"] if options.cost else [])]
-    if options.cost:  # memory that is given back and asked for again takes time that grows with its amount
-        env |= {"PYTHONMALLOC": "malloc", "MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_TOP_PAD_": str(2**26)}
+    # memory that is given back and asked for again takes time that grows with its amount
+    if options.cost:
+        env |= {
+            "PYTHONMALLOC": "malloc",
+            "MALLOC_TRIM_THRESHOLD_": str(2**32),
+            "MALLOC_TOP_PAD_": str(2**26),
+        }
     if options.sanitized:
         env |= environment(build(options.folder.absolute()))
         words.append("--sanitized")
     try:
-        return subprocess.run(words, env=env, timeout=options.seconds + MARGIN_S, check=False).returncode
+        return subprocess.run(
+            words, env=env, timeout=options.seconds + MARGIN_S, check=False
+        ).returncode
     except subprocess.TimeoutExpired:
         print(f"{target}: did not end")
         return 1
@@ -107,10 +132,17 @@ def _at_random(name: str, target: Any, given: list[bytes], options: argparse.Nam
         except Exception:
             kept = options.folder / f"{name}-broken"
             kept.write_bytes(data)
-            print(f"{name}: broke at try {tries} of seed {options.seed}; the input is in {kept}", flush=True)
+            print(
+                f"{name}: broke at try {tries} of seed {options.seed}; the input is in {kept}",
+                flush=True,
+            )
             raise
         tries, slowest = tries + 1, max(slowest, time.monotonic() - began)
-    print(f"{name}: {tries} inputs, {len(given)} of them sound or kept; slowest {slowest * 1000:.0f} ms", flush=True)
+    print(
+        f"{name}: {tries} inputs, {len(given)} of them sound or kept; slowest"
+        f" {slowest * 1000:.0f} ms",
+        flush=True,
+    )
     return 0
 
 
@@ -123,7 +155,11 @@ def _by_cost(name: str, target: Any, given: list[bytes], options: argparse.Names
             target(data)
         except Exception:
             kept.write_bytes(data)
-            print(f"{name}: broke at an input of {len(data)} bytes of seed {options.seed}; it is in {kept}", flush=True)
+            print(
+                f"{name}: broke at an input of {len(data)} bytes of seed {options.seed}; it is in"
+                f" {kept}",
+                flush=True,
+            )
             raise
 
     try:
@@ -136,17 +172,31 @@ def _by_cost(name: str, target: Any, given: list[bytes], options: argparse.Names
         return 1
     most = max(found, default=0.0)
     print(
-        f"{name}: {len(found)} ways of growing to 4 MB; CPU time for each byte grew by a factor of {most:.2f} at most", flush=True
+        f"{name}: {len(found)} ways of growing to 4 MB; CPU time for each byte grew by a factor of"
+        f" {most:.2f} at most",
+        flush=True,
     )
     return 0
 
 
-def _guided(atheris: Any, name: str, target: Any, given: list[bytes], options: argparse.Namespace) -> int:
-    corpus, sound, words = options.folder / name, options.folder / f"{name}-sound", options.folder / "words"
+def _guided(
+    atheris: Any, name: str, target: Any, given: list[bytes], options: argparse.Namespace
+) -> int:
+    corpus, sound, words = (
+        options.folder / name,
+        options.folder / f"{name}-sound",
+        options.folder / "words",
+    )
     sound.mkdir(exist_ok=True)
     for number, data in enumerate(given):
         (sound / str(number)).write_bytes(data)
-    words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n' for token in TOKENS if len(token) < 60))
+    words.write_text(
+        "".join(
+            '"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n'
+            for token in TOKENS
+            if len(token) < 60
+        )
+    )
     prefix = f"-artifact_prefix={options.folder}/{name}-broken-"
     print(f"{name}:", flush=True)
     limits = (*FLAGS, f"-max_total_time={options.seconds:.0f}", f"-dict={words}", prefix)

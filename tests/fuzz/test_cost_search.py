@@ -1,4 +1,6 @@
-"""Inputs are grown from elements of small ones, and a cost that grows faster than they do is found."""
+"""Inputs are grown from elements of small ones, and a cost that grows faster than they do is
+found.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def test_inputs_of_any_kind_grow_to_the_size_that_is_asked_for(target: str) -> N
     """Most of the ways; the same way gives the same input each time."""
     rng = random.Random(1)
     ways = [growth_of(data, rng) for data in islice(SEEDS[target], 3) for _ in range(20)]
-    assert sum(SIZE / 2 < len(grow(SIZE)) < 2 * SIZE + len(grow(0)) for grow in ways) > len(ways) * 0.9
+    assert (
+        sum(SIZE / 2 < len(grow(SIZE)) < 2 * SIZE + len(grow(0)) for grow in ways) > len(ways) * 0.9
+    )
     assert all(grow(SIZE) == grow(SIZE) for grow in ways[:10])
 
 
@@ -51,9 +55,16 @@ def test_copies_are_equal_numbered_or_linked() -> None:
             request = ExportTraceServiceRequest.FromString(grown)
         except DecodeError:
             continue
-        spans = [span for group in request.resource_spans for scope in group.scope_spans for span in scope.spans]
+        spans = [
+            span
+            for group in request.resource_spans
+            for scope in group.scope_spans
+            for span in scope.spans
+        ]
         ids = {span.span_id for span in spans}
-        chained += len(ids) > 5 and sum(span.parent_span_id in ids - {span.span_id} for span in spans) > 5
+        chained += (
+            len(ids) > 5 and sum(span.parent_span_id in ids - {span.span_id} for span in spans) > 5
+        )
     assert chained
 
 
@@ -62,7 +73,9 @@ FLOOR_S = 1e-3
 
 
 def square(data: bytes) -> None:
-    """Quadratic in the number of copies of one byte: 3 ms for 16 kB of it, and four times as long for twice as much."""
+    """Quadratic in the number of copies of one byte: 3 ms for 16 kB of it, and four times as long
+    for twice as much.
+    """
     for _ in range((data.count(b"e") // 1000) ** 2):
         sum(range(1000))
 
@@ -76,7 +89,15 @@ def test_a_cost_that_grows_with_the_size_is_found() -> None:
 
 def test_a_cost_in_proportion_to_the_size_is_none() -> None:
     """However great it is."""
-    assert growing_cost(lambda data: [data.count(b"z") for _ in range(400)], lambda size: b"e" * size, SIZE_N, FLOOR_S) < LIMIT
+    assert (
+        growing_cost(
+            lambda data: [data.count(b"z") for _ in range(400)],
+            lambda size: b"e" * size,
+            SIZE_N,
+            FLOOR_S,
+        )
+        < LIMIT
+    )
 
 
 def test_a_cost_that_jumps_at_a_limit_and_does_not_grow_is_none() -> None:

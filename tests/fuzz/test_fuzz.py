@@ -19,7 +19,9 @@ SEED: Final = 20
 SEEDS: Final = seeds()
 FOUND: Final = [("metrics-json", b'{"resourceMetrics": [{"scopeMetrics": [{"\\ud800": 1}]}]}')]
 HOSTILE: Final = [
-    pytest.param(target, shape, id=f"{target}-{shape.__name__}") for target, each in SHAPES.items() for shape in each
+    pytest.param(target, shape, id=f"{target}-{shape.__name__}")
+    for target, each in SHAPES.items()
+    for shape in each
 ]
 
 
@@ -57,7 +59,9 @@ def test_hostile_bytes_cost_time_by_their_size(target: str, shape: Callable[[int
 
 
 @pytest.mark.parametrize(("target", "shape"), HOSTILE)
-def test_hostile_bytes_cost_memory_by_their_size(target: str, shape: Callable[[int], bytes]) -> None:
+def test_hostile_bytes_cost_memory_by_their_size(
+    target: str, shape: Callable[[int], bytes]
+) -> None:
     """No more than a small object for every two bytes, and what is always allowed to unpack."""
     data = shape(20_000)
     tracemalloc.start()

@@ -1,9 +1,10 @@
-"""Builds the Collector of tests/collector/manifest.yaml with the Collector's own builder, once for each content of the manifest.
+"""Builds the Collector of tests/collector/manifest.yaml with the Collector's own builder, once for
+each content of the manifest.
 
     python tests/helpers/collector_build.py
 
-Prints the path of the program. It is kept in `${XDG_CACHE_HOME:-~/.cache}/otel-eval`, outside the tree, under the manifest's
-checksum. Without Go, prints that it is not run, and ends with 0.
+Prints the path of the program. It is kept in `${XDG_CACHE_HOME:-~/.cache}/otel-eval`, outside the
+tree, under the manifest's checksum. Without Go, prints that it is not run, and ends with 0.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def _build(folder: Path) -> Path:
 
 def _environment(go: str) -> dict[str, str]:
     """Without a fall-back to version control, so that a missing module fails at once."""
-    proxies = subprocess.run([go, "env", "GOPROXY"], check=True, capture_output=True, text=True).stdout.strip()
+    proxies = subprocess.run(
+        [go, "env", "GOPROXY"], check=True, capture_output=True, text=True
+    ).stdout.strip()
     return {**os.environ, "CGO_ENABLED": "0", "GOPROXY": proxies.removesuffix(",direct")}
 
 
@@ -77,4 +80,7 @@ if __name__ == "__main__":
     except NotRunError as error:
         print(f"make collector: not run: {error}")
     except subprocess.CalledProcessError as error:
-        sys.exit(f"make collector: the builder failed with {error.returncode}; is the Go module proxy within reach?")
+        sys.exit(
+            f"make collector: the builder failed with {error.returncode}; is the Go module proxy"
+            " within reach?"
+        )

@@ -1,4 +1,6 @@
-"""The real Collector as a process: start it with a configuration, read its metrics, stop it, kill it."""
+"""The real Collector as a process: start it with a configuration, read its metrics, stop it, kill
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def program() -> Path:
-    """The Collector, or another that OTELCOL names; where there is none, the test is reported as not run."""
+    """The Collector, or another that OTELCOL names; where there is none, the test is reported as
+    not run.
+    """
     found = Path(os.environ["OTELCOL"]) if "OTELCOL" in os.environ else built()
     if found is None:
-        pytest.skip("not run: there is no Collector; make collector builds it, OTELCOL=PATH names another")
+        pytest.skip(
+            "not run: there is no Collector; make collector builds it, OTELCOL=PATH names another"
+        )
     return found
 
 
@@ -69,9 +75,13 @@ class CollectorProcess(ChildProcess):
         return self
 
     def metric(self, name: str, **labels: str) -> int:
-        """The sum of one of its metrics, without `otelcol_`, over the series with these labels; 0 if there is none yet."""
+        """The sum of one of its metrics, without `otelcol_`, over the series with these labels; 0
+        if there is none yet.
+        """
         with _OPENER.open(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         series = re.findall(rf"^otelcol_{name}(?:_total)?(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
-        return int(sum(float(value) for found, value in series if all(each in found for each in wanted)))
+        return int(
+            sum(float(value) for found, value in series if all(each in found for each in wanted))
+        )

@@ -1,4 +1,6 @@
-"""The configurations of collector_config on free ports, with their folders inside a folder of the test."""
+"""The configurations of collector_config on free ports, with their folders inside a folder of the
+test.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ class CollectorSet:
         self._source, self.folder = FOLDER / name, folder
         self.ports: defaultdict[int, int] = defaultdict(free_port)
 
-    def copy(self, name: str, folder: Path | None = None, instead: Mapping[str, str] | None = None) -> Path:
+    def copy(
+        self, name: str, folder: Path | None = None, instead: Mapping[str, str] | None = None
+    ) -> Path:
         """Write a file of the set with the ports in use, and other texts `instead` of some."""
         text = (self._source / name).read_text(encoding="utf-8")
         for old, new in {"/var/lib": str(self.folder), **(instead or {})}.items():
             text = text.replace(old, new)
         copy = (folder or self.folder) / name
         copy.parent.mkdir(exist_ok=True)
-        copy.write_text(PORT.sub(lambda found: str(self.ports[int(found[0])]), text), encoding="utf-8")
+        copy.write_text(
+            PORT.sub(lambda found: str(self.ports[int(found[0])]), text), encoding="utf-8"
+        )
         return copy

@@ -13,7 +13,10 @@ __all__ = ["scorers_for"]
 
 def scorers_for(run: Trajectory) -> list[Any]:
     """Built once for each run, so that a score tells apart what was recorded from what was not."""
-    return [create_scorer({**spec, "name": f"{at} {spec['type']}"}) for at, spec in enumerate(_specs(run))]
+    return [
+        create_scorer({**spec, "name": f"{at} {spec['type']}"})
+        for at, spec in enumerate(_specs(run))
+    ]
 
 
 def _specs(run: Trajectory) -> list[dict[str, Any]]:
@@ -37,10 +40,26 @@ def _about_names(names: list[str], first: str, last: str) -> list[dict[str, Any]
         {"type": "execution_order", "expected": names},
         {"type": "execution_order", "expected": names, "of": "spans"},
         {"type": "tool_call_order", "expected": names},
-        {"type": "tool_correctness", "expected": [{"name": name} for name in names], "measure": "precision"},
-        {"type": "trajectory_match", "expected": [{"name": name} for name in names[:2]], "match": "in_order", "measure": "f1"},
+        {
+            "type": "tool_correctness",
+            "expected": [{"name": name} for name in names],
+            "measure": "precision",
+        },
+        {
+            "type": "trajectory_match",
+            "expected": [{"name": name} for name in names[:2]],
+            "match": "in_order",
+            "measure": "f1",
+        },
         {"type": "trajectory_pattern", "pattern": {"sequence": names[:2] or ["a"]}},
-        {"type": "precedence", "rules": [f"{first} before {last}", f"{last} only after {first}", f"never {first} after {last}"]},
+        {
+            "type": "precedence",
+            "rules": [
+                f"{first} before {last}",
+                f"{last} only after {first}",
+                f"never {first} after {last}",
+            ],
+        },
         {"type": "redundant_calls", "ignore_arguments": True},
         {"type": "loop_detection", "max_repeats": 1},
         {"type": "step_efficiency", "max_calls": 2},
@@ -55,14 +74,28 @@ def _about_content(run: Trajectory) -> list[dict[str, Any]]:
         for call in run.calls
         if isinstance(call.arguments, dict) and "__value__" not in call.arguments
     ]
-    with_results = [{"name": call.name, "result": call.result} for call in run.calls if call.result is not UNRECORDED]
+    with_results = [
+        {"name": call.name, "result": call.result}
+        for call in run.calls
+        if call.result is not UNRECORDED
+    ]
     found: list[dict[str, Any]] = [{"type": "redundant_calls"}]
     if with_arguments:
         found += [
             {"type": "tool_call_args", "expected": with_arguments},
             {"type": "tool_call_args", "expected": with_arguments[:2], "arguments": "exact"},
-            {"type": "tool_correctness", "expected": with_arguments, "compare": ["arguments"], "arguments": "overlap"},
-            {"type": "trajectory_match", "expected": with_arguments, "match": "in_order", "arguments": "exact"},
+            {
+                "type": "tool_correctness",
+                "expected": with_arguments,
+                "compare": ["arguments"],
+                "arguments": "overlap",
+            },
+            {
+                "type": "trajectory_match",
+                "expected": with_arguments,
+                "match": "in_order",
+                "arguments": "exact",
+            },
             {
                 "type": "trajectory_match",
                 "expected": [*with_arguments[1:], with_arguments[0]],
@@ -72,9 +105,15 @@ def _about_content(run: Trajectory) -> list[dict[str, Any]]:
         ]
     if with_results:
         found.append({"type": "tool_call_output", "expected": with_results})
-    if with_arguments and with_results and len(with_arguments) == len(with_results) == len(run.calls):
+    if (
+        with_arguments
+        and with_results
+        and len(with_arguments) == len(with_results) == len(run.calls)
+    ):
         both = [{**one, **other} for one, other in zip(with_arguments, with_results, strict=True)]
-        found.append({"type": "tool_correctness", "expected": both, "compare": ["arguments", "result"]})
+        found.append(
+            {"type": "tool_correctness", "expected": both, "compare": ["arguments", "result"]}
+        )
         found.append({"type": "trajectory_match", "expected": both[:1], "measure": "recall"})
     return found
 
@@ -84,7 +123,10 @@ def _about_the_run(run: Trajectory, first: str) -> list[dict[str, Any]]:
     return [
         {"type": "step_efficiency", "max_tokens": max(1, used // 2)},
         {"type": "step_efficiency", "max_model_calls": 1},
-        *({"type": "time_cost", "max_ms": 1000, "of": of} for of in ("run", "tools", "critical_path", first)),
+        *(
+            {"type": "time_cost", "max_ms": 1000, "of": of}
+            for of in ("run", "tools", "critical_path", first)
+        ),
         {"type": "label_distribution", "label": "conversation"},
         {"type": "trajectory_structure", "steps": "steps"},
         {"type": "trajectory_structure", "required_keys": ["name", "span_id"]},
@@ -114,12 +156,16 @@ def _expressions(run: Trajectory) -> list[str]:
 
 
 def _keys(run: Trajectory) -> list[str]:
-    named = [call.arguments for call in run.calls if isinstance(call.arguments, dict) and call.arguments]
+    named = [
+        call.arguments for call in run.calls if isinstance(call.arguments, dict) and call.arguments
+    ]
     return [next(iter(named[0]))] if named and next(iter(named[0])).isidentifier() else []
 
 
 def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    )
     return f'"{escaped}"'
 
 

@@ -9,11 +9,15 @@ from collections.abc import Callable
 TRIALS = 3
 
 
-def is_in_proportion(small: Callable[[], object], great: Callable[[], object], most: float, floor_s: float = 1e-3) -> bool:
-    """Whether the great work takes less than `most` times the CPU of the small one, the best of three trials each.
+def is_in_proportion(
+    small: Callable[[], object], great: Callable[[], object], most: float, floor_s: float = 1e-3
+) -> bool:
+    """Whether the great work takes less than `most` times the CPU of the small one, the best of
+    three trials each.
 
-    No further trial is made once one of the great work was quick enough. Below `floor_s` other processes on the machine decide.
-    Garbage is not collected meanwhile: what that costs depends on all other tests.
+    No further trial is made once one of the great work was quick enough. Below `floor_s` other
+    processes on the machine decide. Garbage is not collected meanwhile: what that costs depends on
+    all other tests.
     """
     gc.disable()
     try:

@@ -19,9 +19,13 @@ from otel_eval.storage.recovery import Recovery
 
 
 class Lives:
-    """A pipeline with storage and a clock of its own, that can end at any moment and begin again."""
+    """A pipeline with storage and a clock of its own, that can end at any moment and begin
+    again.
+    """
 
-    def __init__(self, folder: Path, *, max_size: int = 2**30, segment_bytes: int = 3000, **traces: Any) -> None:
+    def __init__(
+        self, folder: Path, *, max_size: int = 2**30, segment_bytes: int = 3000, **traces: Any
+    ) -> None:
         self.segment_bytes = segment_bytes
         waits = {
             "decision_wait": "1s",
@@ -34,7 +38,12 @@ class Lives:
         self.config = load(
             {
                 "traces": waits | traces,
-                "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 1"}}]}],
+                "evaluations": [
+                    {
+                        "name": "e",
+                        "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 1"}}],
+                    }
+                ],
                 "storage": {"directory": str(folder), "max_size": max_size, "sync": False},
             }
         )
@@ -46,11 +55,16 @@ class Lives:
         """A life begins."""
         assert self.config.storage is not None
         self.durable = Durable(
-            self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=self.segment_bytes
+            self.config.storage,
+            now=lambda: self.now,
+            clock=lambda: self.now,
+            segment_bytes=self.segment_bytes,
         )
         self.durable.takers = lambda _: ("all",)
         limits = limits_of(self.config)
-        self.pipeline = Pipeline(engine_of(self.config), self.tell, limits, clock=lambda: self.now, journal=self.durable)
+        self.pipeline = Pipeline(
+            engine_of(self.config), self.tell, limits, clock=lambda: self.now, journal=self.durable
+        )
         owed: list[Any] = []
         self.pipeline.recover(Recovery(self.durable, owed.extend))
         for report, _ in owed:

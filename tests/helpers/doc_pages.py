@@ -6,7 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("collector_config/*.md"))]
+PAGES = [
+    README,
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("collector_config/*.md")),
+]
 
 
 def document(name: str) -> Path:

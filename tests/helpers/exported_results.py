@@ -1,4 +1,6 @@
-"""What a backend received of evaluated traces: spans and log records with their resources and scopes, comparable."""
+"""What a backend received of evaluated traces: spans and log records with their resources and
+scopes, comparable.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,30 @@ class Received(NamedTuple):
 
 def spans_of(bodies: Iterable[bytes]) -> list[Received]:
     """Every span, in order of arrival."""
-    return [each for body in bodies for each in _received(ExportTraceServiceRequest.FromString(body), "spans", "spans")]
+    return [
+        each
+        for body in bodies
+        for each in _received(ExportTraceServiceRequest.FromString(body), "spans", "spans")
+    ]
 
 
 def records_of(bodies: Iterable[bytes]) -> list[Received]:
     """Every log record, in order of arrival."""
-    return [each for body in bodies for each in _received(ExportLogsServiceRequest.FromString(body), "logs", "log_records")]
+    return [
+        each
+        for body in bodies
+        for each in _received(ExportLogsServiceRequest.FromString(body), "logs", "log_records")
+    ]
 
 
 def _received(request: Any, signal: str, items: str) -> Iterator[Received]:
     for group in getattr(request, f"resource_{signal}"):
         for scope in getattr(group, f"scope_{signal}"):
             described = (scope.scope.name, scope.scope.version, scope.schema_url)
-            yield from (Received(item, attributes_of(group.resource), described) for item in getattr(scope, items))
+            yield from (
+                Received(item, attributes_of(group.resource), described)
+                for item in getattr(scope, items)
+            )
 
 
 def attributes_of(message: Any) -> dict[str, Any]:
@@ -44,8 +57,14 @@ def attributes_of(message: Any) -> dict[str, Any]:
 
 
 def event_fields(event: Any) -> dict[str, Any]:
-    """Attributes of a result, without those of the evaluator; SDKs before 1.35 name the event of a log record in one more."""
-    return {key: value for key, value in attributes_of(event).items() if key not in (*OF_EVALUATOR, "event.name")}
+    """Attributes of a result, without those of the evaluator; SDKs before 1.35 name the event of a
+    log record in one more.
+    """
+    return {
+        key: value
+        for key, value in attributes_of(event).items()
+        if key not in (*OF_EVALUATOR, "event.name")
+    }
 
 
 def record_fields(received: Received) -> dict[str, Any]:
@@ -53,8 +72,15 @@ def record_fields(received: Received) -> dict[str, Any]:
     record = received.item
     severity = (record.severity_number, record.severity_text)
     where = (record.trace_id.hex(), record.span_id.hex(), record.flags)
-    return {"at": record.time_unix_nano, "severity": severity, "where": where, "resource": received.resource,
-            "scope": received.scope, "body": MessageToDict(record.body), "attributes": event_fields(record)}  # fmt: skip
+    return {
+        "at": record.time_unix_nano,
+        "severity": severity,
+        "where": where,
+        "resource": received.resource,
+        "scope": received.scope,
+        "body": MessageToDict(record.body),
+        "attributes": event_fields(record),
+    }
 
 
 def span_fields(received: Received) -> dict[str, Any]:
@@ -68,5 +94,7 @@ def span_fields(received: Received) -> dict[str, Any]:
         "resource": received.resource,
         "scope": received.scope,
         "attributes": event_fields(span),
-        "events": [(event.name, event.time_unix_nano, event_fields(event)) for event in span.events],
+        "events": [
+            (event.name, event.time_unix_nano, event_fields(event)) for event in span.events
+        ],
     }

@@ -1,4 +1,6 @@
-"""An OTLP endpoint on one loopback port that answers as it is set, or refuses, resets or misreads connections instead."""
+"""An OTLP endpoint on one loopback port that answers as it is set, or refuses, resets or misreads
+connections instead.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ BROKEN: Final = (REFUSED, RESET, MISREAD)
 
 
 def free_port() -> int:
-    """A free port below the range from which Linux takes ports of outgoing connections: it stays free while nothing listens."""
+    """A free port below the range from which Linux takes ports of outgoing connections: it stays
+    free while nothing listens.
+    """
     while True:
-        port = 15_000 + secrets.randbelow(17_000)  # of a seeded generator, processes would take the same
+        # of a seeded generator, processes would take the same
+        port = 15_000 + secrets.randbelow(17_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
@@ -76,7 +81,12 @@ class Endpoint:
         if kind == self._serving:
             return
         self.close()
-        starts = {REFUSED: lambda: lambda: None, RESET: self._broken, MISREAD: self._broken, "serving": self._serve}
+        starts = {
+            REFUSED: lambda: lambda: None,
+            RESET: self._broken,
+            MISREAD: self._broken,
+            "serving": self._serve,
+        }
         self._stop, self._serving = starts[kind](), kind
 
     def close(self) -> None:
@@ -115,7 +125,9 @@ class Endpoint:
             server.add_insecure_port(place)
         else:
             chain = b"".join(pem.bytes() for pem in self._tls.cert_chain_pems)
-            server.add_secure_port(place, grpc.ssl_server_credentials([(self._tls.private_key_pem.bytes(), chain)]))
+            server.add_secure_port(
+                place, grpc.ssl_server_credentials([(self._tls.private_key_pem.bytes(), chain)])
+            )
         server.start()
         return lambda: server.stop(0).wait(5)
 
@@ -123,7 +135,9 @@ class Endpoint:
         response = self._take(method)
         if response == THROTTLED:
             detail = status_pb2.Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
-            detail.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=Duration(nanos=1_000_000)))
+            detail.details.add().Pack(
+                error_details_pb2.RetryInfo(retry_delay=Duration(nanos=1_000_000))
+            )
             context.set_trailing_metadata([("grpc-status-details-bin", detail.SerializeToString())])
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "")
         if response not in ("", PARTIAL, TIMEOUT):
@@ -170,7 +184,9 @@ class Endpoint:
                 connection, _ = listener.accept()
                 with connection, suppress(OSError):
                     if how == RESET:
-                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        connection.setsockopt(
+                            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                        )
                     else:
                         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
                         connection.settimeout(0.2)

@@ -1,6 +1,8 @@
-"""Run `otel-eval` in forks of a process that has imported it: each run is a process of its own, without the time for imports.
+"""Run `otel-eval` in forks of a process that has imported it: each run is a process of its own,
+without the time for imports.
 
-As a program it is the server: it reads a request from each line of stdin and writes the answer to stdout.
+As a program it is the server: it reads a request from each line of stdin and writes the answer to
+stdout.
 """
 
 from __future__ import annotations
@@ -36,24 +38,40 @@ class ForkServer:
     def run(
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """What `python -m otel_eval WORDS` does in the folder; a run that does not end is killed by SIGALRM."""
+        """What `python -m otel_eval WORDS` does in the folder; a run that does not end is killed by
+        SIGALRM.
+        """
         with tempfile.TemporaryDirectory() as name:
             files = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
             files[0].write_text(stdin, encoding="utf-8")
             pid = self._start(words, folder, environment, files, TIMEOUT_S)
             code = self.ask("wait", pid)
             assert code is not None
-            return subprocess.CompletedProcess(words, code, *(file.read_text(encoding="utf-8") for file in files[1:]))
+            return subprocess.CompletedProcess(
+                words, code, *(file.read_text(encoding="utf-8") for file in files[1:])
+            )
 
-    def start(self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stderr: Path) -> ForkedProcess:
+    def start(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stderr: Path
+    ) -> ForkedProcess:
         """A process of `python -m otel_eval WORDS` in the folder."""
         files = [Path(os.devnull), Path(os.devnull), stderr]
         return ForkedProcess(self, self._start(words, folder, environment, files, LIFE_S))
 
     def _start(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], files: Sequence[Path], most_s: int
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        files: Sequence[Path],
+        most_s: int,
     ) -> int:
-        request = {"words": words, "folder": str(folder), "environment": dict(environment), "most_s": most_s}
+        request = {
+            "words": words,
+            "folder": str(folder),
+            "environment": dict(environment),
+            "most_s": most_s,
+        }
         pid = self.ask("start", request | {"files": list(map(str, files))})
         assert pid is not None
         return pid
@@ -63,7 +81,11 @@ class ForkServer:
         if self._process is None:
             command = [sys.executable, __file__]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -116,7 +138,9 @@ def serve() -> None:
     for line in sys.stdin:
         what, of = json.loads(line)
         answer = forked(of) if what == "start" else exit_of(of, os.WNOHANG if what == "poll" else 0)
-        running.symmetric_difference_update({answer} if what == "start" else {of} if answer is not None else ())
+        running.symmetric_difference_update(
+            {answer} if what == "start" else {of} if answer is not None else ()
+        )
         print(json.dumps(answer), flush=True)
     for pid in running:
         os.kill(pid, signal.SIGKILL)

@@ -36,8 +36,16 @@ def _text(text: bytes) -> bytes:
 
 def headers(*more: tuple[bytes, bytes], path: bytes = EXPORT) -> bytes:
     """Those of a call."""
-    usual = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x"), (b"te", b"trailers")]
-    return b"".join(header(*each) for each in [*usual, (b"content-type", b"application/grpc"), *more])
+    usual = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path),
+        (b":authority", b"x"),
+        (b"te", b"trailers"),
+    ]
+    return b"".join(
+        header(*each) for each in [*usual, (b"content-type", b"application/grpc"), *more]
+    )
 
 
 def message(body: bytes, flag: int = 0, size: int | None = None) -> bytes:
@@ -57,12 +65,15 @@ class Frames:
         self._windows = {0: 65535}
         self._first = 65535  # the window of a new stream
 
-    def call(self, *more: tuple[bytes, bytes], path: bytes = EXPORT, data: bytes = b"", end: bool = True) -> int:
+    def call(
+        self, *more: tuple[bytes, bytes], path: bytes = EXPORT, data: bytes = b"", end: bool = True
+    ) -> int:
         """Begin a call; its stream."""
         self._stream += 2
         self._windows[self._stream] = self._first
         self.socket.sendall(
-            frame(HEADERS, _WHOLE, self._stream, headers(*more, path=path)) + frame(DATA, end, self._stream, data)
+            frame(HEADERS, _WHOLE, self._stream, headers(*more, path=path))
+            + frame(DATA, end, self._stream, data)
         )
         self._take(0, len(data))
         self._take(self._stream, len(data))
@@ -72,7 +83,9 @@ class Frames:
         self._windows[stream] -= size
 
     def pour(self, stream: int, size: int, seconds: float) -> int:
-        """Send so many bytes as far as the windows allow; how many that were when it was ended or the time was over."""
+        """Send so many bytes as far as the windows allow; how many that were when it was ended or
+        the time was over.
+        """
         until, sent = time.monotonic() + seconds, 0
         while sent < size and time.monotonic() < until and not self.ended(stream):
             room = min(_PIECE, self._windows[0], self._windows[stream], size - sent)
@@ -104,8 +117,12 @@ class Frames:
         except OSError:
             return False
         self._rest += found
-        while len(self._rest) >= 9 and len(self._rest) >= (size := 9 + int.from_bytes(self._rest[:3])):
-            self._heard(self._rest[3], self._rest[4], int.from_bytes(self._rest[5:9]), self._rest[9:size])
+        while len(self._rest) >= 9 and len(self._rest) >= (
+            size := 9 + int.from_bytes(self._rest[:3])
+        ):
+            self._heard(
+                self._rest[3], self._rest[4], int.from_bytes(self._rest[5:9]), self._rest[9:size]
+            )
             self._rest = self._rest[size:]
         return found != b""
 
@@ -122,7 +139,10 @@ class Frames:
         for at in range(0, len(payload), 6):
             if int.from_bytes(payload[at : at + 2]) == 4:
                 first = int.from_bytes(payload[at + 2 : at + 6])
-                self._windows = {key: left + (first - self._first if key else 0) for key, left in self._windows.items()}
+                self._windows = {
+                    key: left + (first - self._first if key else 0)
+                    for key, left in self._windows.items()
+                }
                 self._first = first
         self.socket.sendall(frame(SETTINGS, _ACK, 0))
 
@@ -131,7 +151,9 @@ class Frames:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.ended(stream) and self.listen(0.2):
             pass
-        return b"".join(payload for kind, on, payload in self.response if on == stream and kind == HEADERS)
+        return b"".join(
+            payload for kind, on, payload in self.response if on == stream and kind == HEADERS
+        )
 
     def close(self) -> None:
         """End the connection."""

@@ -22,11 +22,17 @@ class FakeSpan:
         self.parent_is_remote: bool | None = fields.get("remote")
         self.given: Mapping[str, Any] = fields.get("attributes", {})
         self.given_events: Sequence[SpanEvent] = fields.get("events", ())
-        self.resource_scope = FakeResourceScope(fields.get("service", "test"), fields.get("scope", "test"))
+        self.resource_scope = FakeResourceScope(
+            fields.get("service", "test"), fields.get("scope", "test")
+        )
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
-        return {k: v for k, v in self.given.items() if k in wanted.keys or k.startswith(wanted.prefixes or "\0")}
+        return {
+            k: v
+            for k, v in self.given.items()
+            if k in wanted.keys or k.startswith(wanted.prefixes or "\0")
+        }
 
     def events(self) -> Sequence[SpanEvent]:
         """The events given."""
@@ -36,7 +42,9 @@ class FakeSpan:
 class FakeResourceScope:
     """Reads `FakeSpan`s."""
 
-    def __init__(self, service: str, scope_name: str, attributes: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, service: str, scope_name: str, attributes: Mapping[str, Any] | None = None
+    ) -> None:
         self.service, self.scope_name = service, scope_name
         self.resource: Mapping[str, Any] = dict(attributes or {}) | {"service.name": service}
         self.deployment = Deployment.of(self.resource)
@@ -55,18 +63,24 @@ class FakeResourceScope:
 
 
 def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> FakeSpan:
-    """A span with made-up ids: `span("a")` is a root, `span("b", "a", "execute_tool x", attributes={…})` its child.
+    """A span with made-up ids: `span("a")` is a root, `span("b", "a", "execute_tool x",
+    attributes={…})` its child.
 
-    Fields: start_ns, end_ns, kind (OTLP number), status (0–2), message, remote, attributes, events, service, scope.
+    Fields: start_ns, end_ns, kind (OTLP number), status (0–2), message, remote, attributes, events,
+    service, scope.
     """
     return FakeSpan(span_id, parent, name or span_id, **fields)
 
 
 def frames(spans: Iterable[FakeSpan]) -> dict[bytes, Frame]:
     """The spans as assembly holds them."""
-    return {each.span_id.encode(): (each.parent.encode(), each, each.resource_scope) for each in spans}
+    return {
+        each.span_id.encode(): (each.parent.encode(), each, each.resource_scope) for each in spans
+    }
 
 
-def closed(*spans: FakeSpan, reason: Completeness = Completeness.COMPLETE, cut: str = "") -> ClosedTrace:
+def closed(
+    *spans: FakeSpan, reason: Completeness = Completeness.COMPLETE, cut: str = ""
+) -> ClosedTrace:
     """A closed trace of the spans, ready to be read."""
     return ClosedTrace(trace_id=b"t" * 16, frames=frames(spans), reason=reason, cut=cut)

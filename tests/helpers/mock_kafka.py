@@ -1,4 +1,6 @@
-"""librdkafka's mock cluster: brokers in this process that other clients reach over sockets; four partitions a topic, no disk."""
+"""librdkafka's mock cluster: brokers in this process that other clients reach over sockets; four
+partitions a topic, no disk.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 def mock_cluster(brokers: int = 1) -> Iterator[str]:
     """`bootstrap.servers` of a cluster that lives as long as the context."""
     owner = Producer({"test.mock.num.brokers": brokers, "log_level": 2})
-    yield ",".join(f"{each.host}:{each.port}" for each in owner.list_topics(timeout=10).brokers.values())
+    yield ",".join(
+        f"{each.host}:{each.port}" for each in owner.list_topics(timeout=10).brokers.values()
+    )
 
 
 def consumed(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> list[Any]:
@@ -21,7 +25,8 @@ def consumed(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> l
     settings = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer(settings)
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])  # without the group's protocol
+    # without the group's protocol
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
     found: list[Any] = []
     try:
         while len(found) < count:

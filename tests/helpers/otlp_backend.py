@@ -1,4 +1,6 @@
-"""A backend on free loopback ports that keeps the bytes of each request, and answers as it is told."""
+"""A backend on free loopback ports that keeps the bytes of each request, and answers as it is
+told.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,22 @@ import grpc
 from otel_eval.app.server import Server
 from otel_eval.config import load
 
-SERVICES = {"trace.v1.TraceService": "traces", "logs.v1.LogsService": "logs", "metrics.v1.MetricsService": "metrics"}
-ANYWHERE = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
+SERVICES = {
+    "trace.v1.TraceService": "traces",
+    "logs.v1.LogsService": "logs",
+    "metrics.v1.MetricsService": "metrics",
+}
+ANYWHERE = {
+    "otlp": {
+        "protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
+    }
+}
 
 
 class Backend:
-    """What arrived, by signal, and what to answer: a gRPC status or an HTTP status, "" or 200 for success."""
+    """What arrived, by signal, and what to answer: a gRPC status or an HTTP status, "" or 200 for
+    success.
+    """
 
     def __init__(self) -> None:
         self.got: dict[str, list[bytes]] = {"traces": [], "logs": [], "metrics": []}
@@ -65,7 +77,9 @@ def grpc_backend(credentials: Any = None) -> Iterator[Backend]:
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     for service, signal in SERVICES.items():
         name = f"opentelemetry.proto.collector.{service}"
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {"Export": handler(signal)})])
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(name, {"Export": handler(signal)})]
+        )
     if credentials:
         backend.url = f"https://127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
     else:
@@ -86,7 +100,9 @@ def http_backend(context: ssl.SSLContext | None = None) -> Iterator[Backend]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            status = int(backend.take(self.path.rsplit("/", 1)[1], body, self.headers.items()) or 200)
+            status = int(
+                backend.take(self.path.rsplit("/", 1)[1], body, self.headers.items()) or 200
+            )
             self.send_response(status)
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", str(len(backend.answer)))
@@ -114,7 +130,9 @@ BACKENDS = {"grpc": grpc_backend, "http/protobuf": http_backend}
 
 
 @contextmanager
-def forwarding(backend: Backend, protocol: str = "grpc", *, forward: Any = None, **config: Any) -> Iterator[tuple[Server, Any]]:
+def forwarding(
+    backend: Backend, protocol: str = "grpc", *, forward: Any = None, **config: Any
+) -> Iterator[tuple[Server, Any]]:
     """A receiver that passes on to the backend."""
     settings = {
         "traces": {"decision_wait": "200ms", "decision_wait_partial": "300ms"},

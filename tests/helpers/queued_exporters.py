@@ -1,4 +1,6 @@
-"""The exporters of one OTLP endpoint as a process has them: results behind queues, metrics pushed."""
+"""The exporters of one OTLP endpoint as a process has them: results behind queues, metrics
+pushed.
+"""
 
 from __future__ import annotations
 
@@ -35,4 +37,6 @@ def otlp_exporters(
             return OtlpMetricsExporter([pushed], interval_s=interval_s, counters=counted)
         return queue_of(OtlpSignalExporter(at, signal), counted, dead_letters(), retry)
 
-    return [made(for_signal(to, signal, problems), signal) for signal in SIGNALS if signal in signals]
+    return [
+        made(for_signal(to, signal, problems), signal) for signal in SIGNALS if signal in signals
+    ]

@@ -1,4 +1,6 @@
-"""`otel-eval serve` with storage as a process that can be killed, and traces whose scores are known."""
+"""`otel-eval serve` with storage as a process that can be killed, and traces whose scores are
+known.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,23 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def request(*spans: tuple[int, int, int, str]) -> bytes:
-    """Spans as (trace, span, parent, tool), numbers for ids; without a tool it is an agent's own span."""
+    """Spans as (trace, span, parent, tool), numbers for ids; without a tool it is an agent's own
+    span.
+    """
     message = ExportTraceServiceRequest()
     resource = message.resource_spans.add()
     name = resource.resource.attributes.add()
     name.key, name.value.string_value = "service.name", "shop"
     scope = resource.scope_spans.add()
     for trace, number, parent, tool in spans:
-        span = scope.spans.add(trace_id=trace.to_bytes(16), span_id=number.to_bytes(8), name=tool or "agent", kind=1)
+        span = scope.spans.add(
+            trace_id=trace.to_bytes(16), span_id=number.to_bytes(8), name=tool or "agent", kind=1
+        )
         span.parent_span_id = parent.to_bytes(8) if parent else b""
-        span.start_time_unix_nano, span.end_time_unix_nano = 1_700_000_000_000_000_000 + number, 1_700_000_001_000_000_000
+        span.start_time_unix_nano, span.end_time_unix_nano = (
+            1_700_000_000_000_000_000 + number,
+            1_700_000_001_000_000_000,
+        )
         names = {"gen_ai.operation.name": "execute_tool" if tool else "invoke_agent"}
         names |= {"gen_ai.tool.name": tool} if tool else {"gen_ai.agent.name": "seller"}
         for key, value in names.items():
@@ -55,8 +64,17 @@ class Served:
         self.results = folder / "results.jsonl"
         self.storage = folder / "kept"
         self.config: dict[str, Any] = {
-            "traces": {"decision_wait": "200ms", "decision_wait_partial": "300ms", "grace_period": "5s"},
-            "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}]}],
+            "traces": {
+                "decision_wait": "200ms",
+                "decision_wait_partial": "300ms",
+                "grace_period": "5s",
+            },
+            "evaluations": [
+                {
+                    "name": "e",
+                    "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}],
+                }
+            ],
             "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
             "exporters": {"jsonl": {"path": str(self.results)}},
             "storage": {"directory": str(self.storage)},
@@ -67,20 +85,26 @@ class Served:
         self.address = ""
         self.retry_after = 0.0
 
-    def start(self, *words: str, limit: Callable[[], None] | None = None, awaited: bool = True) -> None:
+    def start(
+        self, *words: str, limit: Callable[[], None] | None = None, awaited: bool = True
+    ) -> None:
         """Begin a life; `awaited`: wait until it is ready."""
         path = self.folder / "eval.json"
         path.write_text(json.dumps(self.config))
         command, said = ["serve", "--config", str(path), *words], self.folder / "said"
         said.write_bytes(b"")
         if self.fork_server is not None and limit is None:
-            self.process = self.fork_server.start(command, Path.cwd(), ENVIRONMENT | self.environment, said)
+            self.process = self.fork_server.start(
+                command, Path.cwd(), ENVIRONMENT | self.environment, said
+            )
         else:
             self.process = self._new_process(command, said, limit)
         if awaited:
             self._await()
 
-    def _new_process(self, command: list[str], said: Path, limit: Callable[[], None] | None) -> subprocess.Popen[bytes]:
+    def _new_process(
+        self, command: list[str], said: Path, limit: Callable[[], None] | None
+    ) -> subprocess.Popen[bytes]:
         with said.open("wb") as stderr:
             return subprocess.Popen(
                 [sys.executable, "-m", "otel_eval", *command],
@@ -104,7 +128,10 @@ class Served:
     def post(self, body: bytes, what: str = "traces", kind: str = "application/x-protobuf") -> int:
         """The status; 0 if nothing listens."""
         asked = urllib.request.Request(
-            f"http://{self.address}/v1/{what}", data=body, headers={"Content-Type": kind}, method="POST"
+            f"http://{self.address}/v1/{what}",
+            data=body,
+            headers={"Content-Type": kind},
+            method="POST",
         )
         try:
             with _OPENER.open(asked, timeout=10) as answer:
@@ -148,4 +175,6 @@ class Served:
 
 def twice(rows: list[dict[str, Any]]) -> dict[str, int]:
     """Result ids that occur more than once."""
-    return {key: count for key, count in Counter(row["result_id"] for row in rows).items() if count > 1}
+    return {
+        key: count for key, count in Counter(row["result_id"] for row in rows).items() if count > 1
+    }

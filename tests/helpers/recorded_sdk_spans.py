@@ -1,4 +1,6 @@
-"""The recorded traces as ended spans of the SDK, for tests that send them with its own exporters."""
+"""The recorded traces as ended spans of the SDK, for tests that send them with its own
+exporters.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def _span(span: dict[str, Any], resource: Resource, origin: InstrumentationScope
         resource=resource,
         attributes=attribute_values(span.get("attributes", ())),
         events=[
-            Event(each["name"], attribute_values(each.get("attributes", ())), int(each["timeUnixNano"]))
+            Event(
+                each["name"],
+                attribute_values(each.get("attributes", ())),
+                int(each["timeUnixNano"]),
+            )
             for each in span.get("events", ())
         ],
         kind=SpanKind(max(span.get("kind", 1) - 1, 0)),

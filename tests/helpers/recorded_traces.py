@@ -14,7 +14,8 @@ from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.model import Completeness
 
 FOLDER = Path(__file__).parents[1] / "traces"
-TRUTH: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())  # what really happened in each recorded trace
+# what really happened in each recorded trace
+TRUTH: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())
 FILES = sorted(path.name for path in FOLDER.glob("*.json") if path.name != "truth.json")
 
 
@@ -28,7 +29,10 @@ def traces(file: str) -> list[ClosedTrace]:
     for trace_id, span_id, event in _events(document):
         held = logs.setdefault(trace_id, {})
         held[span_id] = (*held.get(span_id, ()), (event, _LOGS))
-    return [ClosedTrace(bytes.fromhex(each), spans, Completeness.COMPLETE, logs.get(each, {})) for each, spans in frames.items()]
+    return [
+        ClosedTrace(bytes.fromhex(each), spans, Completeness.COMPLETE, logs.get(each, {}))
+        for each, spans in frames.items()
+    ]
 
 
 class _Logs:
@@ -48,7 +52,11 @@ def _events(document: dict[str, Any]) -> Iterator[tuple[str, bytes, SpanEvent]]:
                 attributes = attribute_values(record.get("attributes", ()))
                 name = record.get("eventName", "") or attributes.get("event.name", "")
                 body = _value(record["body"]) if "body" in record else None
-                yield record["traceId"], bytes.fromhex(record["spanId"]), SpanEvent(name, attributes, body)
+                yield (
+                    record["traceId"],
+                    bytes.fromhex(record["spanId"]),
+                    SpanEvent(name, attributes, body),
+                )
 
 
 def _frames(document: dict[str, Any]) -> Iterator[tuple[str, bytes, Frame]]:
@@ -56,11 +64,17 @@ def _frames(document: dict[str, Any]) -> Iterator[tuple[str, bytes, Frame]]:
         attributes = attribute_values(resource.get("resource", {}).get("attributes", ()))
         for scope in resource["scopeSpans"]:
             resource_scope = FakeResourceScope(
-                attributes.get("service.name", ""), scope.get("scope", {}).get("name", ""), attributes
+                attributes.get("service.name", ""),
+                scope.get("scope", {}).get("name", ""),
+                attributes,
             )
             for span in scope["spans"]:
                 parent = bytes.fromhex(span.get("parentSpanId", ""))
-                yield span["traceId"], bytes.fromhex(span["spanId"]), (parent, _span(span), resource_scope)
+                yield (
+                    span["traceId"],
+                    bytes.fromhex(span["spanId"]),
+                    (parent, _span(span), resource_scope),
+                )
 
 
 def _span(span: dict[str, Any]) -> FakeSpan:
@@ -76,7 +90,10 @@ def _span(span: dict[str, Any]) -> FakeSpan:
         message=span.get("status", {}).get("message", ""),
         remote=bool(flags & 0x200) if flags & 0x100 else None,
         attributes=attribute_values(span.get("attributes", ())),
-        events=[SpanEvent(event["name"], attribute_values(event.get("attributes", ()))) for event in span.get("events", ())],
+        events=[
+            SpanEvent(event["name"], attribute_values(event.get("attributes", ())))
+            for event in span.get("events", ())
+        ],
     )
 
 

@@ -1,4 +1,6 @@
-"""What happens to one item for each response of an endpoint, tried over a real socket; and the table of it."""
+"""What happens to one item for each response of an endpoint, tried over a real socket; and the
+table of it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from otel_eval.retry import RetryPolicy
 from otel_eval.storage.durable import AcknowledgedRequest, Durable
 from otel_eval.testing import trajectory
 
-ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
+ENGINE: Final = engine_of(
+    load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]})
+)
 CODES: Final = (400, 401, 403, 404, 405, 408, 413, 429, 500, 501, 502, 503, 504)
 RESPONSES: Final[dict[str, tuple[str, ...]]] = {
     "http/protobuf": (*map(str, CODES), REFUSED, RESET, TIMEOUT, MISREAD, PARTIAL),
@@ -83,12 +87,23 @@ def place_of(endpoint: Endpoint, ca: str | None) -> To:
 class Results:
     """Results in the receiver: a queue and, with storage, a dead-letter file."""
 
-    def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        signal: str,
+        folder: Path,
+        ca: str | None,
+        *,
+        kept: bool,
+        clock: Clock,
+    ) -> None:
         self.tally = Counters()
         self._kept, self._path, self.is_impatient = kept, folder / "dead.jsonl", endpoint.hangs
         self._dead = DeadLetterFile(self._path) if kept else None
         exporter = OtlpSignalExporter(place_of(endpoint, ca), signal)
-        self._queue = ExportQueue(exporter, self.tally, max_reports=100, dead_letters=self._dead, retry=clock.retry)
+        self._queue = ExportQueue(
+            exporter, self.tally, max_reports=100, dead_letters=self._dead, retry=clock.retry
+        )
         self._delivery = ExportQueues([self._queue], self._dead, kept=kept)
         self._delivery.start()
         self._given = 0
@@ -108,9 +123,9 @@ class Results:
 
     def lost(self) -> str:
         written = len(self._path.read_text().splitlines()) if self._kept else 0
-        assert self.tally.get("results.export_failed") == self.tally.get("results.dead_letters") + self.tally.get(
-            "results.dropped"
-        )
+        assert self.tally.get("results.export_failed") == self.tally.get(
+            "results.dead_letters"
+        ) + self.tally.get("results.dropped")
         assert written == self.tally.get("results.dead_letters")
         return "dead letter" if written else "dropped" if self.tally.get("results.dropped") else ""
 
@@ -122,17 +137,32 @@ class Results:
 
 
 class InProcess(Results):
-    """Results in a program: the same queue, bounded; there is no storage, but a dead-letter file may be named."""
+    """Results in a program: the same queue, bounded; there is no storage, but a dead-letter file
+    may be named.
+    """
 
-    def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        signal: str,
+        folder: Path,
+        ca: str | None,
+        *,
+        kept: bool,
+        clock: Clock,
+    ) -> None:
         self.tally, self._path, self._kept = Counters(), folder / "dead.jsonl", kept
         self.is_impatient = endpoint.hangs or signal == "metrics"
         dead = (lambda: DeadLetterFile(self._path)) if kept else (lambda: None)
         given: dict[str, Any] = {"counters": self.tally, "problems": set(), "interval_s": 3600.0}
         to = place_of(endpoint, ca)
         retry = clock.retry
-        if signal == "metrics":  # which are tried again within the timeout: a few times, not two hundred
-            to, retry = replace(to, timeout_s=TIMEOUT_S), replace(retry, first_s=0.03, longest_s=0.03)
+        # which are tried again within the timeout: a few times, not two hundred
+        if signal == "metrics":
+            to, retry = (
+                replace(to, timeout_s=TIMEOUT_S),
+                replace(retry, first_s=0.03, longest_s=0.03),
+            )
         (self._exporter,) = otlp_exporters(to, (signal,), dead_letters=dead, retry=retry, **given)
         self._given = 0
 
@@ -182,13 +212,30 @@ class Metrics(InProcess):
 class Forwarding:
     """Requests of agents that are passed on; with storage they are on disk until then."""
 
-    def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        signal: str,
+        folder: Path,
+        ca: str | None,
+        *,
+        kept: bool,
+        clock: Clock,
+    ) -> None:
         self.tally, self._signal, self.is_impatient = Counters(), signal, endpoint.hangs
-        self._durable = Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
+        self._durable = (
+            Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
+        )
         before = self._durable.accepted if self._durable else None
         journal = self._durable.forwarded if self._durable else None
         self._forward = Forwarder(
-            place_of(endpoint, ca), ENGINE, self.tally, signals=(signal,), journal=journal, retry=clock.retry, before=before
+            place_of(endpoint, ca),
+            ENGINE,
+            self.tally,
+            signals=(signal,),
+            journal=journal,
+            retry=clock.retry,
+            before=before,
         )
         self._forward.start()
         self._given = 0
@@ -199,7 +246,11 @@ class Forwarding:
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:
-            self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(self._signal, b"\x0a\x00"), ticket), ()))
+            self._durable.safe(
+                self._durable.taken(
+                    AcknowledgedRequest(RawRequest(self._signal, b"\x0a\x00"), ticket), ()
+                )
+            )
 
     def push(self) -> None:
         self._forward.wait(0.01)
@@ -211,7 +262,11 @@ class Forwarding:
         return self.tally.get("forward.retries")
 
     def lost(self) -> str:
-        return "dropped" if self.tally.get("forward.refused") or self.tally.get("forward.discarded") else ""
+        return (
+            "dropped"
+            if self.tally.get("forward.refused") or self.tally.get("forward.discarded")
+            else ""
+        )
 
     def unsupported(self) -> bool:
         return f"forward.unsupported{{signal={self._signal}}}" in self._forward.counts()
@@ -227,7 +282,9 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.retry = RetryPolicy(first_s=0.001, longest_s=0.001, most_s=0.001, last_s=0.001, clock=lambda: self.now)
+        self.retry = RetryPolicy(
+            first_s=0.001, longest_s=0.001, most_s=0.001, last_s=0.001, clock=lambda: self.now
+        )
 
 
 RIGS: Final[dict[str, tuple[Callable[..., Rig], str, str]]] = {
@@ -257,7 +314,9 @@ def report(number: int) -> Report:
     return Report(trajectory(), "e", 0, (result,))
 
 
-def outcomes(exporter: str, protocol: str, folder: Path, ca: Any, *, worked: bool, kept: bool) -> dict[str, str]:
+def outcomes(
+    exporter: str, protocol: str, folder: Path, ca: Any, *, worked: bool, kept: bool
+) -> dict[str, str]:
     """What happens to an item, by response."""
     found = {}
     leaf = ca.issue_cert("127.0.0.1")
@@ -274,7 +333,14 @@ def outcomes(exporter: str, protocol: str, folder: Path, ca: Any, *, worked: boo
             clock = Clock()
             maker, signal, _ = RIGS[exporter]
             with ended(
-                maker(endpoint, signal, place, str(trusted) if endpoint is secure else None, kept=kept, clock=clock)
+                maker(
+                    endpoint,
+                    signal,
+                    place,
+                    str(trusted) if endpoint is secure else None,
+                    kept=kept,
+                    clock=clock,
+                )
             ) as rig:
                 found[response] = outcome(rig, endpoint, response, clock, worked=worked)
     finally:
@@ -308,7 +374,8 @@ def outcome(rig: Rig, endpoint: Endpoint, response: str, clock: Clock, *, worked
         until(rig, lambda: not rig.waiting())
         arrived = sum(endpoint.taken.values()) - taken
         assert rig.lost() == ""
-        assert arrived == 1 or (arrived > 1 and rig.is_impatient)  # a slow success is a timeout as well
+        # a slow success is a timeout as well
+        assert arrived == 1 or (arrived > 1 and rig.is_impatient)
         return "delivered later"
     lost = f"rejected: {rig.lost()}" if response == PARTIAL else rig.lost()
     if not rig.unsupported():
@@ -364,7 +431,10 @@ TABLES: Final[dict[str, tuple[str, dict[bool, str]]]] = {
         {True: ", with a dead-letter file", False: ", without"},
     ),
     "metrics": ("Results as metrics, in a process and in the receiver", {True: ""}),
-    "forward": ("Requests of agents, by `exporters: forward`", {True: ", with `storage`", False: ", without"}),
+    "forward": (
+        "Requests of agents, by `exporters: forward`",
+        {True: ", with `storage`", False: ", without"},
+    ),
 }
 NAMES: Final = {"grpc": "gRPC", "http/protobuf": "HTTP"}
 
@@ -373,7 +443,8 @@ def page(column: Callable[[str, str, bool, bool], Mapping[str, str]]) -> str:
     """The tables as Markdown; each holds for several exporters.
 
     Args:
-        column: the outcomes for an exporter, a protocol, whether it worked before and whether there is storage.
+        column: the outcomes for an exporter, a protocol, whether it worked before and whether there
+            is storage.
     """
     parts = []
     for (kind, (title, kinds)), protocol in product(TABLES.items(), RESPONSES):
@@ -382,7 +453,9 @@ def page(column: Callable[[str, str, bool, bool], Mapping[str, str]]) -> str:
         outcomes = [[column(name, protocol, *each) for each in columns] for name in exporters]
         assert all(each == outcomes[0] for each in outcomes)
         headings = [WORKED[worked] + kinds[kept] for worked, kept in columns]
-        parts.append(f"**{title}, over {NAMES[protocol]}**\n\n{table(protocol, headings, outcomes[0])}")
+        parts.append(
+            f"**{title}, over {NAMES[protocol]}**\n\n{table(protocol, headings, outcomes[0])}"
+        )
     return "\n".join(parts)
 
 
@@ -392,5 +465,8 @@ def table(protocol: str, headings: Sequence[str], columns: Sequence[Mapping[str,
     for response in RESPONSES[protocol]:
         rows.setdefault(tuple(column[response] for column in columns), []).append(response)
     lines = [" | ".join(["| response", *headings]) + " |", "|---" * (len(columns) + 1) + "|"]
-    lines += [f"| {', '.join(responses)} | " + " | ".join(outcome) + " |" for outcome, responses in rows.items()]
+    lines += [
+        f"| {', '.join(responses)} | " + " | ".join(outcome) + " |"
+        for outcome, responses in rows.items()
+    ]
     return "\n".join(lines) + "\n"

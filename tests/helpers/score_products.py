@@ -1,4 +1,6 @@
-"""Products at the level of sockets: Phoenix and MLflow answer as the real servers were measured, the others as documented."""
+"""Products at the level of sockets: Phoenix and MLflow answer as the real servers were measured,
+the others as documented.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 __all__ = [
     "HANG",
@@ -96,7 +101,8 @@ class FakePhoenix(FakeProduct):
         if method != "POST" or target is None:
             return 404, {"detail": "Not Found"}
         if query != "sync=false":
-            return 404, {"detail": "Spans do not exist."}  # with sync=true: here no span is stored yet
+            # with sync=true: here no span is stored yet
+            return 404, {"detail": "Spans do not exist."}
         given = body["data"]
         if any(each["name"] == "note" for each in given):
             return 400, {"detail": "The name 'note' is reserved"}
@@ -133,25 +139,40 @@ class FakeMlflow(FakeProduct):
             return 404, "<!doctype html>"
         trace, given = parts[5], body["assessment"]
         if self.traces is not None and trace not in self.traces:
-            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": f"Trace with ID {trace} not found"}
+            return 404, {
+                "error_code": "RESOURCE_DOES_NOT_EXIST",
+                "message": f"Trace with ID {trace} not found",
+            }
         if given["assessment_name"] in self.poison:
             return 500, {"error_code": "INTERNAL_ERROR", "message": "boom"}
-        return self._create(given) if method == "POST" else self._update(parts[7], given, body["update_mask"])
+        return (
+            self._create(given)
+            if method == "POST"
+            else self._update(parts[7], given, body["update_mask"])
+        )
 
     def _create(self, given: dict[str, Any]) -> Answer:
         key = given["assessment_id"]
         if self.racing:
             self.racing, self.assessments[key] = False, {"assessment_name": "another client's"}
         if key in self.assessments:
-            return 500, {"error_code": "BAD_REQUEST", "message": "(sqlite3.IntegrityError) UNIQUE constraint failed: assessments"}
+            return 500, {
+                "error_code": "BAD_REQUEST",
+                "message": "(sqlite3.IntegrityError) UNIQUE constraint failed: assessments",
+            }
         self.assessments[key] = given
         return 200, {"assessment": given}
 
     def _update(self, key: str, given: dict[str, Any], mask: str) -> Answer:
         if key not in self.assessments:
-            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": f"Assessment with ID '{key}' not found"}
+            return 404, {
+                "error_code": "RESOURCE_DOES_NOT_EXIST",
+                "message": f"Assessment with ID '{key}' not found",
+            }
         names = {"assessmentName": "assessment_name"}
-        self.assessments[key] |= {names.get(each, each): given[names.get(each, each)] for each in mask.split(",")}
+        self.assessments[key] |= {
+            names.get(each, each): given[names.get(each, each)] for each in mask.split(",")
+        }
         return 200, {"assessment": self.assessments[key]}
 
 
@@ -206,12 +227,17 @@ class FakeLangsmith(FakeProduct):
                 return 404, {"detail": "Feedback not found"}
             self.feedback[key] |= body
             return 200, self.feedback[key]
-        if (method, path) != ("POST", "/api/v1/feedback") or (self.runs is not None and body["run_id"] not in self.runs):
+        if (method, path) != ("POST", "/api/v1/feedback") or (
+            self.runs is not None and body["run_id"] not in self.runs
+        ):
             return 404, {"detail": "Run not found"}
         if body["key"] in self.poison:
             return 500, {"detail": "Internal Server Error"}
         if self.racing:
-            self.racing, self.feedback[body["id"]] = False, {"key": body["key"], "run_id": body["run_id"]}
+            self.racing, self.feedback[body["id"]] = (
+                False,
+                {"key": body["key"], "run_id": body["run_id"]},
+            )
         if body["id"] in self.feedback:
             return 409, {"detail": "Conflict"}
         self.feedback[body["id"]] = body
@@ -256,7 +282,12 @@ class FakeLogfire(FakeProduct):
     def decode(self, sent: bytes) -> Any:
         """The spans of a request with their resources."""
         groups = ExportTraceServiceRequest.FromString(sent).resource_spans
-        return [(span, group.resource) for group in groups for scope in group.scope_spans for span in scope.spans]
+        return [
+            (span, group.resource)
+            for group in groups
+            for scope in group.scope_spans
+            for span in scope.spans
+        ]
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
         """Store what is not rejected."""
@@ -273,7 +304,10 @@ class FakeLogfire(FakeProduct):
                 "name": span.name,
                 "resource": {each.key: each.value.string_value for each in resource.attributes},
                 "at": span.end_time_unix_nano,
-            } | {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+            } | {
+                each.key: getattr(each.value, each.value.WhichOneof("value"))
+                for each in span.attributes
+            }
         return 200, response.SerializeToString()
 
 
@@ -288,7 +322,9 @@ def serving(product: FakeProduct, wrap: Callable[[Any], Any] = lambda sock: sock
         def _serve(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {key.lower(): value for key, value in self.headers.items()}
-            status, answer = product.handle(self.command, self.path, product.decode(sent) if sent else None, headers)
+            status, answer = product.handle(
+                self.command, self.path, product.decode(sent) if sent else None, headers
+            )
             body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             for key, value in product.headers.items() if status >= 300 else ():

@@ -1,6 +1,8 @@
-"""The sections of docs/reference/scorers.md about single scorers, made from their docstrings and parameters.
+"""The sections of docs/reference/scorers.md about single scorers, made from their docstrings and
+parameters.
 
-``python tests/helpers/scorer_reference.py`` writes them between the two markers of the page; a test compares them.
+``python tests/helpers/scorer_reference.py`` writes them between the two markers of the page; a test
+compares them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from otel_eval.scorers.base_scorer import BaseScorer
 from otel_eval.scorers.build import parameters_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scorers.md"
-BEGIN = "<!-- The sections of scorers are made from their docstrings by tests/helpers/scorer_reference.py. -->\n\n"
+BEGIN = (
+    "<!-- The sections of scorers are made from their docstrings by"
+    " tests/helpers/scorer_reference.py. -->\n\n"
+)
 END = "<!-- End of the sections of scorers. -->\n"
 HEADING = re.compile(r"^## `(\w+)`$", re.MULTILINE)
 PARTS = re.compile(r"^(Attributes|Example):$|^(?=>>> )", re.MULTILINE)
@@ -30,7 +35,9 @@ def built_in() -> dict[str, type[BaseScorer]]:
     return {
         name: thing
         for name, thing in found.items()
-        if isinstance(thing, type) and issubclass(thing, BaseScorer) and thing.__module__.startswith("otel_eval.")
+        if isinstance(thing, type)
+        and issubclass(thing, BaseScorer)
+        and thing.__module__.startswith("otel_eval.")
     }
 
 
@@ -39,7 +46,9 @@ def parts_of(scorer: type) -> tuple[str, dict[str, str], str]:
     parts = PARTS.split(inspect.cleandoc(vars(scorer)["__doc__"] or ""))
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     names = ATTRIBUTE.split(sections.get("Attributes", ""))[1:]
-    attributes = {name: " ".join(text.split()) for name, text in zip(names[::2], names[1::2], strict=True)}
+    attributes = {
+        name: " ".join(text.split()) for name, text in zip(names[::2], names[1::2], strict=True)
+    }
     return parts[0].strip(), attributes, inspect.cleandoc(sections.get("Example", ""))
 
 
@@ -48,11 +57,15 @@ def section(name: str, scorer: type[BaseScorer]) -> str:
     text, _, example = parts_of(scorer)
     rows = list(rows_of(scorer))
     table = ["| parameter | default | meaning |\n|---|---|---|\n" + "\n".join(rows)] if rows else []
-    return "\n\n".join([f"## `{name}`", unwrapped(text), *table, f"```yaml\n{example}\n```"]) + "\n\n"
+    return (
+        "\n\n".join([f"## `{name}`", unwrapped(text), *table, f"```yaml\n{example}\n```"]) + "\n\n"
+    )
 
 
 def rows_of(scorer: type[BaseScorer]) -> Iterator[str]:
-    """A row for each parameter that is not common to all scorers. Subclasses describe a parameter anew or inherit the text."""
+    """A row for each parameter that is not common to all scorers. Subclasses describe a parameter
+    anew or inherit the text.
+    """
     meanings: dict[str, str] = {}
     for base in reversed(scorer.__mro__[:-1]):
         meanings |= parts_of(base)[1]
@@ -76,11 +89,15 @@ def unwrapped(text: str) -> str:
 
 
 def generated(page: str) -> str:
-    """The page with its generated sections, in the order in which they stand; new ones come last."""
+    """The page with its generated sections, in the order in which they stand; new ones come
+    last.
+    """
     head, _, rest = page.partition(BEGIN)
     old, _, tail = rest.partition(END)
     scorers = built_in()
-    names = dict.fromkeys([name for name in HEADING.findall(old) if name in scorers] + list(scorers))
+    names = dict.fromkeys(
+        [name for name in HEADING.findall(old) if name in scorers] + list(scorers)
+    )
     return head + BEGIN + "".join(section(name, scorers[name]) for name in names) + END + tail
 
 

@@ -52,7 +52,9 @@ class _Server(ThreadingHTTPServer):
 class Endpoint:
     """Serves `script`, which is asked with each request's JSON, and keeps what came."""
 
-    def __init__(self, script: Callable[[dict[str, Any]], Reply], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, script: Callable[[dict[str, Any]], Reply], tls: ssl.SSLContext | None = None
+    ) -> None:
         self.script = script
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -64,7 +66,9 @@ class Endpoint:
         self._scheme = "https" if tls else "http"
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     @property

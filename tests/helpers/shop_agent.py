@@ -1,8 +1,10 @@
-"""The agent whose run is teed to every way in, what it is asked, and itself as a program that a loader starts.
+"""The agent whose run is teed to every way in, what it is asked, and itself as a program that a
+loader starts.
 
     opentelemetry-instrument python shop_agent.py RESULTS ENDPOINT
 
-As a program it adds to the provider that the loader made: a processor that writes RESULTS, and a wrapped exporter to ENDPOINT.
+As a program it adds to the provider that the loader made: a processor that writes RESULTS, and a
+wrapped exporter to ENDPOINT.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ CASES = str(Path(__file__).with_name("shop_cases.csv"))
 EVALUATIONS: list[dict[str, Any]] = [
     {
         "name": "of everything",
-        "match": {"attributes": {"tenant": "a*", "deployment.environment.name": "prod", "team": "travel"}},
+        "match": {
+            "attributes": {"tenant": "a*", "deployment.environment.name": "prod", "team": "travel"}
+        },
         "scorers": [
             {"type": "tool_call_count", "criteria": {"search": "<= 1"}},
             {"type": "tool_call_order", "expected": ["search", "book"]},
@@ -34,15 +38,30 @@ EVALUATIONS: list[dict[str, Any]] = [
             {"type": "execution_order", "name": "by-resource", "reference": "expected.by.resource"},
             {"type": "tool_call_args", "name": "by-scope", "reference": "expected.by.scope"},
             {"type": "tool_call_order", "name": "by-nobody", "reference": "expected.by.nobody"},
-            {"type": "tool_call_order", "name": "by-file", "reference": {"dataset": CASES, "key": "tenant"}},
+            {
+                "type": "tool_call_order",
+                "name": "by-file",
+                "reference": {"dataset": CASES, "key": "tenant"},
+            },
             {"type": "label_distribution", "name": "of-span", "label": "tenant"},
-            {"type": "label_distribution", "name": "of-resource", "label": "deployment.environment.name"},
+            {
+                "type": "label_distribution",
+                "name": "of-resource",
+                "label": "deployment.environment.name",
+            },
             {"type": "label_distribution", "name": "of-scope", "label": "team"},
         ],
     },
-    {"name": "of others", "match": {"attributes": {"tenant": "b*"}}, "scorers": [{"type": "tool_errors"}]},
+    {
+        "name": "of others",
+        "match": {"attributes": {"tenant": "b*"}},
+        "scorers": [{"type": "tool_errors"}],
+    },
 ]
-CONFIG: dict[str, Any] = {"evaluations": EVALUATIONS, "traces": {"decision_wait": "300ms", "decision_wait_partial": "400ms"}}
+CONFIG: dict[str, Any] = {
+    "evaluations": EVALUATIONS,
+    "traces": {"decision_wait": "300ms", "decision_wait_partial": "400ms"},
+}
 RESOURCE = {
     "service.name": "shop",
     "deployment.environment.name": "prod",
@@ -81,7 +100,9 @@ def agent(provider: TracerProvider) -> None:
                 "gen_ai.tool.name": name,
                 "gen_ai.tool.call.arguments": '{"seat": 3}',
             }
-            with tracer.start_as_current_span(f"execute_tool {name}", attributes=tool_attributes) as call:
+            with tracer.start_as_current_span(
+                f"execute_tool {name}", attributes=tool_attributes
+            ) as call:
                 if name == "book":
                     call.set_status(Status(StatusCode.ERROR))
 
@@ -91,8 +112,11 @@ def main(results: str, endpoint: str) -> None:
     provider = trace.get_tracer_provider()
     assert isinstance(provider, TracerProvider)
     settings = {**CONFIG, "exporters": {"jsonl": {"path": results}}}
-    provider.add_span_processor(EvalSpanProcessor(settings, logger_provider=LoggerProvider()))  # its events go nowhere
-    provider.add_span_processor(BatchSpanProcessor(EvalSpanExporter(OTLPSpanExporter(endpoint=endpoint), CONFIG)))
+    # its events go nowhere
+    provider.add_span_processor(EvalSpanProcessor(settings, logger_provider=LoggerProvider()))
+    provider.add_span_processor(
+        BatchSpanProcessor(EvalSpanExporter(OTLPSpanExporter(endpoint=endpoint), CONFIG))
+    )
     agent(provider)
 
 

@@ -1,10 +1,12 @@
-"""Count scores that are wrong, and not marked so, after traces were split at random between two evaluators and merged.
+"""Count scores that are wrong, and not marked so, after traces were split at random between two
+evaluators and merged.
 
     python tests/helpers/split_traces.py [TRACES]
 
-Recorded traces (`tests/traces`) and generated ones (`agent_programs.py`) are evaluated whole, which gives the reference, and
-in two parts, with each span in one or the other at random. A merged score is wrong if the whole trace has another value or no
-such result. The second column counts wrong scores whether marked or not: what a reader would believe without the marks.
+Recorded traces (`tests/traces`) and generated ones (`agent_programs.py`) are evaluated whole, which
+gives the reference, and in two parts, with each span in one or the other at random. A merged score
+is wrong if the whole trace has another value or no such result. The second column counts wrong
+scores whether marked or not: what a reader would believe without the marks.
 """
 
 from __future__ import annotations
@@ -48,12 +50,16 @@ Row = dict[str, Any]
 
 
 def traces() -> Iterator[Items]:
-    """Recorded traces and as many generated ones in turn, without end; the recorded ones again and again."""
+    """Recorded traces and as many generated ones in turn, without end; the recorded ones again and
+    again.
+    """
     recorded = [item for path in RECORDED for item in _by_trace(list(read_file(path)))]
     seed = 0
     while True:
         yield from recorded
-        generated = read_traces(agent_programs.protobuf(agent_programs.play(seed, traces=len(recorded))))
+        generated = read_traces(
+            agent_programs.protobuf(agent_programs.play(seed, traces=len(recorded)))
+        )
         yield from _by_trace([generated])
         seed += 1
 
@@ -72,7 +78,12 @@ def evaluated(engine: Engine, items: Items, evaluator: str = "") -> list[Row]:
     buffer = TraceBuffer(Limits())
     buffer.push_many(items[0], 0.0)
     buffer.push_logs(items[1], 0.0)
-    return [row for trace in buffer.drain(0.0) for report in engine.evaluate(trace, Stamp(evaluator)) for row in rows_of(report)]
+    return [
+        row
+        for trace in buffer.drain(0.0)
+        for report in engine.evaluate(trace, Stamp(evaluator))
+        for row in rows_of(report)
+    ]
 
 
 def split(items: Items, rng: random.Random) -> tuple[Items, Items]:
@@ -89,15 +100,23 @@ def split(items: Items, rng: random.Random) -> tuple[Items, Items]:
 def wrong_scores(whole: Sequence[Row], merged: Sequence[Row]) -> list[Row]:
     """The merged scores that the whole trace does not have."""
     names = ("trace_id", "span_id", "evaluation", "scorer")
-    truth = {tuple(row[name] for name in names): (row["outcome"], row["value"], row["passed"]) for row in whole}
+    truth = {
+        tuple(row[name] for name in names): (row["outcome"], row["value"], row["passed"])
+        for row in whole
+    }
     scored = (row for row in merged if row["outcome"] == "scored")
     return [
-        row for row in scored if truth.get(tuple(row[name] for name in names)) != (row["outcome"], row["value"], row["passed"])
+        row
+        for row in scored
+        if truth.get(tuple(row[name] for name in names))
+        != (row["outcome"], row["value"], row["passed"])
     ]
 
 
 def count(runs: str, how_many: int, seed: int = 1) -> tuple[int, int, int]:
-    """Wrong scores that are not marked, wrong scores, and all scores, after so many traces were split."""
+    """Wrong scores that are not marked, wrong scores, and all scores, after so many traces were
+    split.
+    """
     rng = random.Random(seed)
     config = load({"evaluations": [{"name": "e", "match": {"runs": runs}, "scorers": SCORERS}]})
     engine = engine_of(config, lines=True)

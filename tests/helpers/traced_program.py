@@ -1,4 +1,6 @@
-"""A program that is traced and scored: real providers, real processors, and the simplest judge at our own seam."""
+"""A program that is traced and scored: real providers, real processors, and the simplest judge at
+our own seam.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ import io
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    ConsoleSpanExporter,
+    SimpleSpanProcessor,
+)
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.fanout import Fanout
@@ -21,17 +27,34 @@ WHY = {"closed": "complete"}
 def judge(trace_id: bytes, frames: list[Any], why: str) -> Report:
     """One passing score on the root: how many spans the trace had."""
     root = next((span_id for _, span_id, (parent, *_), _ in frames if not parent), frames[0][1])
-    run = Trajectory(trace_id=trace_id.hex(), span_id=root.hex(), completeness=Completeness(WHY.get(why, why)))
+    run = Trajectory(
+        trace_id=trace_id.hex(), span_id=root.hex(), completeness=Completeness(WHY.get(why, why))
+    )
     scored = Scored(value=1.0, passed=True, explanation=f"{len(frames)} spans")
-    result = Result(evaluation="e", scorer="spans", type="t", version="1", outcome=scored, revision=0, result_id="r" * 32)
+    result = Result(
+        evaluation="e",
+        scorer="spans",
+        type="t",
+        version="1",
+        outcome=scored,
+        revision=0,
+        result_id="r" * 32,
+    )
     return Report(run, "e", 0, (result,))
 
 
 class Program:
-    """A source whose handover is evaluated and emitted, as the application composes it; `traces` remembers what came."""
+    """A source whose handover is evaluated and emitted, as the application composes it; `traces`
+    remembers what came.
+    """
 
     def __init__(
-        self, *, limits: InProcessLimits | None = None, signals: Any = None, tick_s: float = 0.05, **providers: Any
+        self,
+        *,
+        limits: InProcessLimits | None = None,
+        signals: Any = None,
+        tick_s: float = 0.05,
+        **providers: Any,
     ) -> None:
         self.traces: list[tuple[str, list[str], str]] = []
         self.tally = Counters()
@@ -67,11 +90,20 @@ class _Source(InProcessSource):
 
 
 def provider_with(
-    source: Any, *, ours_first: bool, exporter: Any = None, batch: bool = True, at_exit: bool = False
+    source: Any,
+    *,
+    ours_first: bool,
+    exporter: Any = None,
+    batch: bool = True,
+    at_exit: bool = False,
 ) -> TracerProvider:
     """A provider with our processor before or after one that exports."""
     sending = exporter if exporter is not None else ConsoleSpanExporter(out=io.StringIO())
-    other = BatchSpanProcessor(sending, schedule_delay_millis=60_000) if batch else SimpleSpanProcessor(sending)
+    other = (
+        BatchSpanProcessor(sending, schedule_delay_millis=60_000)
+        if batch
+        else SimpleSpanProcessor(sending)
+    )
     provider = TracerProvider(shutdown_on_exit=at_exit)
     for processor in (source, other) if ours_first else (other, source):
         provider.add_span_processor(processor)

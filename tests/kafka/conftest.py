@@ -1,4 +1,6 @@
-"""One real broker for all tests. Without Java or the jars the tests are reported as not run, with the reason."""
+"""One real broker for all tests. Without Java or the jars the tests are reported as not run, with
+the reason.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _NOT_RUN = pytest.StashKey[tuple[str, list[str]]]()
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a broker, where none can be started."""
-    mine = [item for item in items if {"broker", "secure_broker"} & {*getattr(item, "fixturenames", ())}]
+    mine = [
+        item for item in items if {"broker", "secure_broker"} & {*getattr(item, "fixturenames", ())}
+    ]
     for item in mine:
         item.add_marker(pytest.mark.timeout(TEST_S))
     if mine and (reason := missing()):
@@ -22,7 +26,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in mine]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Name every test that was not run."""
     reason, tests = config.stash.get(_NOT_RUN, ("", []))
     if tests:

@@ -1,4 +1,6 @@
-"""Whatever is done to members, broker and topics: no result is lost or wrong, and no result id has two contents."""
+"""Whatever is done to members, broker and topics: no result is lost or wrong, and no result id has
+two contents.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,12 @@ def balanced(ledger: Ledger) -> bool:
 
 
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
-def test_members_that_are_killed_added_and_paused(broker: Broker, topic: str, tmp_path: Path, assignment: str) -> None:
-    with Group(tmp_path, broker.address, {"topic": topic, "options": ASSIGNMENTS[assignment]}) as group:
+def test_members_that_are_killed_added_and_paused(
+    broker: Broker, topic: str, tmp_path: Path, assignment: str
+) -> None:
+    with Group(
+        tmp_path, broker.address, {"topic": topic, "options": ASSIGNMENTS[assignment]}
+    ) as group:
         group.add(3)
         load = Load(broker.producer(), topic, RATE).start()
         time.sleep(4)
@@ -53,7 +59,9 @@ def test_members_that_are_killed_added_and_paused(broker: Broker, topic: str, tm
 
 
 def test_two_handovers_within_the_margin(broker: Broker, topic: str, tmp_path: Path) -> None:
-    """The second owner commits before it has read as much as the margin, and late spans of traces of the first one come."""
+    """The second owner commits before it has read as much as the margin, and late spans of traces
+    of the first one come.
+    """
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         load = Load(broker.producer(), topic, RATE, spread_s=(2.0, 4.0)).start()
         for _ in range(3):
@@ -85,7 +93,9 @@ def test_a_topic_of_results_that_is_away(broker: Broker, topic: str, tmp_path: P
 def test_poison_among_the_records(broker: Broker, topic: str, tmp_path: Path, kind: str) -> None:
     """Half a message and other bytes; each is kept, and the offsets go on."""
     dead: dict[str, Any] = (
-        {"dead_letter": str(tmp_path / "dead.jsonl")} if kind == "file" else {"dead_letter_topic": f"{topic}_dead"}
+        {"dead_letter": str(tmp_path / "dead.jsonl")}
+        if kind == "file"
+        else {"dead_letter_topic": f"{topic}_dead"}
     )
     if kind == "topic":
         broker.create(f"{topic}_dead", 1)

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from fault_rig.books import until
 from fault_rig.traffic import body, run_of, trace_id
 from kafka_rig.broker import USER, Broker
@@ -23,7 +28,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority.cert_pem.write_to_path(folder / "ca.pem")
     issued = authority.issue_cert("127.0.0.1")
     key = load_pem_private_key(issued.private_key_pem.bytes(), None)
-    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # the form that Java reads
+    # the form that Java reads
+    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
     (folder / "server.pem").write_bytes(plain + chain)
     return folder
@@ -41,20 +47,29 @@ def secure_broker(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield broker
 
 
-def test_receiver_and_exporter_speak_tls_and_log_in(secure_broker: Broker, authority: Path, tmp_path: Path) -> None:
+def test_receiver_and_exporter_speak_tls_and_log_in(
+    secure_broker: Broker, authority: Path, tmp_path: Path
+) -> None:
     client: dict[str, Any] = {
         "brokers": [secure_broker.secure_address],
         "tls": {"ca_file": str(authority / "ca.pem")},
         "sasl": USER,
     }
-    exporters = {"jsonl": {"path": str(tmp_path / "member-0" / "results.jsonl")}, "kafka": {"topic": "results", **client}}
+    exporters = {
+        "jsonl": {"path": str(tmp_path / "member-0" / "results.jsonl")},
+        "kafka": {"topic": "results", **client},
+    }
     with Group(tmp_path, secure_broker.address, {"topic": "spans", **client}, exporters) as group:
         member = group.add()
         assert until(lambda: len(group.rows()) == 80, 40), member.said()
         assert until(lambda: member.metric("exporter_sent_results_total") == 160, 20), member.said()
 
 
-@pytest.mark.parametrize("wrong", [{"sasl": {**USER, "password": "other-secret"}}, {"tls": {}}], ids=["password", "authority"])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sasl": {**USER, "password": "other-secret"}}, {"tls": {}}],
+    ids=["password", "authority"],
+)
 def test_what_the_broker_or_the_member_refuses_is_logged_without_the_password(
     secure_broker: Broker, authority: Path, tmp_path: Path, wrong: dict[str, Any]
 ) -> None:
@@ -65,7 +80,9 @@ def test_what_the_broker_or_the_member_refuses_is_logged_without_the_password(
     }
     with Group(tmp_path, secure_broker.address, {"topic": "spans", **client, **wrong}) as group:
         member = group.add()
-        assert until(lambda: any("reading spans" in line for line in member.said()), 30), member.said()
+        assert until(lambda: any("reading spans" in line for line in member.said()), 30), (
+            member.said()
+        )
         assert member.metric("kafka_errors_total") > 0
         assert not any("secret" in line for line in member.said())
         assert not group.rows()

@@ -41,28 +41,57 @@ def whole(broker: Broker, topic: str, numbers: range, **changes: Any) -> None:
     """Write runs, each in one record."""
     producer = broker.producer()
     for number in numbers:
-        producer.produce(topic, body(run_of(number).spans()), **{"key": trace_id(number).hex(), **changes})
+        producer.produce(
+            topic, body(run_of(number).spans()), **{"key": trace_id(number).hex(), **changes}
+        )
     assert producer.flush(30) == 0
 
 
 def report(trace: int, evaluator: str, spans: int, value: float, revision: int = 0) -> Report:
     outcome = Scored(value, passed=value >= 0.5)
     made_of = f"{trace:016x}{revision:016x}"
-    result = Result(evaluation="e", scorer="s", type="t", version="1", outcome=outcome, revision=revision, result_id=made_of)
+    result = Result(
+        evaluation="e",
+        scorer="s",
+        type="t",
+        version="1",
+        outcome=outcome,
+        revision=revision,
+        result_id=made_of,
+    )
     run = Trajectory(trace_id=f"{trace:032x}", span_id=f"{trace:016x}")
-    return Report(run, "e", revision, (result,), evidence=Evidence(spans, f"{spans:016x}"), stamp=Stamp(evaluator, 1))
+    return Report(
+        run,
+        "e",
+        revision,
+        (result,),
+        evidence=Evidence(spans, f"{spans:016x}"),
+        stamp=Stamp(evaluator, 1),
+    )
 
 
 def test_a_compacted_topic_merges_as_the_whole_one(broker: Broker, tmp_path: Path) -> None:
-    """Two evaluators, of which one revised its results and both repeat them, saw different spans of every third trace."""
+    """Two evaluators, of which one revised its results and both repeat them, saw different spans of
+    every third trace.
+    """
     name = "compacted"
-    settings = {"cleanup_policy": "compact", "segment_ms": 200, "min_cleanable_dirty_ratio": 0.01, "max_compaction_lag_ms": 300}
+    settings = {
+        "cleanup_policy": "compact",
+        "segment_ms": 200,
+        "min_cleanable_dirty_ratio": 0.01,
+        "max_compaction_lag_ms": 300,
+    }
     broker.create(name, 3, delete_retention_ms=100, **settings)
     exporter = KafkaTopicExporter({"bootstrap.servers": broker.address}, name)
     reports = [report(trace, "a", 5, 0.25) for trace in range(60)]
     reports += [report(trace, "a", 6, 0.75, revision=1) for trace in range(0, 60, 2)]
     reports += [
-        report(trace, "b", *((3, 0.5) if trace % 3 == 0 else (6, 0.75) if trace % 2 == 0 else (5, 0.25))) for trace in range(60)
+        report(
+            trace,
+            "b",
+            *((3, 0.5) if trace % 3 == 0 else (6, 0.75) if trace % 2 == 0 else (5, 0.25)),
+        )
+        for trace in range(60)
     ]
     with ResultsReader(broker.address, name) as everything:
         for _ in range(4):
@@ -73,18 +102,25 @@ def test_a_compacted_topic_merges_as_the_whole_one(broker: Broker, tmp_path: Pat
         assert until(lambda: _compacted(broker, name, exporter, reports) <= 2 * len(keys), 40)
     exporter.close(1.0)
     with ResultsReader(broker.address, name) as left:
-        assert until(lambda: keys <= set(left.keys), 20), "compaction keeps the last write of every key"
+        assert until(lambda: keys <= set(left.keys), 20), (
+            "compaction keeps the last write of every key"
+        )
         merged = merge_results(left.rows)
     assert _values(merged) == _values(merge_results(everything.rows))
     split = {int(row["trace_id"], 16) for row in merged if row.get("split")}
     assert set(range(0, 60, 3)) <= split, "different evidence is kept"
-    # A revision of one evaluator that another one repeats is one key: what it revised is left, and looks like other evidence.
+    # A revision of one evaluator that another one repeats is one key: what it revised is left, and
+    # looks like other evidence.
     assert split <= {trace for trace in range(60) if trace % 3 == 0 or trace % 2 == 0}
     broker.delete(name)
 
 
-def _compacted(broker: Broker, name: str, exporter: KafkaTopicExporter, reports: list[Report]) -> int:
-    """Records in the topic now; the active segment is never cleaned, so something is written to close it."""
+def _compacted(
+    broker: Broker, name: str, exporter: KafkaTopicExporter, reports: list[Report]
+) -> int:
+    """Records in the topic now; the active segment is never cleaned, so something is written to
+    close it.
+    """
     exporter.export(reports[:3])
     time.sleep(0.3)
     with ResultsReader(broker.address, name) as reader:
@@ -97,11 +133,15 @@ def _values(merged: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["trace_id"], row["scorer"], row["value"], row["spans_digest"]) for row in merged]
 
 
-def test_an_unknown_topic_is_named_and_read_once_it_is_there(broker: Broker, tmp_path: Path) -> None:
+def test_an_unknown_topic_is_named_and_read_once_it_is_there(
+    broker: Broker, tmp_path: Path
+) -> None:
     settings = {"topic": "later", "options": {"topic.metadata.refresh.interval.ms": 1000}}
     with Group(tmp_path, broker.address, settings) as group:
         member = group.add()
-        assert until(lambda: any("later" in line and "nknown topic" in line for line in member.said()), 20), member.said()
+        assert until(
+            lambda: any("later" in line and "nknown topic" in line for line in member.said()), 20
+        ), member.said()
         assert member.metric("kafka_errors_total") > 0
         broker.create("later", 2)
         whole(broker, "later", range(40))
@@ -110,7 +150,9 @@ def test_an_unknown_topic_is_named_and_read_once_it_is_there(broker: Broker, tmp
     broker.delete("later")
 
 
-def test_records_that_were_deleted_before_they_were_read(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_records_that_were_deleted_before_they_were_read(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
     """One line, a counter, and reading goes on with what is left."""
     whole(broker, topic, range(300))
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
@@ -122,20 +164,33 @@ def test_records_that_were_deleted_before_they_were_read(broker: Broker, topic: 
         whole(broker, topic, range(400, 500))
         member = group.add()
         assert until(lambda: group.lag() == 0, 30)
-        assert member.metric("kafka_offsets_out_of_range_total") == len([n for n in ends if ends[n] > 0])
+        assert member.metric("kafka_offsets_out_of_range_total") == len(
+            [n for n in ends if ends[n] > 0]
+        )
         assert any("out of range" in line and "retention" in line for line in member.said())
         found = {row["trace_id"]: row for row in group.rows()}
     assert {trace_id(number).hex() for number in [*range(300), *range(400, 500)]} == set(found)
-    assert {found[trace_id(number).hex()]["completeness"] for number in range(400, 500)} == {"joined"}
+    assert {found[trace_id(number).hex()]["completeness"] for number in range(400, 500)} == {
+        "joined"
+    }
 
 
-def test_records_that_were_deleted_while_a_member_read(broker: Broker, topic: str, tmp_path: Path) -> None:
-    """The member is stopped for a moment, so that retention overtakes it; what it had open is evaluated as incomplete."""
-    with Group(tmp_path, broker.address, {"topic": topic, "options": {"session.timeout.ms": 10000}}) as group:
+def test_records_that_were_deleted_while_a_member_read(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The member is stopped for a moment, so that retention overtakes it; what it had open is
+    evaluated as incomplete.
+    """
+    with Group(
+        tmp_path, broker.address, {"topic": topic, "options": {"session.timeout.ms": 10000}}
+    ) as group:
         member = group.add()
         producer = broker.producer()
         for number in range(30):
-            producer.produce(topic, body(run_of(number, calls=2).spans()[:2]), trace_id(number).hex())  # without their root
+            # without their root
+            producer.produce(
+                topic, body(run_of(number, calls=2).spans()[:2]), trace_id(number).hex()
+            )
         producer.flush(20)
         assert until(lambda: member.metric("kafka_records_total", absent=0) == 30, 30)
         member.running.send_signal(signal.SIGSTOP)
@@ -146,7 +201,9 @@ def test_records_that_were_deleted_while_a_member_read(broker: Broker, topic: st
         whole(broker, topic, range(400, 500))
         member.running.send_signal(signal.SIGCONT)
         assert until(lambda: group.lag() == 0, 30), member.said()
-        assert member.metric("kafka_offsets_out_of_range_total") == len([n for n in ends if ends[n] > 0])
+        assert member.metric("kafka_offsets_out_of_range_total") == len(
+            [n for n in ends if ends[n] > 0]
+        )
         found = {row["trace_id"]: row["completeness"] for row in group.rows()}
     assert {found.get(trace_id(number).hex()) for number in range(30)} == {"overflow"}
     assert {found.get(trace_id(number).hex()) for number in range(400, 500)} == {"joined"}
@@ -156,12 +213,16 @@ def emptied(broker: Broker, topic: str) -> dict[int, int]:
     """Delete all records of a topic; the ends of its partitions."""
     ends = broker.ends(topic)
     admin = broker.admin()
-    for future in admin.delete_records([TopicPartition(topic, number, end) for number, end in ends.items()]).values():
+    for future in admin.delete_records(
+        [TopicPartition(topic, number, end) for number, end in ends.items()]
+    ).values():
         future.result(20)
     return ends
 
 
-def test_partitions_that_were_added_between_two_owners_are_noticed(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_partitions_that_were_added_between_two_owners_are_noticed(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
     whole(broker, topic, range(50))
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         group.add()
@@ -174,7 +235,9 @@ def test_partitions_that_were_added_between_two_owners_are_noticed(broker: Broke
         assert member.metric("kafka_partition_count_changes_total") > 0
 
 
-def test_records_without_keys_are_refused_or_accepted(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_records_without_keys_are_refused_or_accepted(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
     whole(broker, topic, range(40), key=None)
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         member = group.add()
@@ -183,13 +246,19 @@ def test_records_without_keys_are_refused_or_accepted(broker: Broker, topic: str
         assert sum("partition_traces_by_id" in line for line in member.said()) == 1
         assert not group.rows()
         member.terminate()
-        accepting = Group(tmp_path, broker.address, {"topic": topic, "unkeyed": "accept", "group_id": "otel-eval-2"})
+        accepting = Group(
+            tmp_path,
+            broker.address,
+            {"topic": topic, "unkeyed": "accept", "group_id": "otel-eval-2"},
+        )
         accepting.members = group.members
         accepting.add()
         assert until(lambda: len(group.rows()) == 160, 30)
 
 
-def test_json_is_read_and_otlp_events_are_written(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_json_is_read_and_otlp_events_are_written(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
     """With what the Collector calls `otlp_json` and `otlp_proto`."""
     producer = broker.producer()
     for number in range(20):
@@ -202,7 +271,9 @@ def test_json_is_read_and_otlp_events_are_written(broker: Broker, topic: str, tm
     results = f"{topic}_results"
     broker.create(results, 2)
     exporters = {"kafka": {"brokers": [broker.address], "topic": results, "encoding": "otlp_proto"}}
-    with Group(tmp_path, broker.address, {"topic": topic, "encoding": "otlp_json"}, exporters) as group:
+    with Group(
+        tmp_path, broker.address, {"topic": topic, "encoding": "otlp_json"}, exporters
+    ) as group:
         group.add()
         with ResultsReader(broker.address, results, parsed=False) as reader:
             assert until(lambda: len(reader.rows) == 80, 40), group.said()

@@ -1,4 +1,6 @@
-"""`workers` with a topic: each worker is a member of the group, and one that is killed is a member that is lost."""
+"""`workers` with a topic: each worker is a member of the group, and one that is killed is a member
+that is lost.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,27 @@ RATE = 60.0
 
 
 def test_a_worker_that_is_killed(broker: Broker, tmp_path: Path) -> None:
-    """Its partitions go to the members that are left and to the one that is started in its place."""
+    """Its partitions go to the members that are left and to the one that is started in its
+    place.
+    """
     topic = "read_by_workers"
     broker.create(topic)
     with Group(tmp_path, broker.address, {"topic": topic}, workers=2) as group:
         front = group.add()
         load = Load(broker.producer(), topic, RATE).start()
         assert until(lambda: group.shares() == [3, 3], 30), group.shares()
-        assert until(lambda: len({row["evaluator"] for row in group.rows()}) == 6, 30), "each partition has an id of its own"
+        assert until(lambda: len({row["evaluator"] for row in group.rows()}) == 6, 30), (
+            "each partition has an id of its own"
+        )
         assert until(lambda: front.metric("kafka_partitions", absent=0) == 6, 10)
         os.kill(front.workers()[0], signal.SIGKILL)
         assert until(lambda: front.metric("workers_restarts_total") == 1, 30), front.said()
         time.sleep(4)  # longer than the session of the one that was killed
         assert until(lambda: group.shares() == [3, 3], 30), group.shares()
         time.sleep(3)  # longer than workers are asked and measure
-        assert front.metric("kafka_partitions") == 6, "what the killed worker held is counted no more"
+        assert front.metric("kafka_partitions") == 6, (
+            "what the killed worker held is counted no more"
+        )
         ledger = group.finish(load.stop())
     print(ledger)
     assert not ledger.books.examples, ledger.books.examples

@@ -22,7 +22,10 @@ OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 
 def ours(made: list[Any], **specification: Any) -> float:
     """Our value for calls given as names or as (name, arguments)."""
-    calls = [call(each, arguments={}) if isinstance(each, str) else call(each[0], arguments=each[1]) for each in made]
+    calls = [
+        call(each, arguments={}) if isinstance(each, str) else call(each[0], arguments=each[1])
+        for each in made
+    ]
     outcome = create_scorer(specification)(trajectory(*calls))
     assert isinstance(outcome, Scored), outcome
     return outcome.value

@@ -1,4 +1,6 @@
-"""The trajectory metric of google-adk and we agree, except where docs/how-to/migration.md says otherwise."""
+"""The trajectory metric of google-adk and we agree, except where docs/how-to/migration.md says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ def theirs(match, made, wanted, *, ignore_args=False):
 
     def invocation(calls):
         uses = [types.FunctionCall(name=name, args=own) for name, own in calls]
-        return Invocation(user_content=types.Content(), intermediate_data=IntermediateData(tool_uses=uses))
+        return Invocation(
+            user_content=types.Content(), intermediate_data=IntermediateData(tool_uses=uses)
+        )
 
     kind = ToolTrajectoryCriterion.MatchType[match.upper()]
     criterion = ToolTrajectoryCriterion(threshold=0.5, match_type=kind, ignore_args=ignore_args)
     metric = EvalMetric(metric_name="tool_trajectory_avg_score", threshold=0.5, criterion=criterion)
-    return TrajectoryEvaluator(eval_metric=metric).evaluate_invocations([invocation(made)], [invocation(wanted)]).overall_score
+    return (
+        TrajectoryEvaluator(eval_metric=metric)
+        .evaluate_invocations([invocation(made)], [invocation(wanted)])
+        .overall_score
+    )
 
 
 @pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
@@ -50,7 +58,12 @@ def test_each_match_type_is_a_match_of_ours(match, made, wanted):
 @given(NAMES, NAMES)
 def test_ignored_arguments_are_left_out_of_the_expectation(match, made, wanted):
     assume(wanted or not made)
-    peer = theirs(match, [(name, {"n": 1}) for name in made], [(name, {}) for name in wanted], ignore_args=True)
+    peer = theirs(
+        match,
+        [(name, {"n": 1}) for name in made],
+        [(name, {}) for name in wanted],
+        ignore_args=True,
+    )
     assert ours(made, **OURS, match=match, expected=wanted) == peer
 
 
@@ -63,4 +76,7 @@ def test_nothing_expected_fits_anything_there_and_nothing_here(match):
 @pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
 def test_an_expected_call_without_arguments_accepts_only_one_without_there_and_any_here(match):
     made = [("search", {"x": 1})]
-    assert (theirs(match, made, [("search", None)]), ours(made, **OURS, match=match, expected=["search"])) == (0, 1)
+    assert (
+        theirs(match, made, [("search", None)]),
+        ours(made, **OURS, match=match, expected=["search"]),
+    ) == (0, 1)

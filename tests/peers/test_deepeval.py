@@ -1,4 +1,6 @@
-"""The tool correctness of deepeval and we agree, except where docs/how-to/migration.md says otherwise."""
+"""The tool correctness of deepeval and we agree, except where docs/how-to/migration.md says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 
-os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="YES", DEEPEVAL_DISABLE_PROGRESS_BAR="YES", ERROR_REPORTING="NO")
+os.environ.update(
+    DEEPEVAL_TELEMETRY_OPT_OUT="YES", DEEPEVAL_DISABLE_PROGRESS_BAR="YES", ERROR_REPORTING="NO"
+)
 pytest.importorskip("deepeval", reason="deepeval is not installed; run make peers")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -45,9 +49,14 @@ class Nobody(DeepEvalBaseLLM):
 
 def theirs(made, wanted, *, arguments=True, **options):
     """The deterministic score."""
-    called, should = ([ToolCall(name=name, input_parameters=own) for name, own in calls] for calls in (made, wanted))
+    called, should = (
+        [ToolCall(name=name, input_parameters=own) for name, own in calls]
+        for calls in (made, wanted)
+    )
     compared = [ToolCallParams.INPUT_PARAMETERS] if arguments else []
-    metric = ToolCorrectnessMetric(model=Nobody(), evaluation_params=compared, async_mode=False, **options)
+    metric = ToolCorrectnessMetric(
+        model=Nobody(), evaluation_params=compared, async_mode=False, **options
+    )
     case = LLMTestCase(input="x", actual_output="x", tools_called=called, expected_tools=should)
     return metric.measure(case, _show_indicator=False)
 
@@ -62,8 +71,12 @@ def all_different(calls):
 @given(CALLS, CALLS)
 def test_ordering_is_a_weighted_alignment_in_order(arguments, made, wanted):
     compare = ["arguments"] if arguments else []
-    value = ours(made, type="tool_correctness", match="in_order", compare=compare, expected=expected(wanted))
-    assert value == pytest.approx(theirs(made, wanted, arguments=arguments, should_consider_ordering=True))
+    value = ours(
+        made, type="tool_correctness", match="in_order", compare=compare, expected=expected(wanted)
+    )
+    assert value == pytest.approx(
+        theirs(made, wanted, arguments=arguments, should_consider_ordering=True)
+    )
 
 
 @pytest.mark.parametrize("arguments", [False, True])
@@ -71,7 +84,14 @@ def test_ordering_is_a_weighted_alignment_in_order(arguments, made, wanted):
 @given(CALLS, CALLS)
 def test_exact_match_is_an_exact_match(arguments, made, wanted):
     compare = ["arguments"] if arguments else []
-    value = ours(made, type="tool_correctness", match="exact", arguments="exact", compare=compare, expected=expected(wanted))
+    value = ours(
+        made,
+        type="tool_correctness",
+        match="exact",
+        arguments="exact",
+        compare=compare,
+        expected=expected(wanted),
+    )
     assert value == theirs(made, wanted, arguments=arguments, should_exact_match=True)
 
 
@@ -93,7 +113,9 @@ def test_arguments_in_any_order_never_score_less_here(made, wanted):
 def test_two_identical_calls_count_once_there_and_twice_here():
     calls = [("search", {}), ("search", {})]
     assert theirs(calls, calls) == 0.5
-    assert ours(calls, type="tool_correctness", compare=["arguments"], expected=expected(calls)) == 1
+    assert (
+        ours(calls, type="tool_correctness", compare=["arguments"], expected=expected(calls)) == 1
+    )
 
 
 def test_each_expected_call_takes_what_is_best_for_it_there_and_for_all_here():
@@ -109,4 +131,13 @@ def test_an_expected_call_without_arguments_accepts_only_one_without_there_and_a
     with pytest.raises(AttributeError):
         theirs(made, [("search", None)])
     for match in ("exact", "any_order"):
-        assert ours(made, type="tool_correctness", match=match, compare=["arguments"], expected=["search"]) == 1
+        assert (
+            ours(
+                made,
+                type="tool_correctness",
+                match=match,
+                compare=["arguments"],
+                expected=["search"],
+            )
+            == 1
+        )

@@ -16,7 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from runs import ARGUMENTS, CALLS, NAMES, OFTEN, expected, ours
 
 pytestmark = pytest.mark.filterwarnings("default")
-SUPERSET = {"type": "trajectory_match", "match": "any_order", "arguments": "exact", "missing": "forbid", "strict": True}
+SUPERSET = {
+    "type": "trajectory_match",
+    "match": "any_order",
+    "arguments": "exact",
+    "missing": "forbid",
+    "strict": True,
+}
 SUBSET = {**SUPERSET, "missing": "allow", "extra": "forbid", "measure": "precision"}
 UNORDERED = {**SUPERSET, "extra": "forbid"}
 STRICT = {**SUPERSET, "match": "exact"}
@@ -24,14 +30,22 @@ STRICT = {**SUPERSET, "match": "exact"}
 
 def theirs(mode, made, wanted, arguments="exact"):
     """One message for each call."""
-    evaluate = create_trajectory_match_evaluator(trajectory_match_mode=mode, tool_args_match_mode=arguments)
+    evaluate = create_trajectory_match_evaluator(
+        trajectory_match_mode=mode, tool_args_match_mode=arguments
+    )
 
     def messages(calls):
         return [
             {
                 "role": "assistant",
                 "content": "",
-                "tool_calls": [{"id": "", "type": "function", "function": {"name": name, "arguments": json.dumps(own)}}],
+                "tool_calls": [
+                    {
+                        "id": "",
+                        "type": "function",
+                        "function": {"name": name, "arguments": json.dumps(own)},
+                    }
+                ],
             }
             for name, own in calls
         ]
@@ -70,7 +84,9 @@ def test_subset_forbids_extra_calls(made, wanted):
 def test_without_arguments_names_decide(made, wanted):
     assume(wanted or not made)
     calls = [(name, {"n": 1}) for name in made]
-    assert ours(calls, **SUPERSET, expected=wanted) == theirs("superset", calls, [(name, {}) for name in wanted], "ignore")
+    assert ours(calls, **SUPERSET, expected=wanted) == theirs(
+        "superset", calls, [(name, {}) for name in wanted], "ignore"
+    )
 
 
 def test_nothing_expected_is_a_superset_of_anything_there_and_of_nothing_here():
@@ -80,7 +96,10 @@ def test_nothing_expected_is_a_superset_of_anything_there_and_of_nothing_here():
 
 
 def test_the_first_call_that_fits_is_taken_there_and_the_best_one_here():
-    made, wanted = [("search", {"x": 1, "y": 1}), ("search", {"x": 1})], [("search", {"x": 1}), ("search", {"x": 1, "y": 1})]
+    made, wanted = (
+        [("search", {"x": 1, "y": 1}), ("search", {"x": 1})],
+        [("search", {"x": 1}), ("search", {"x": 1, "y": 1})],
+    )
     assert theirs("superset", made, wanted, "superset") == 0
     assert ours(made, **{**SUPERSET, "arguments": "subset"}, expected=expected(wanted)) == 1
 
@@ -99,6 +118,12 @@ def test_the_first_call_that_fits_is_taken_there_and_the_best_one_here():
 )
 @OFTEN
 @given(ARGUMENTS, ARGUMENTS)
-def test_whose_arguments_are_the_subset_depends_on_the_mode_there(mode, specification, theirs_is, ours_is, made, wanted):
-    value = ours([("search", made)], **{**specification, "arguments": ours_is}, expected=expected([("search", wanted)]))
+def test_whose_arguments_are_the_subset_depends_on_the_mode_there(
+    mode, specification, theirs_is, ours_is, made, wanted
+):
+    value = ours(
+        [("search", made)],
+        **{**specification, "arguments": ours_is},
+        expected=expected([("search", wanted)]),
+    )
     assert value == theirs(mode, [("search", made)], [("search", wanted)], theirs_is)

@@ -1,4 +1,6 @@
-"""The trajectory evaluators of pydantic_evals and we agree, except where docs/how-to/migration.md says otherwise."""
+"""The trajectory evaluators of pydantic_evals and we agree, except where docs/how-to/migration.md
+says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +59,23 @@ def theirs(evaluator, made):
 @given(NAMES, NAMES)
 def test_each_order_is_a_match_of_ours_measured_by_f1(match, made, wanted):
     value = ours(made, type="trajectory_match", match=match, measure="f1", expected=wanted)
-    assert value == pytest.approx(theirs(TrajectoryMatch(expected_trajectory=wanted, order=match), made))
+    assert value == pytest.approx(
+        theirs(TrajectoryMatch(expected_trajectory=wanted, order=match), made)
+    )
 
 
 @OFTEN
 @given(NAMES, NAMES)
 def test_tool_correctness_forbids_missing_and_extra_calls(made, wanted):
-    ruled = {"type": "trajectory_match", "match": "any_order", "missing": "forbid", "extra": "forbid"}
-    assert ours(made, **ruled, expected=wanted) == theirs(ToolCorrectness(expected_tools=wanted), made)
+    ruled = {
+        "type": "trajectory_match",
+        "match": "any_order",
+        "missing": "forbid",
+        "extra": "forbid",
+    }
+    assert ours(made, **ruled, expected=wanted) == theirs(
+        ToolCorrectness(expected_tools=wanted), made
+    )
 
 
 def test_nothing_expected_but_extra_allowed_fits_anything_there_and_nothing_here():

@@ -1,4 +1,6 @@
-"""The tool-call evaluators of UiPath and we agree, except where docs/how-to/migration.md says otherwise."""
+"""The tool-call evaluators of UiPath and we agree, except where docs/how-to/migration.md says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,24 @@ CRITERIA = st.dictionaries(
 
 def theirs(kind, made, criteria, **config):
     """Spans in the order given, without ids."""
-    evaluator = getattr(evaluators, kind).model_validate({"id": "x", "evaluatorConfig": {"name": "x", **config}})
+    evaluator = getattr(evaluators, kind).model_validate(
+        {"id": "x", "evaluatorConfig": {"name": "x", **config}}
+    )
     spans = [
-        ReadableSpan(name=name, attributes={"tool.name": name, "input.value": json.dumps(own)}, start_time=0, end_time=0)
+        ReadableSpan(
+            name=name,
+            attributes={"tool.name": name, "input.value": json.dumps(own)},
+            start_time=0,
+            end_time=0,
+        )
         for name, own in ((each, {}) if isinstance(each, str) else each for each in made)
     ]
     run = WorkloadExecution(agent_input={}, workload_output={}, workload_trace=spans)
-    return asyncio.run(evaluator.validate_and_evaluate_criteria(workload_execution=run, evaluation_criteria=criteria)).score
+    return asyncio.run(
+        evaluator.validate_and_evaluate_criteria(
+            workload_execution=run, evaluation_criteria=criteria
+        )
+    ).score
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -60,7 +73,9 @@ def test_order_is_the_share_of_the_longest_common_subsequence(strict, made, want
 def test_counts_hold_or_not(strict, made, criteria):
     assume(made)
     peer = theirs("ToolCallCountEvaluator", made, {"tool_calls_count": criteria}, strict=strict)
-    assert ours(made, type="tool_call_count", criteria=criteria, strict=strict) == pytest.approx(peer)
+    assert ours(made, type="tool_call_count", criteria=criteria, strict=strict) == pytest.approx(
+        peer
+    )
 
 
 def first_fit_is_best(made, wanted):
@@ -71,7 +86,9 @@ def first_fit_is_best(made, wanted):
         if fits:
             left.remove(fits[0])
             found += 1
-    return found == round(ours(made, type="tool_call_args", expected=expected(wanted)) * len(wanted))
+    return found == round(
+        ours(made, type="tool_call_args", expected=expected(wanted)) * len(wanted)
+    )
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -81,7 +98,9 @@ def test_arguments_that_are_expected_must_be_there(strict, made, wanted):
     assume(first_fit_is_best(made, wanted))
     criteria = {"tool_calls": [{"name": name, "args": own} for name, own in wanted]}
     peer = theirs("ToolCallArgsEvaluator", made, criteria, strict=strict)
-    assert ours(made, type="tool_call_args", expected=expected(wanted), strict=strict) == pytest.approx(peer)
+    assert ours(
+        made, type="tool_call_args", expected=expected(wanted), strict=strict
+    ) == pytest.approx(peer)
 
 
 def test_no_call_breaks_every_criterion_there_and_only_those_it_breaks_here():
@@ -91,7 +110,10 @@ def test_no_call_breaks_every_criterion_there_and_only_those_it_breaks_here():
 
 
 def test_the_first_call_that_fits_is_taken_there_and_the_best_one_here():
-    made, wanted = [("search", {"x": 1, "y": 1}), ("search", {"x": 1})], [("search", {"x": 1}), ("search", {"x": 1, "y": 1})]
+    made, wanted = (
+        [("search", {"x": 1, "y": 1}), ("search", {"x": 1})],
+        [("search", {"x": 1}), ("search", {"x": 1, "y": 1})],
+    )
     criteria = {"tool_calls": [{"name": name, "args": own} for name, own in wanted]}
     assert theirs("ToolCallArgsEvaluator", made, criteria) == 0.5
     assert ours(made, type="tool_call_args", expected=expected(wanted)) == 1
@@ -112,12 +134,20 @@ def test_a_criterion_is_cleaned_there_and_taken_as_it_is_here():
 
 @pytest.mark.parametrize("count", [-1, "1", 1.0, True])
 def test_odd_counts_are_taken_there_and_refused_here(count):
-    assert theirs("ToolCallCountEvaluator", ["search"], {"tool_calls_count": {"search": (">=", count)}}) == 1
+    assert (
+        theirs(
+            "ToolCallCountEvaluator", ["search"], {"tool_calls_count": {"search": (">=", count)}}
+        )
+        == 1
+    )
     with pytest.raises(ConfigError):
         ours(["search"], type="tool_call_count", criteria={"search": (">=", count)})
 
 
 def test_no_criteria_are_a_result_there_and_refused_here():
-    assert [theirs("ToolCallCountEvaluator", made, {"tool_calls_count": {}}) for made in ([], ["search"])] == [1, 0]
+    assert [
+        theirs("ToolCallCountEvaluator", made, {"tool_calls_count": {}})
+        for made in ([], ["search"])
+    ] == [1, 0]
     with pytest.raises(ConfigError):
         ours([], type="tool_call_count", criteria={})

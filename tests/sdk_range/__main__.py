@@ -1,11 +1,13 @@
 """Run what runs in a process with the oldest, two middle and the newest SDK that is supported.
 
-With Python 3.11 the oldest one comes with the oldest version of every dependency that pyproject.toml allows, and more tests.
+With Python 3.11 the oldest one comes with the oldest version of every dependency that
+pyproject.toml allows, and more tests.
 
     python tests/sdk_range [VERSION ...]
 
-Each SDK has an environment of its own in .venv-sdk/, which is made once and again when this file changes. The last one has
-`opentelemetry-instrument` too, so that the tests of zero-code run there, and that of all six ways.
+Each SDK has an environment of its own in .venv-sdk/, which is made once and again when this file
+changes. The last one has `opentelemetry-instrument` too, so that the tests of zero-code run there,
+and that of all six ways.
 """
 
 from __future__ import annotations
@@ -30,16 +32,40 @@ SDKS: dict[str, tuple[str, ...]] = {
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OLDEST = "1.30.0"
-OTHERS = ("pytest>=8.3,<10", "pytest-timeout>=2.3,<3", "hypothesis>=6.100,<7", "setuptools>=77.0.3,<100", "trustme>=1.2,<2")
+OTHERS = (
+    "pytest>=8.3,<10",
+    "pytest-timeout>=2.3,<3",
+    "hypothesis>=6.100,<7",
+    "setuptools>=77.0.3,<100",
+    "trustme>=1.2,<2",
+)
 FLOOR_OTHERS = ("jsonschema>=4.18,<5",)
-TESTS = ("flow/inprocess", "flow/zero_code", "flow/exporters/test_neutral_traces.py", "unit/exporters")
-FLOOR_TESTS = ("unit/config", "unit/cli", "conformance", "flow/receiver/test_grpc.py", "flow/receiver/test_http.py")
+TESTS = (
+    "flow/inprocess",
+    "flow/zero_code",
+    "flow/exporters/test_neutral_traces.py",
+    "unit/exporters",
+)
+FLOOR_TESTS = (
+    "unit/config",
+    "unit/cli",
+    "conformance",
+    "flow/receiver/test_grpc.py",
+    "flow/receiver/test_http.py",
+)
 
 
 def dependencies() -> list[str]:
     """What the package and its extras for users need, without the SDK."""
-    extras = [each for name, listed in PROJECT["optional-dependencies"].items() if name != "dev" for each in listed]
-    return [each for each in PROJECT["dependencies"] + extras if not each.startswith("opentelemetry-")]
+    extras = [
+        each
+        for name, listed in PROJECT["optional-dependencies"].items()
+        if name != "dev"
+        for each in listed
+    ]
+    return [
+        each for each in PROJECT["dependencies"] + extras if not each.startswith("opentelemetry-")
+    ]
 
 
 def floor(dependency: str) -> str:
@@ -52,7 +78,9 @@ def floor(dependency: str) -> str:
 
 
 def has_floors(version: str) -> bool:
-    """Whether the dependencies beside this SDK are the oldest: these have wheels for Python 3.11, and not for every later one."""
+    """Whether the dependencies beside this SDK are the oldest: these have wheels for Python 3.11,
+    and not for every later one.
+    """
     return version == OLDEST and sys.version_info[:2] == (3, 11)
 
 
@@ -81,14 +109,22 @@ def passes(version: str) -> bool:
     if SDKS[version]:
         tests.append("tests/flow/test_equal_scores.py")
     command = [str(environment(version)), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode == 0
+    return (
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+        ).returncode
+        == 0
+    )
 
 
 def main(versions: list[str]) -> int:
     """0 if every SDK passes."""
     unknown = set(versions) - SDKS.keys()
     if unknown:
-        print(f"no such SDK here: {', '.join(sorted(unknown))}; there are {', '.join(SDKS)}", file=sys.stderr)
+        print(
+            f"no such SDK here: {', '.join(sorted(unknown))}; there are {', '.join(SDKS)}",
+            file=sys.stderr,
+        )
         return 2
     failed = [version for version in versions or SDKS if not passes(version)]
     print(f"failed with SDK {', '.join(failed)}" if failed else "passed with every SDK")

@@ -24,7 +24,9 @@ def seen(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": arguments, "error": call.error is not None}
 
 
-@pytest.mark.parametrize("truth", [t for t in TRUTH if t["calls"] is not None], ids=lambda t: t["file"])
+@pytest.mark.parametrize(
+    "truth", [t for t in TRUTH if t["calls"] is not None], ids=lambda t: t["file"]
+)
 def test_the_calls_are_what_happened(truth: dict[str, Any]):
     """Names, arguments, errors and order; calls that overlapped may stand in either order."""
     (run,) = outermost(truth["file"])
@@ -44,7 +46,9 @@ def test_the_calls_are_what_happened(truth: dict[str, Any]):
 
 @pytest.mark.parametrize("truth", [t for t in TRUTH if "agents" in t], ids=lambda t: t["file"])
 def test_whose_the_calls_are_and_what_was_asked_and_answered(truth: dict[str, Any]):
-    """Agents within agents each make their own calls; `null` is what was not recorded, `ANY` what is not compared."""
+    """Agents within agents each make their own calls; `null` is what was not recorded, `ANY` what
+    is not compared.
+    """
     (run,) = outermost(truth["file"])
     assert run.agent == truth["agent"]
     made_by = [call.agent_path[-1] if call.agent_path else "" for call in run.calls]
@@ -57,7 +61,9 @@ def test_whose_the_calls_are_and_what_was_asked_and_answered(truth: dict[str, An
 
 @pytest.mark.parametrize("truth", [t for t in TRUTH if t["calls"] is None], ids=lambda t: t["file"])
 def test_the_calls_of_a_run_that_recorded_none_are_unknown(truth: dict[str, Any]):
-    """It is never a run without calls; nor are those that it shows known to be all, or to have been made."""
+    """It is never a run without calls; nor are those that it shows known to be all, or to have been
+    made.
+    """
     for plan in (PLAN, Plan()):
         (run,) = outermost(truth["file"], plan)
         assert [call.name for call in run.calls] == truth.get("shown", [])
@@ -74,7 +80,11 @@ def test_what_is_not_needed_is_not_read_and_changes_nothing(file: str):
             (c.name, c.span_id, c.start_ns, c.error) for c in thick.calls
         ]
         assert {(c.arguments, c.result) for c in thin.calls} <= {(UNRECORDED, UNRECORDED)}
-        assert (thin.agent, thin.calls_unknown, thin.model_calls) == (thick.agent, thick.calls_unknown, thick.model_calls)
+        assert (thin.agent, thin.calls_unknown, thin.model_calls) == (
+            thick.agent,
+            thick.calls_unknown,
+            thick.model_calls,
+        )
 
 
 def test_a_trace_of_a_model_call_alone_does_not_show_what_was_called():
@@ -85,9 +95,17 @@ def test_a_trace_of_a_model_call_alone_does_not_show_what_was_called():
 
 def test_results_and_ids_come_out_of_their_envelopes():
     """LangChain messages in four spellings, Strands blocks, Vercel's quoted text."""
-    for file in ("langchain_openinference", "langchain_openllmetry", "mlflow_langchain", "strands_default", "vercel_ai_sdk_v6",
-                 "adot_langchain", "adot_openinference_langchain", "bedrock_agentcore_strands",
-                 "loongsuite_langchain"):  # fmt: skip
+    for file in (
+        "langchain_openinference",
+        "langchain_openllmetry",
+        "mlflow_langchain",
+        "strands_default",
+        "vercel_ai_sdk_v6",
+        "adot_langchain",
+        "adot_openinference_langchain",
+        "bedrock_agentcore_strands",
+        "loongsuite_langchain",
+    ):
         (run,) = outermost(f"{file}.json")
         by_id = {call.call_id: call.result for call in run.calls}
         assert by_id["call_1"] == {"city": "Paris", "temp_c": 21}
@@ -97,7 +115,9 @@ def test_results_and_ids_come_out_of_their_envelopes():
 def test_what_a_handoff_answered_is_no_call_of_the_agent_that_handed_over():
     """The run within the workflow that consists of the handoff alone."""
     trajectories = [
-        run.trajectory for trace in traces("openai_agents_js_handoff_openinference.json") for run in build(trace, PLAN)
+        run.trajectory
+        for trace in traces("openai_agents_js_handoff_openinference.json")
+        for run in build(trace, PLAN)
     ]
     assert [(run.agent, run.calls, run.calls_unknown) for run in trajectories] == [
         ("", (), ""),
@@ -109,7 +129,12 @@ def test_what_a_handoff_answered_is_no_call_of_the_agent_that_handed_over():
 def test_a_runs_own_facts_are_read():
     """Agent, conversation, tokens, question and answer."""
     (run,) = outermost("pydantic_ai_v5.json")
-    assert (run.agent, run.model_calls, run.input_tokens, run.output_tokens) == ("travel_agent", 4, 305, 84)
+    assert (run.agent, run.model_calls, run.input_tokens, run.output_tokens) == (
+        "travel_agent",
+        4,
+        305,
+        84,
+    )
     assert run.input == "Book me a flight to the warmer of Paris and Oslo"
     assert run.output == "Booked Paris on 2026-12-01; it is 21C there."
     assert len(run.spans) == 9
@@ -134,7 +159,9 @@ def test_the_id_of_a_task_is_no_conversation():
 
 
 def test_a_failure_that_no_span_records_is_unknown():
-    """pydantic-ai 0.2 ends the span of a call that asked for a retry like any other, and records no result."""
+    """pydantic-ai 0.2 ends the span of a call that asked for a retry like any other, and records no
+    result.
+    """
     (early,) = outermost("pydantic_ai_0_2.json")
     assert [call.failure_unknown for call in early.calls] == [True] * 4
     (later,) = outermost("pydantic_ai_1_0.json")
@@ -142,7 +169,8 @@ def test_a_failure_that_no_span_records_is_unknown():
 
 
 def test_a_result_that_may_be_the_text_of_an_exception_shows_no_failure():
-    """Spring AI ends the span of a call that raised like any other; with content its result is the exception's message.
+    """Spring AI ends the span of a call that raised like any other; with content its result is the
+    exception's message.
 
     In ADK for JavaScript it looks like that of a call whose tool goes on after it.
     """
@@ -156,7 +184,10 @@ def test_a_result_that_may_be_the_text_of_an_exception_shows_no_failure():
     (run,) = outermost("azure_langchain_hidden.json")
     assert [call.failure_unknown for call in run.calls] == [True, True, False, True]
     (run,) = outermost("spring_ai.json")
-    assert [call.result for call in run.calls][2:] == ["invalid date 2026-13-40", "confirmed Paris 2026-12-01"]
+    assert [call.result for call in run.calls][2:] == [
+        "invalid date 2026-13-40",
+        "confirmed Paris 2026-12-01",
+    ]
 
 
 def test_what_logfire_masks_is_not_recorded():
@@ -169,7 +200,9 @@ def test_what_logfire_masks_is_not_recorded():
 
 
 def test_results_are_taken_out_of_what_the_instrumentation_wraps_them_in():
-    """A message of LangChain within an object of one key; the id of the call is in the message, too."""
+    """A message of LangChain within an object of one key; the id of the call is in the message,
+    too.
+    """
     (run,) = outermost("langgraph_js_openinference.json")
     paris, oslo, failed, booked = run.calls
     assert (paris.result, oslo.result, booked.result) == (
@@ -180,7 +213,11 @@ def test_results_are_taken_out_of_what_the_instrumentation_wraps_them_in():
     assert (paris.call_id, oslo.call_id, booked.call_id) == ("c1", "c2", "c4")
     assert failed.result is UNRECORDED
     (run,) = outermost("openai_agents_js_mcp_openinference.json")
-    assert [call.result for call in run.calls] == [{"city": "Paris", "temp_c": 21}, {"city": "Oslo", "temp_c": 21}, "noted"]
+    assert [call.result for call in run.calls] == [
+        {"city": "Paris", "temp_c": 21},
+        {"city": "Oslo", "temp_c": 21},
+        "noted",
+    ]
 
 
 def test_the_span_around_the_model_calls_of_a_run_is_none():

@@ -30,7 +30,9 @@ def unterminated(place: str, size: int) -> bytes:
 
 def log_record(pair: bytes) -> bytes:
     """An export request with one log record, which is read before the request is acknowledged."""
-    record = sized(5, sized(1, b"messages")) + sized(6, pair) + sized(9, b"t" * 16) + sized(10, b"s" * 8)
+    record = (
+        sized(5, sized(1, b"messages")) + sized(6, pair) + sized(9, b"t" * 16) + sized(10, b"s" * 8)
+    )
     return sized(1, sized(2, sized(2, record)))
 
 
@@ -38,7 +40,9 @@ PLACES = pytest.mark.parametrize("place", ["length of the value", "length of the
 
 
 @PLACES
-def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_bytes(place: str) -> None:
+def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_bytes(
+    place: str,
+) -> None:
     """The attribute has no value, and the attributes beside it are kept."""
     small, great = unterminated(place, SMALL), unterminated(place, TIMES * SMALL)
     other = sized(1, b"a") + sized(2, sized(1, b"b"))
@@ -47,7 +51,9 @@ def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_
 
 
 @PLACES
-def test_a_log_record_with_an_unterminated_number_is_framed_in_time_in_proportion_to_its_bytes(place: str) -> None:
+def test_a_log_record_with_an_unterminated_number_is_framed_in_time_in_proportion_to_its_bytes(
+    place: str,
+) -> None:
     """Records are read before the request is acknowledged."""
     small, great = (log_record(unterminated(place, size)) for size in (SMALL, TIMES * SMALL))
     assert read_logs(great).ignored == 1
@@ -70,7 +76,9 @@ def test_a_number_of_eleven_bytes_is_refused() -> None:
 
 def test_a_length_in_more_bytes_than_needed_is_read_as_protobuf_reads_it() -> None:
     """Up to ten bytes; beyond that there is no such attribute."""
-    long, longer = (b"\x0a\x01a\x12" + b"\x83" + b"\x80" * more + b"\x00\x0a\x01b" for more in (3, 9))
+    long, longer = (
+        b"\x0a\x01a\x12" + b"\x83" + b"\x80" * more + b"\x00\x0a\x01b" for more in (3, 9)
+    )
     assert decode_all([long]) == {"a": "b"}
     assert decode_all([longer]) == {}
 
@@ -88,15 +96,30 @@ def pushed(count: int) -> TraceBuffer:
 def test_log_records_of_one_span_cost_time_in_proportion_to_their_number() -> None:
     """They are added while the lock of the buffer is held."""
     assert len(pushed(len(RECORDS)).drain(0.0)[0].logs[b"s" * 8]) == len(RECORDS)
-    assert is_in_proportion(lambda: pushed(len(RECORDS) // TIMES), lambda: pushed(len(RECORDS)), MOST)
+    assert is_in_proportion(
+        lambda: pushed(len(RECORDS) // TIMES), lambda: pushed(len(RECORDS)), MOST
+    )
 
 
 def repeated(size: int) -> TraceBuffer:
-    """A buffer with a span of this size, and small spans with its id, together a tenth of its size."""
+    """A buffer with a span of this size, and small spans with its id, together a tenth of its
+    size.
+    """
     buffer = TraceBuffer(Limits())
-    spans = [sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\x41" + bytes([200]) * 8 + sized(9, b"") * (size // 2)]
-    spans += [sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"%d" % number) for number in range(size // 300)]
-    buffer.push_many(read_traces(sized(1, sized(2, b"".join([sized(2, each) for each in spans])))).spans, 0.0)
+    spans = [
+        sized(1, b"t" * 16)
+        + sized(2, b"s" * 8)
+        + b"\x41"
+        + bytes([200]) * 8
+        + sized(9, b"") * (size // 2)
+    ]
+    spans += [
+        sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"%d" % number)
+        for number in range(size // 300)
+    ]
+    buffer.push_many(
+        read_traces(sized(1, sized(2, b"".join([sized(2, each) for each in spans])))).spans, 0.0
+    )
     return buffer
 
 
@@ -117,11 +140,16 @@ def test_many_damaged_places_of_a_segment_cost_time_in_proportion_to_their_numbe
     """After each of them the next valid record is searched."""
     small, great = damaged(1000), damaged(TIMES * 1000)
     assert len(list(scan(great, Damage()))) == TIMES * 1000
-    assert is_in_proportion(lambda: list(scan(small, Damage())), lambda: list(scan(great, Damage())), MOST)
+    assert is_in_proportion(
+        lambda: list(scan(small, Damage())), lambda: list(scan(great, Damage())), MOST
+    )
 
 
 ROOT = span("s")
-SPANS = [(b"%016d" % number, b"s", (b"", ROOT, ROOT.resource_scope), 8) for number in range(TIMES * 10_000)]
+SPANS = [
+    (b"%016d" % number, b"s", (b"", ROOT, ROOT.resource_scope), 8)
+    for number in range(TIMES * 10_000)
+]
 FEW = Limits(max_traces=100)
 
 
@@ -133,10 +161,14 @@ def buffer_of(count: int, limits: Limits) -> TraceBuffer:
 
 
 def test_traces_beyond_the_limit_cost_time_in_proportion_to_their_number() -> None:
-    """All but a few traces of one request are closed at once, while the lock of the buffer is held."""
+    """All but a few traces of one request are closed at once, while the lock of the buffer is
+    held.
+    """
     buffer = buffer_of(len(SPANS), FEW)
     assert (len(buffer), buffer.counts.traces_over_limit) == (100, len(SPANS) - 100)
-    assert is_in_proportion(lambda: buffer_of(len(SPANS) // TIMES, FEW), lambda: buffer_of(len(SPANS), FEW), MOST)
+    assert is_in_proportion(
+        lambda: buffer_of(len(SPANS) // TIMES, FEW), lambda: buffer_of(len(SPANS), FEW), MOST
+    )
 
 
 def test_traces_that_wait_for_evaluation_cost_time_in_proportion_to_their_number() -> None:
@@ -147,7 +179,9 @@ def test_traces_that_wait_for_evaluation_cost_time_in_proportion_to_their_number
         return sum(len(batch) for batch in iter(partial(buffer.due, 10.0, 1), []))
 
     assert handed_over(len(SPANS)) == len(SPANS)
-    assert is_in_proportion(lambda: handed_over(len(SPANS) // TIMES), lambda: handed_over(len(SPANS)), MOST)
+    assert is_in_proportion(
+        lambda: handed_over(len(SPANS) // TIMES), lambda: handed_over(len(SPANS)), MOST
+    )
 
 
 def test_ids_that_expire_at_once_cost_time_in_proportion_to_their_number() -> None:
@@ -161,4 +195,6 @@ def test_ids_that_expire_at_once_cost_time_in_proportion_to_their_number() -> No
         return not any(ids.items())
 
     assert forgotten(len(SPANS))
-    assert is_in_proportion(lambda: forgotten(len(SPANS) // TIMES), lambda: forgotten(len(SPANS)), MOST)
+    assert is_in_proportion(
+        lambda: forgotten(len(SPANS) // TIMES), lambda: forgotten(len(SPANS)), MOST
+    )

@@ -47,7 +47,9 @@ def replaced(path: Path, text: str) -> None:
 
 
 def test_a_new_version_of_the_same_size_and_time_is_read(file: Path, clock: Clock):
-    """As `cp -p` and `rsync --inplace -t` leave it; `chmod` of a file that could not be read changes no more either."""
+    """As `cp -p` and `rsync --inplace -t` leave it; `chmod` of a file that could not be read
+    changes no more either.
+    """
     dataset, before = Dataset(file, "id", clock), file.stat()
     file.write_text(ONE.replace('"x"', '"y"'), encoding="utf-8")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -62,7 +64,11 @@ def test_a_new_version_of_the_same_size_and_time_is_read(file: Path, clock: Cloc
         (b'\xef\xbb\xbf{"id": 7}\r\n', ".ndjson", {"7": {"id": 7}}),
         (b'{"id": true}', ".jsonl", {"true": {"id": True}}),
         (b"", ".jsonl", {}),
-        (b'id,expected\na,"[""x"", ""y""]"\nb,\n', ".csv", {"a": {"id": "a", "expected": '["x", "y"]'}, "b": {"id": "b"}}),
+        (
+            b'id,expected\na,"[""x"", ""y""]"\nb,\n',
+            ".csv",
+            {"a": {"id": "a", "expected": '["x", "y"]'}, "b": {"id": "b"}},
+        ),
         (b"id,note\r\n07,\xc3\xa4\r\n", ".csv", {"07": {"id": "07", "note": "ä"}}),
         (b"id\n", ".csv", {}),
     ],
@@ -100,8 +106,14 @@ def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
 @given(st.dictionaries(st.text(min_size=1), st.lists(st.text())))
 def test_what_was_written_is_read(records):
     """Texts may contain any character, including line separators other than the line feed."""
-    lines = "".join(json.dumps({"k": key, "v": value}, ensure_ascii=False) + "\n" for key, value in records.items())
-    assert {key: record["v"] for key, (_, record) in parse_records(lines.encode(), ".jsonl", "k").items()} == records
+    lines = "".join(
+        json.dumps({"k": key, "v": value}, ensure_ascii=False) + "\n"
+        for key, value in records.items()
+    )
+    assert {
+        key: record["v"]
+        for key, (_, record) in parse_records(lines.encode(), ".jsonl", "k").items()
+    } == records
 
 
 def test_a_file_is_looked_at_once_a_second(file, clock):
@@ -157,7 +169,9 @@ def test_what_is_no_file_is_refused(tmp_path):
         Dataset(tmp_path / "pipe.csv", "id")
 
 
-@pytest.mark.parametrize(("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "not a path")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "not a path")]
+)
 def test_what_is_no_path_is_refused(name, why, tmp_path):
     """It is reported like a missing file."""
     with pytest.raises(InvalidDataset, match=rf"cannot be read \({why}\)"):

@@ -1,4 +1,6 @@
-"""The number of connections that the limit of open files allows, and the descriptors held in reserve."""
+"""The number of connections that the limit of open files allows, and the descriptors held in
+reserve.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,17 @@ USUAL = Connections(grpc=1024, http=256)
         (0, 1, (4, 4)),
     ],
 )
-def test_connections_fit_the_limit(limit: int | None, per_http: int, found: tuple[int, int], caplog: pytest.LogCaptureFixture):
-    """They fit beside 128 files, or a quarter of a low limit; if fewer fit than wanted, that is logged with the remedy."""
+def test_connections_fit_the_limit(
+    limit: int | None, per_http: int, found: tuple[int, int], caplog: pytest.LogCaptureFixture
+):
+    """They fit beside 128 files, or a quarter of a low limit; if fewer fit than wanted, that is
+    logged with the remedy.
+    """
     assert connections(limit, USUAL, per_http=per_http) == found
-    assert [line.endswith(f"raise it to {1408 + 256 * (per_http - 1)} (ulimit -n)") for line in caplog.messages] == [True] * (
-        found != USUAL
-    )
+    assert [
+        line.endswith(f"raise it to {1408 + 256 * (per_http - 1)} (ulimit -n)")
+        for line in caplog.messages
+    ] == [True] * (found != USUAL)
 
 
 PROGRAM = """
@@ -58,7 +65,9 @@ print(raise_limit(), soft_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 def test_the_soft_limit_is_raised(soft: int, hard: int, said: str) -> None:
     """It is raised to the hard limit, in a process of its own, and logged."""
     program = PROGRAM.replace("SOFT", str(soft)).replace("HARD", str(hard))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout == said
 
 
@@ -74,7 +83,9 @@ def failing(number: int, times: int) -> Callable[[], str]:
     return call
 
 
-@pytest.mark.parametrize(("number", "waits"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ECONNABORTED, False)])
+@pytest.mark.parametrize(
+    ("number", "waits"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ECONNABORTED, False)]
+)
 def test_an_exhausted_process_waits_before_it_accepts_again(number: int, waits: bool) -> None:
     """The pending connection would wake the accepting loop again at once."""
     began = time.monotonic()

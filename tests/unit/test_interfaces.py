@@ -1,4 +1,6 @@
-"""Instances created without the `__init__` of a frozen dataclass are frozen and equal like others."""
+"""Instances created without the `__init__` of a frozen dataclass are frozen and equal like
+others.
+"""
 
 from __future__ import annotations
 

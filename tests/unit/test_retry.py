@@ -1,4 +1,6 @@
-"""Waits between attempts, and the meaning of responses from endpoints that accepted the signal before or did not."""
+"""Waits between attempts, and the meaning of responses from endpoints that accepted the signal
+before or did not.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,22 @@ def meanings(attempts: Attempts, *statuses: str) -> list[str]:
 def test_responses_of_an_endpoint_that_accepted_the_signal_are_outages():
     """A 404 in the middle is retried."""
     attempts = made()
-    statuses = ("ok", "not_found", "unsupported", "server_error", "denied", "permanent", "retryable")
-    assert meanings(attempts, *statuses) == ["ok", *["retryable"] * 3, "permanent", "permanent", "retryable"]
+    statuses = (
+        "ok",
+        "not_found",
+        "unsupported",
+        "server_error",
+        "denied",
+        "permanent",
+        "retryable",
+    )
+    assert meanings(attempts, *statuses) == [
+        "ok",
+        *["retryable"] * 3,
+        "permanent",
+        "permanent",
+        "retryable",
+    ]
     assert attempts.unsupported == ""
 
 
@@ -118,6 +134,8 @@ def test_what_an_earlier_process_had_accepted_counts():
 
 
 def test_forwarding_follows_the_list_of_otlp():
-    """A server error is permanent there; with storage a refusal of the sender is retried, since it can be repaired."""
+    """A server error is permanent there; with storage a refusal of the sender is retried, since it
+    can be repaired.
+    """
     assert meanings(made(forwards=True), "server_error", "denied") == ["permanent", "permanent"]
     assert meanings(made(keeps=True), "denied") == ["retryable"]

@@ -1,11 +1,14 @@
-"""`otel-eval serve --workers N` as an object: the receiver and the admin server in front of N worker processes.
+"""`otel-eval serve --workers N` as an object: the receiver and the admin server in front of N
+worker processes.
 
-The front checks, counts and splits requests by trace id. Each worker is a complete server without listeners: it assembles,
-evaluates, stores and exports its traces.
+The front checks, counts and splits requests by trace id. Each worker is a complete server without
+listeners: it assembles, evaluates, stores and exports its traces.
 
-Requests are split without decoding spans, and no byte is lost: resource and scope are copied to each part that gets some of their
-spans, and what belongs to no trace goes to the first part. A request is acknowledged when every part was.
-Source: opentelemetry-proto: resource_spans = 1, scope_spans = 2, spans = 2, trace_id = 1; logs alike, with trace_id = 9.
+Requests are split without decoding spans, and no byte is lost: resource and scope are copied to
+each part that gets some of their spans, and what belongs to no trace goes to the first part. A
+request is acknowledged when every part was.
+Source: opentelemetry-proto: resource_spans = 1, scope_spans = 2, spans = 2, trace_id = 1; logs
+alike, with trace_id = 9.
 """
 
 from __future__ import annotations
@@ -20,7 +23,14 @@ from uuid import uuid4
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
-from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_limits, receiver_of, refuse_unshared, starting
+from otel_eval.app.server_wiring import (
+    AdminServices,
+    config_of_worker,
+    receiver_limits,
+    receiver_of,
+    refuse_unshared,
+    starting,
+)
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
@@ -31,7 +41,12 @@ from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import Rewritten
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
+from otel_eval.sources.receiver.export_handler import (
+    ExportHandler,
+    ExportResponse,
+    ExportStatus,
+    ReceiverLimits,
+)
 from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.sources.receiver.server import Bound
 from otel_eval.storage.directory import claim_split
@@ -51,23 +66,33 @@ class FrontServer:
 
     Args:
         config: the configuration; its `workers` is the number of processes.
-        prepare: called in each worker with its number, to set up logging; a function at the top level of a module.
+        prepare: called in each worker with its number, to set up logging; a function at the top
+            level of a module.
 
     Raises:
         ConfigError: something in the configuration cannot be shared by processes.
     """
 
-    def __init__(self, config: EvalConfig, prepare: Callable[[int], None] = _no_preparation) -> None:
+    def __init__(
+        self, config: EvalConfig, prepare: Callable[[int], None] = _no_preparation
+    ) -> None:
         refuse_unshared(config)
         self._config = config
         instance = uuid4().hex
         numbers = range(1, config.workers + 1)
-        self._workers: Final = [SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
+        self._workers: Final = [
+            SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare)
+            for n in numbers
+        ]
         limits = receiver_limits(config.receivers.otlp, grpc_threads=_THREADS * config.workers)
         handler = SplittingHandler(self._workers, limits)
-        self._receiver: Final = receiver_of(config.receivers.otlp, handler, lambda: self.readiness().ready)
+        self._receiver: Final = receiver_of(
+            config.receivers.otlp, handler, lambda: self.readiness().ready
+        )
         self._bound: Bound | None = None
-        self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
+        self._diagnostics: Final = Diagnostics(
+            self.counts, lambda: why_no_span(self._receiver.counts(), self._bound)
+        )
         self.admin: Final = AdminServices(config.telemetry, self)
 
     def readiness(self) -> Readiness:
@@ -87,7 +112,8 @@ class FrontServer:
         """Start the workers, then listen, and return the addresses that were bound.
 
         Raises:
-            ConfigError: an address cannot be bound, or a worker cannot start; every part is stopped then.
+            ConfigError: an address cannot be bound, or a worker cannot start; every part is stopped
+                then.
         """
         atexit.register(self._disconnect)
         with starting(self.admin, self._receiver, self.stop):
@@ -100,9 +126,12 @@ class FrontServer:
             return self._bound
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop accepting requests, then every worker; False if not everything was evaluated and delivered in time."""
+        """Stop accepting requests, then every worker; False if not everything was evaluated and
+        delivered in time.
+        """
         self._receiver.stop(min(2.0, timeout_s / 4))
-        with ThreadPoolExecutor(len(self._workers)) as pool:  # each call is bounded by the timeouts in `SupervisedWorker.stop`
+        # each call is bounded by the timeouts in `SupervisedWorker.stop`
+        with ThreadPoolExecutor(len(self._workers)) as pool:
             list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._disconnect)
@@ -116,14 +145,17 @@ class FrontServer:
             each.disconnect()
 
     def reload(self, config: EvalConfig) -> list[str]:
-        """Use other evaluations in every worker, also for open traces, and return the changed keys that need a restart.
+        """Use other evaluations in every worker, also for open traces, and return the changed keys
+        that need a restart.
 
         Raises:
             ConfigError: the configuration is invalid; the running one is kept.
         """
         engine_of(config)  # raises before a worker is changed
         kept = [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
-        config = config.model_copy(update={key: getattr(self._config, key) for key in NEEDS_RESTART})
+        config = config.model_copy(
+            update={key: getattr(self._config, key) for key in NEEDS_RESTART}
+        )
         refuse_unshared(config)
         for each in self._workers:
             each.reload(config_of_worker(config, each.number))
@@ -132,27 +164,41 @@ class FrontServer:
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part, added up over the workers."""
-        return total_counts([self._receiver.counts(), self._receiver.not_after(), *(each.counts() for each in self._workers)])
+        return total_counts(
+            [
+                self._receiver.counts(),
+                self._receiver.not_after(),
+                *(each.counts() for each in self._workers),
+            ]
+        )
 
 
 def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:
-    """The readiness of the first worker that is not ready, else of the first that gives a reason to wait, else of the first."""
+    """The readiness of the first worker that is not ready, else of the first that gives a reason to
+    wait, else of the first.
+    """
     number, worst = min(workers, key=lambda each: (each[1].ready, not each[1].why))
     ready = sum(found.ready for _, found in workers)
     why = f"worker {number}: {worst.why}" if worst.why else ""
-    return Readiness(worst.ready, why, {"workers_ready": f"{ready} of {len(workers)}", **worst.evaluation})
+    return Readiness(
+        worst.ready, why, {"workers_ready": f"{ready} of {len(workers)}", **worst.evaluation}
+    )
 
 
 _ID_FIELDS: Final = {Signal.TRACES: 1, Signal.LOGS: 9}
 _ID_BYTES: Final = 8
-_REQUEST: Final = 2  # levels: 0 a scope with its spans or logs, 1 a resource with its scopes, 2 the request with its resources
+# levels: 0 a scope with its spans or logs, 1 a resource with its scopes, 2 the request with its
+# resources
+_REQUEST: Final = 2
 _MEMBERS: Final = (2, 2, 1)  # by level, the field number of the members
 
 _native: Final = extension("_native")
 
 
 def part_of(trace_id: bytes, count: int) -> int:
-    """The index of the part that gets the spans of a trace: by the end of its id, where ids that are partly random are random."""
+    """The index of the part that gets the spans of a trace: by the end of its id, where ids that
+    are partly random are random.
+    """
     return int.from_bytes(trace_id[-_ID_BYTES:]) % count
 
 
@@ -167,7 +213,9 @@ def split_request(body: bytes, signal: Signal, count: int) -> list[bytes]:
     Raises:
         ValueError: the body is not valid protobuf.
     """
-    found: list[bytes] | None = None if _native is None else _native.split(body, count, _ID_FIELDS[signal])
+    found: list[bytes] | None = (
+        None if _native is None else _native.split(body, count, _ID_FIELDS[signal])
+    )
     return split_request_python(body, signal, count) if found is None else found
 
 
@@ -177,7 +225,9 @@ def split_request_python(body: bytes, signal: Signal, count: int) -> list[bytes]
     return [parts[0] + rest, *parts[1:]]
 
 
-def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count: int) -> tuple[bytes, list[bytes]]:
+def _split(
+    body: bytes, start: int, stop: int, level: int, id_field: int, count: int
+) -> tuple[bytes, list[bytes]]:
     """The fields of a message that are not members, and the members of each part, as bytes."""
     rest: list[bytes] = []
     parts: list[list[bytes]] = [[] for _ in range(count)]
@@ -190,7 +240,11 @@ def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count:
                 if each or (number == 0 and not any(members)):
                     parts[number].append(sized(_MEMBERS[level], outer + each))
         else:
-            ids = [body[each.content : each.stop] for each in fields(body, field.content, field.stop) if each.number == id_field]
+            ids = [
+                body[each.content : each.stop]
+                for each in fields(body, field.content, field.stop)
+                if each.number == id_field
+            ]
             parts[part_of(ids[-1] if ids else b"", count)].append(body[field.start : field.stop])
     return b"".join(rest), [b"".join(each) for each in parts]
 
@@ -201,8 +255,8 @@ _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs
 class SplittingHandler(ExportHandler):
     """Splits requests by trace id for workers, which count the spans and logs.
 
-    If one worker refuses its part, the client retries the whole request, and the others get their parts a second time: they
-    recognise duplicate spans by their ids.
+    If one worker refuses its part, the client retries the whole request, and the others get their
+    parts a second time: they recognise duplicate spans by their ids.
 
     Args:
         workers: the workers; the spans of a trace always go to the same one.
@@ -213,28 +267,45 @@ class SplittingHandler(ExportHandler):
         super().__init__(limits)
         self._workers: Final = workers
 
-    def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
-        """Reserve memory for the parts, which have the size of the request; workers reserve what decoding takes."""
+    def _reserve(
+        self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation
+    ) -> None:
+        """Reserve memory for the parts, which have the size of the request; workers reserve what
+        decoding takes.
+        """
         reservation.grow(json_decoded_size(body) if encoding is Encoding.JSON else len(body))
 
     def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
         body, rejected, why = request
-        answers = self._send(transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body))
+        answers = self._send(
+            transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body)
+        )
         if rejected:
             self.count(transport, **{_REJECTED[signal]: rejected})
-            answers.append(ExportResponse(ExportStatus.ACCEPTED, f"{rejected} rejected, the first: {why}", rejected))
+            answers.append(
+                ExportResponse(
+                    ExportStatus.ACCEPTED, f"{rejected} rejected, the first: {why}", rejected
+                )
+            )
         return _merged(answers)
 
     def _split(self, signal: Signal, body: bytes) -> list[bytes]:
         try:
             return split_request(body, signal, len(self._workers))
         except ValueError:
-            raise InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut") from None
+            raise InputError(
+                f"not OTLP {signal} in protobuf: the bytes are corrupt or cut"
+            ) from None
 
     def _send(self, transport: str, signal: Signal, parts: Sequence[bytes]) -> list[ExportResponse]:
-        """Send every part, then wait for every response; raises as `take` does if a worker refuses its part."""
+        """Send every part, then wait for every response; raises as `take` does if a worker refuses
+        its part.
+        """
         used = [(worker, body) for worker, body in zip(self._workers, parts, strict=False) if body]
-        calls = [partial(each.begin_part, transport, signal, body) for each, body in used or [(self._workers[0], b"")]]
+        calls = [
+            partial(each.begin_part, transport, signal, body)
+            for each, body in used or [(self._workers[0], b"")]
+        ]
         under_way, refused = _call_all(calls)
         answers, refused_later = _call_all(under_way)
         if refusals := refused + refused_later:
@@ -254,6 +325,8 @@ def _call_all(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception
 
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:
-    """One response from those of several workers: rejected items are added up, and the first message is used."""
+    """One response from those of several workers: rejected items are added up, and the first
+    message is used.
+    """
     message = next((each.message for each in answers if each.message), "")
     return ExportResponse(ExportStatus.ACCEPTED, message, sum(each.rejected for each in answers))

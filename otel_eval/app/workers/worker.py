@@ -1,7 +1,9 @@
-"""A worker process: the server without listeners that runs in it, and the supervisor in the front that restarts it.
+"""A worker process: the server without listeners that runs in it, and the supervisor in the front
+that restarts it.
 
-The front calls methods of the `Server` in a worker over connections. A worker gets its end of each connection as a descriptor
-over its control socket, so that there is no address to which another process could connect.
+The front calls methods of the `Server` in a worker over connections. A worker gets its end of each
+connection as a descriptor over its control socket, so that there is no address to which another
+process could connect.
 """
 
 from __future__ import annotations
@@ -41,28 +43,39 @@ _STOP_S: Final = 10.0  # for a worker to stop by itself when the front has ended
 _MARGIN_S: Final = 2.0
 _POLL_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to report its state
-_PART_S: Final = 30.0  # for a worker to accept a part of a request, including the write to its journal
+# for a worker to accept a part of a request, including the write to its journal
+_PART_S: Final = 30.0
 _HEALTHY_S: Final = 10.0  # after a worker that ran longer than this the backoff starts anew
 _LIMIT: Final = struct.pack("ll", int(_PART_S), 0)  # struct timeval
 _POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
 
 
-def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None], control: socket.socket) -> None:
-    """Run a worker until the front closes the control socket or ends; the main function of the process.
+def work(
+    number: int,
+    config: EvalConfig,
+    instance: str,
+    prepare: Callable[[int], None],
+    control: socket.socket,
+) -> None:
+    """Run a worker until the front closes the control socket or ends; the main function of the
+    process.
 
     Args:
         number: the number of this worker, from 1.
         config: the configuration of this worker.
         instance: `service.instance.id` of its metrics, different for each worker.
         prepare: called first with the number, to set up logging.
-        control: the socket that receives the descriptors of connections. Over the first connection the worker reports whether it
-            started.
+        control: the socket that receives the descriptors of connections. Over the first connection
+            the worker reports whether it started.
     """
-    # The front stops its workers. A signal to the whole process group must not end them while the front sends requests.
+    # The front stops its workers. A signal to the whole process group must not end them while the
+    # front sends requests.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, lambda *_: None)
     given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    os.environ["OTEL_RESOURCE_ATTRIBUTES"] = f"{given}{',' if given else ''}service.instance.id={instance}"
+    os.environ["OTEL_RESOURCE_ATTRIBUTES"] = (
+        f"{given}{',' if given else ''}service.instance.id={instance}"
+    )
     prepare(number)
     expect_no_spans()
     if (front := _accept(control)) is not None:
@@ -76,13 +89,23 @@ def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
         worker = Server(config, listens=False)
         worker.start()
     except Exception as error:  # noqa: BLE001 - the front reports it
-        return front.send((False, error if isinstance(error, ConfigError) else ConfigError(f"{type(error).__name__}: {error}")))
+        return front.send(
+            (
+                False,
+                error
+                if isinstance(error, ConfigError)
+                else ConfigError(f"{type(error).__name__}: {error}"),
+            )
+        )
     front.send((True, None))
     connection: Connection | None = front
     while connection is not None:
         try:
-            threading.Thread(target=_serve, args=(worker, connection), name="otel-eval-part", daemon=True).start()
-        except RuntimeError:  # the system allows no more threads: clients retry, and the worker keeps its traces
+            threading.Thread(
+                target=_serve, args=(worker, connection), name="otel-eval-part", daemon=True
+            ).start()
+        except RuntimeError:
+            # the system allows no more threads: clients retry, and the worker keeps its traces
             connection.close()
         connection = _accept(control)
     watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
@@ -110,7 +133,9 @@ def _call_method(worker: Server, method: str, arguments: tuple[Any, ...]) -> tup
 
 
 def _accept(control: socket.socket) -> Connection | None:
-    """Wait for a connection from the front; None if the front closed the control socket or ended."""
+    """Wait for a connection from the front; None if the front closed the control socket or
+    ended.
+    """
     try:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
     except OSError:
@@ -144,7 +169,8 @@ class WorkerProcess:
         self._finish(self._connect(), None)
 
     def begin_call(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
-        """Begin a call of a method of the `Server`, and return a function that waits for the result.
+        """Begin a call of a method of the `Server`, and return a function that waits for the
+        result.
 
         That function raises what the method raises, or `Overloaded`, too.
 
@@ -168,7 +194,8 @@ class WorkerProcess:
 
     def _connect(self) -> Connection:
         ours, theirs = socket.socketpair()
-        # A send or receive that takes longer fails. A timeout set by Python would make the socket non-blocking.
+        # A send or receive that takes longer fails. A timeout set by Python would make the socket
+        # non-blocking.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LIMIT)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _LIMIT)
         with ours, theirs, self._communication():
@@ -177,7 +204,8 @@ class WorkerProcess:
 
     def _finish(self, connection: Connection, limit_s: float | None) -> Any:
         with self._communication(connection):
-            if limit_s != _PART_S and not connection.poll(limit_s):  # `_PART_S` is the socket's own limit
+            # `_PART_S` is the socket's own limit
+            if limit_s != _PART_S and not connection.poll(limit_s):
                 raise TimeoutError  # which is an OSError
             returned, found = connection.recv()
         self._idle.append(connection)
@@ -187,7 +215,9 @@ class WorkerProcess:
 
     @contextmanager
     def _communication(self, connection: Connection | None = None) -> Iterator[None]:
-        """A context for communication with the process: an I/O error closes the connection and is raised as `Overloaded`."""
+        """A context for communication with the process: an I/O error closes the connection and is
+        raised as `Overloaded`.
+        """
         try:
             yield
         except (OSError, EOFError) as error:
@@ -221,7 +251,9 @@ class SupervisedWorker:
         prepare: sets up logging in the process.
     """
 
-    def __init__(self, number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None]) -> None:
+    def __init__(
+        self, number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None]
+    ) -> None:
         self.number: Final = number
         self.finished = False
         self._config = config
@@ -230,8 +262,11 @@ class SupervisedWorker:
         self._ready: WorkerProcess | None = None  # the process while it accepts requests
         self._stopping: Final = threading.Event()
         self._backoff = Backoff(_POLICY, self._stopping)
-        self._first_ready: Final[Future[None]] = Future()  # done when the first process accepts requests or cannot start
-        self._thread: Final = threading.Thread(target=self._supervise, name=f"otel-eval-worker-{number}", daemon=True)
+        # done when the first process accepts requests or cannot start
+        self._first_ready: Final[Future[None]] = Future()
+        self._thread: Final = threading.Thread(
+            target=self._supervise, name=f"otel-eval-worker-{number}", daemon=True
+        )
         self._restarts = 0
         self._counts: Mapping[str, Any] = {}  # counters of the process, as last reported
         self._former_counts: Mapping[str, Any] = {}  # summed counters of earlier processes
@@ -239,7 +274,9 @@ class SupervisedWorker:
 
     # ------------------------------------------------------------------ for requests
 
-    def begin_part(self, transport: str, signal: Signal, body: bytes) -> Callable[[], ExportResponse]:
+    def begin_part(
+        self, transport: str, signal: Signal, body: bytes
+    ) -> Callable[[], ExportResponse]:
         """Send a part of a request, and return a function that waits for the response.
 
         That function raises what `ExportHandler.take` raises, or `Overloaded`.
@@ -267,7 +304,9 @@ class SupervisedWorker:
         try:
             self._first_ready.result()
         except Overloaded:
-            raise ConfigError(f"workers: worker {self.number} ended while it started; its log lines show why") from None
+            raise ConfigError(
+                f"workers: worker {self.number} ended while it started; its log lines show why"
+            ) from None
 
     def _supervise(self) -> None:
         while not self._stopping.is_set():
@@ -311,9 +350,15 @@ class SupervisedWorker:
         self.readiness = Readiness(False, "it ended and is started again")
         if process is not None:
             process.end(_ANSWER_S)
-            _log.warning("worker %d ended (exit code %s) and is started again", self.number, process.process.exitcode)
+            _log.warning(
+                "worker %d ended (exit code %s) and is started again",
+                self.number,
+                process.process.exitcode,
+            )
         # Counters of the service must not decrease when a process ends.
-        counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
+        counted = {
+            key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES
+        }
         self._former_counts, self._counts = total_counts([self._former_counts, counted]), {}
         if lived_s > _HEALTHY_S:
             self._backoff = Backoff(_POLICY, self._stopping)
@@ -328,10 +373,16 @@ class SupervisedWorker:
         try:
             process.call(_PART_S, "reload", config)
         except Exception as error:  # noqa: BLE001 - the process is ending or hangs; the configuration is valid
-            _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
+            _log.warning(
+                "reload: worker %d keeps its configuration until it is started again (%s)",
+                self.number,
+                error,
+            )
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the process, and kill it if it does not end; sets `finished`: whether everything was evaluated and delivered."""
+        """Stop the process, and kill it if it does not end; sets `finished`: whether everything was
+        evaluated and delivered.
+        """
         self._stopping.set()
         process, self._ready = self._ready, None
         if process is not None:
@@ -339,7 +390,9 @@ class SupervisedWorker:
                 self.finished = process.call(timeout_s + _ANSWER_S, "stop", timeout_s)
                 self._poll_state(process)
             except Exception as error:  # noqa: BLE001 - the process is killed in any case
-                _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
+                _log.warning(
+                    "worker %d could not be stopped: %s", self.number, type(error).__name__
+                )
         if self._process is not None:
             self._process.end(_ANSWER_S)
 
@@ -352,13 +405,20 @@ class SupervisedWorker:
     # ------------------------------------------------------------------ for the operator
 
     def scores(self) -> list[Family]:
-        """The metrics of results of its process, labelled with its number, since averages cannot be added; [] if it hangs."""
+        """The metrics of results of its process, labelled with its number, since averages cannot be
+        added; [] if it hangs.
+        """
         process, label = self._ready, {"worker": str(self.number)}
         try:
             found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
         except (Overloaded, RuntimeError):
             return []
-        return [replace(each, rows=[(suffix, {**own, **label}, value) for suffix, own, value in each.rows]) for each in found]
+        return [
+            replace(
+                each, rows=[(suffix, {**own, **label}, value) for suffix, own, value in each.rows]
+            )
+            for each in found
+        ]
 
     def counts(self) -> dict[str, Any]:
         """The counters of all its processes, as reported up to a second ago."""

@@ -1,15 +1,23 @@
 """The built-in conventions: one module for each family, all of them data.
 
-The order of `TABLES` matters, because the first table that recognises a span decides: products that mark their spans
-explicitly, then dialects recognised by their scope, then the general conventions, then spans that hold little more than a
-tool's name. A user's own tables go before all of them.
+The order of `TABLES` matters, because the first table that recognises a span decides: products that
+mark their spans explicitly, then dialects recognised by their scope, then the general conventions,
+then spans that hold little more than a tool's name. A user's own tables go before all of them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.builtin import distributions, frameworks, genai, javascript, openinference, tracers, vendors
+from otel_eval.conventions.builtin import (
+    distributions,
+    frameworks,
+    genai,
+    javascript,
+    openinference,
+    tracers,
+    vendors,
+)
 from otel_eval.conventions.table import Convention
 
 TABLES: Final[tuple[Convention, ...]] = (

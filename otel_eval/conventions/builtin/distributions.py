@@ -1,11 +1,20 @@
-"""Distributions of OpenTelemetry by vendors, with instrumentations of their own; instrumentations that lose calls or failures."""
+"""Distributions of OpenTelemetry by vendors, with instrumentations of their own; instrumentations
+that lose calls or failures.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import DEFAULT_WORKFLOW, GEN_AI, INCONCLUSIVE_MESSAGES, OPERATION, RULES, with_fields
+from otel_eval.conventions.builtin.genai import (
+    DEFAULT_WORKFLOW,
+    GEN_AI,
+    INCONCLUSIVE_MESSAGES,
+    OPERATION,
+    RULES,
+    with_fields,
+)
 from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS as TRACELOOP_CLIENTS
 from otel_eval.conventions.table import Mark, Rule
 from otel_eval.model import Kind
@@ -15,8 +24,11 @@ _HANDLER: Final = ("opentelemetry.util.genai.handler",)
 SPLUNK_LANGCHAIN: Final = replace(
     GEN_AI,
     name="splunk_langchain",
-    source="splunk-otel-instrumentation-langchain 0.1.16, splunk-otel-util-genai 0.1.15: a result is the text of its message, "
-    "which alone shows that a tool handled its own failure; output messages lack the calls; E",
+    source=(
+        "splunk-otel-instrumentation-langchain 0.1.16, splunk-otel-util-genai 0.1.15: a result is"
+        " the text of its message, which alone shows that a tool handled its own failure; output"
+        " messages lack the calls; E"
+    ),
     scopes=_HANDLER,
     rules=(Rule(Kind.TOOL, "langgraph_node", name="execute_tool *"),),
     wrappers=("langchain_text",),
@@ -26,7 +38,10 @@ SPLUNK_LANGCHAIN: Final = replace(
 SPLUNK: Final = replace(
     GEN_AI,
     name="splunk",
-    source="splunk-otel-instrumentation-openai-agents 0.1.5: the span of a call that failed looks like any other; E",
+    source=(
+        "splunk-otel-instrumentation-openai-agents 0.1.5: the span of a call that failed looks like"
+        " any other; E"
+    ),
     scopes=_HANDLER,
     rules=(
         Rule(Kind.TOOL, OPERATION, "execute_tool"),
@@ -41,8 +56,10 @@ SPLUNK: Final = replace(
 LOONGSUITE_TOOLS: Final = replace(
     GEN_AI,
     name="loongsuite_tools",
-    source="loongsuite-instrumentation-langchain 0.9.0: a result is the text alone, so that a failure that the tool handled "
-    "itself does not show; E",
+    source=(
+        "loongsuite-instrumentation-langchain 0.9.0: a result is the text alone, so that a failure"
+        " that the tool handled itself does not show; E"
+    ),
     scopes=_HANDLER,
     rules=(Rule(Kind.TOOL, "gen_ai.span.kind", "TOOL"),),
     failures_unrecorded=True,
@@ -51,8 +68,11 @@ LOONGSUITE_TOOLS: Final = replace(
 AZURE_LANGCHAIN: Final = replace(
     GEN_AI,
     name="azure_langchain",
-    source="langchain-azure-ai 1.2.12 callbacks/tracers/inference_tracing.py (scope by default): steps of LangGraph are agents, "
-    "a result holds its message without the status, and `[redacted]` stands for each text that is not captured; E",
+    source=(
+        "langchain-azure-ai 1.2.12 callbacks/tracers/inference_tracing.py (scope by default): steps"
+        " of LangGraph are agents, a result holds its message without the status, and `[redacted]`"
+        " stands for each text that is not captured; E"
+    ),
     scopes=("AzureAIOpenTelemetryTracer",),
     rules=(
         Rule(
@@ -71,8 +91,10 @@ AZURE_LANGCHAIN: Final = replace(
 A365_LANGCHAIN: Final = replace(
     GEN_AI,
     name="a365_langchain",
-    source="microsoft-agents-a365-observability-extensions-langchain 2.0.0 (a call whose failure its tool handled looks like any "
-    "other), -openai 2.0.0",
+    source=(
+        "microsoft-agents-a365-observability-extensions-langchain 2.0.0 (a call whose failure its"
+        " tool handled looks like any other), -openai 2.0.0"
+    ),
     scopes=("microsoft_agents_a365.observability.*|Agent365Sdk",),
     rules=(Rule(Kind.TOOL, "gen_ai.tool.type", "extension", name="execute_tool *"),),
     failures_unrecorded=True,
@@ -81,8 +103,11 @@ A365_LANGCHAIN: Final = replace(
 TRACELOOP_BEDROCK: Final = replace(
     TRACELOOP_CLIENTS,
     name="traceloop_bedrock",
-    source="opentelemetry-instrumentation-bedrock 0.62.4 streaming_wrapper.py: the arguments of calls in streamed answers of "
-    "InvokeModel are lost and written as `{}`, so that calls are unknown; E",
+    source=(
+        "opentelemetry-instrumentation-bedrock 0.62.4 streaming_wrapper.py: the arguments of calls"
+        " in streamed answers of InvokeModel are lost and written as `{}`, so that calls are"
+        " unknown; E"
+    ),
     scopes=("opentelemetry.instrumentation.bedrock",),
     rules=(Rule(Kind.MODEL, "gen_ai.response.id"),),  # Converse, which records none, loses nothing
     masks=('"arguments": {}',),
@@ -91,8 +116,10 @@ TRACELOOP_BEDROCK: Final = replace(
 OTEL_DSPY: Final = replace(
     GEN_AI,
     name="otel_dspy",
-    source="opentelemetry-instrumentation-genai-dspy 1.3b0: requests for tools are text, with `stop` as the finish reason, and "
-    "tools that `ToolCalls.execute` or CodeAct call leave no span; E",
+    source=(
+        "opentelemetry-instrumentation-genai-dspy 1.3b0: requests for tools are text, with `stop`"
+        " as the finish reason, and tools that `ToolCalls.execute` or CodeAct call leave no span; E"
+    ),
     scopes=("opentelemetry.instrumentation.genai.dspy*",),
     messages=INCONCLUSIVE_MESSAGES,
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
@@ -109,7 +136,9 @@ OTEL_DSPY_REACT: Final = replace(
 UPSONIC: Final = replace(
     GEN_AI,
     name="upsonic",
-    source="upsonic 0.77.3 agent/otel_manager.py: a call that raised is marked as a success, too; E",
+    source=(
+        "upsonic 0.77.3 agent/otel_manager.py: a call that raised is marked as a success, too; E"
+    ),
     scopes=("upsonic",),
     rules=(Rule(Kind.TOOL, "upsonic.tool.name"), Rule(Kind.AGENT, "upsonic.agent.name"), *RULES),
     fields=with_fields(
@@ -129,7 +158,10 @@ UPSONIC: Final = replace(
 MIRASCOPE: Final = replace(
     GEN_AI,
     name="mirascope",
-    source="mirascope 2.8.2 ops/_internal/instrumentation/llm: an answer that asks for tools ends with `stop`, too; E",
+    source=(
+        "mirascope 2.8.2 ops/_internal/instrumentation/llm: an answer that asks for tools ends with"
+        " `stop`, too; E"
+    ),
     scopes=("mirascope.*",),
     tool_spans=False,
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
@@ -138,8 +170,10 @@ MIRASCOPE: Final = replace(
 TRACELOOP_ANTHROPIC: Final = replace(
     TRACELOOP_CLIENTS,
     name="traceloop_anthropic",
-    source="opentelemetry-instrumentation-anthropic 0.62.4, @traceloop/instrumentation-anthropic 0.27: a result in the history "
-    "lacks the mark of Anthropic's API that the call failed; E",
+    source=(
+        "opentelemetry-instrumentation-anthropic 0.62.4, @traceloop/instrumentation-anthropic 0.27:"
+        " a result in the history lacks the mark of Anthropic's API that the call failed; E"
+    ),
     scopes=("opentelemetry.instrumentation.anthropic", "@traceloop/instrumentation-anthropic"),
     failures_unrecorded=True,
 )
@@ -147,8 +181,10 @@ TRACELOOP_ANTHROPIC: Final = replace(
 DATADOG: Final = replace(
     GEN_AI,
     name="datadog",
-    source="dd-trace 6.21 for JavaScript, exported by OTLP: the span of a call of the Vercel AI SDK does not "
-    "name the tool, so that calls are unknown; E",
+    source=(
+        "dd-trace 6.21 for JavaScript, exported by OTLP: the span of a call of the Vercel AI SDK"
+        " does not name the tool, so that calls are unknown; E"
+    ),
     scopes=("dd-trace-*",),
     rules=(
         Rule(Kind.OTHER, "operation.name", "ai.toolCall*"),

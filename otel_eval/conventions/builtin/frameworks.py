@@ -1,6 +1,7 @@
 """Agent frameworks and their tracers that follow no common convention.
 
-Some have attribute families of their own; the spans of others can be distinguished by their names only.
+Some have attribute families of their own; the spans of others can be distinguished by their names
+only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from otel_eval.model import Kind
 
 GENKIT: Final = Convention(
     name="genkit",
-    source="genkit docs, telemetry overview @2026-09 (genkit:* attributes); Langfuse ObservationTypeMapper.ts @2026-08-22",
+    source=(
+        "genkit docs, telemetry overview @2026-09 (genkit:* attributes); Langfuse"
+        " ObservationTypeMapper.ts @2026-08-22"
+    ),
     rules=by_kind(
         "genkit:metadata:subtype",
         tool="tool|tool.v2",
@@ -51,13 +55,19 @@ FLUE: Final = Convention(
     name="flue",
     source="Langfuse ObservationTypeMapper.ts @2026-08-22 (flue.tool.*)",
     rules=(Rule(Kind.TOOL, "flue.tool.name"),),
-    fields={Field.TOOL_NAME: ("flue.tool.name",), Field.ARGUMENTS: ("flue.tool.arguments",), Field.RESULT: ("flue.tool.result",)},
+    fields={
+        Field.TOOL_NAME: ("flue.tool.name",),
+        Field.ARGUMENTS: ("flue.tool.arguments",),
+        Field.RESULT: ("flue.tool.result",),
+    },
 )
 
 LIVEKIT: Final = Convention(
     name="livekit",
-    source="livekit-agents 1.x telemetry/trace_types.py @2026-10 (content has moved to `lk.pii.*`, names and ids of GenAI "
-    "are written beside)",
+    source=(
+        "livekit-agents 1.x telemetry/trace_types.py @2026-10 (content has moved to `lk.pii.*`,"
+        " names and ids of GenAI are written beside)"
+    ),
     scopes=("livekit-agents|livekit.agents*|@livekit/agents*",),
     rules=(
         Rule(Kind.TOOL, name="function_tool"),
@@ -87,8 +97,10 @@ LIVEKIT: Final = Convention(
 
 HAYSTACK: Final = Convention(
     name="haystack",
-    source="haystack 2.x and 3.x tracing (components/agents/agent.py, MIGRATION to 3.0): a span per tool call from 3.0 on; "
-    "before, only messages, where content is traced; E: 3.4",
+    source=(
+        "haystack 2.x and 3.x tracing (components/agents/agent.py, MIGRATION to 3.0): a span per"
+        " tool call from 3.0 on; before, only messages, where content is traced; E: 3.4"
+    ),
     rules=(
         # A person is asked about a call before it is made.
         Rule(Kind.OTHER, "haystack.agent.hook.human_in_the_loop.strategy.type"),
@@ -123,8 +135,11 @@ HAYSTACK: Final = Convention(
 LOONGSUITE: Final = replace(
     GEN_AI,
     name="loongsuite",
-    source="Alibaba Cloud's GenAI conventions (LoongSuite agents; Dify's exporters for Aliyun and Tencent write them too): "
-    "`gen_ai.span.kind`, content in GenAI's attributes or in input.value and output.value",
+    source=(
+        "Alibaba Cloud's GenAI conventions (LoongSuite agents; Dify's exporters for Aliyun and"
+        " Tencent write them too): `gen_ai.span.kind`, content in GenAI's attributes or in"
+        " input.value and output.value"
+    ),
     rules=by_kind("gen_ai.span.kind", tool="TOOL", agent="AGENT", model="LLM", other="*"),
     fields=with_fields(
         GEN_AI.fields,
@@ -143,10 +158,19 @@ LOONGSUITE: Final = replace(
 AG2: Final = replace(
     GEN_AI,
     name="ag2",
-    source="ag2 0.x autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the agents of a conversation "
-    "take turns, and who asks for a tool is not who runs it, so the conversation is the run; ag2 1.2.1 middleware/builtin/"
-    "telemetry.py (TelemetryMiddleware): an agent that was given no name is `unknown`; E: 1.2.1",
-    rules=by_kind("ag2.span.type", tool="tool", agent="agent|conversation|multi_conversation", model="llm", other="*"),
+    source=(
+        "ag2 0.x autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the"
+        " agents of a conversation take turns, and who asks for a tool is not who runs it, so the"
+        " conversation is the run; ag2 1.2.1 middleware/builtin/telemetry.py (TelemetryMiddleware):"
+        " an agent that was given no name is `unknown`; E: 1.2.1"
+    ),
+    rules=by_kind(
+        "ag2.span.type",
+        tool="tool",
+        agent="agent|conversation|multi_conversation",
+        model="llm",
+        other="*",
+    ),
     placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
     truncated={"gen_ai.tool.call.result": "ag2.tool.call.result.truncated"},
     tool_spans=True,
@@ -155,14 +179,19 @@ AG2: Final = replace(
 
 CREWAI: Final = Convention(
     name="crewai",
-    source="crewai 1.15.30 telemetry/tracing (execution traces; GenAI operations, values up to 384 KiB): an agent's name is a "
-    "hash and its role the name; a failed call leaves a second span, `tool failure`, and so does a call of an MCP tool; E",
+    source=(
+        "crewai 1.15.30 telemetry/tracing (execution traces; GenAI operations, values up to 384"
+        " KiB): an agent's name is a hash and its role the name; a failed call leaves a second"
+        " span, `tool failure`, and so does a call of an MCP tool; E"
+    ),
     scopes=("crewai",),
     rules=(
         Rule(Kind.OTHER, "crewai.event_name", "tool_failure_detected"),
         Rule(Kind.OTHER, "gen_ai.tool.type", "mcp"),
         Rule(Kind.TOOL, OPERATION, "execute_tool"),
-        Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS, name="execute crew|execute agent|execute flow"),
+        Rule(
+            Kind.AGENT, OPERATION, AGENT_OPERATIONS, name="execute crew|execute agent|execute flow"
+        ),
         Rule(Kind.OTHER, OPERATION, "execute_task|execute_method"),
     ),
     fields=with_fields(GEN_AI.fields, agent_name=("crewai.agent.role",)),
@@ -170,11 +199,18 @@ CREWAI: Final = Convention(
     # A crew without inputs writes this instead of leaving its input out.
     placeholders={
         **PLACEHOLDERS,
-        "gen_ai.input.messages": frozenset({'[{"role": "user", "parts": [{"type": "text", "content": "null"}]}]'}),
+        "gen_ai.input.messages": frozenset(
+            {'[{"role": "user", "parts": [{"type": "text", "content": "null"}]}]'}
+        ),
     },
     truncated={
         key: f"{key}.truncated"
-        for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages")
+        for key in (
+            "gen_ai.tool.call.arguments",
+            "gen_ai.tool.call.result",
+            "gen_ai.input.messages",
+            "gen_ai.output.messages",
+        )
     },
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
@@ -183,35 +219,55 @@ CREWAI: Final = Convention(
 CREWAI_STEPS: Final = replace(
     CREWAI,
     name="crewai_steps",
-    source="crewai 1.15.30 telemetry/tracing/handlers.py: without a conversation, its id is that of a task or an agent; E",
-    rules=(Rule(Kind.MODEL, OPERATION, MODEL_OPERATIONS), Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS)),
-    fields={field: keys for field, keys in CREWAI.fields.items() if field is not Field.CONVERSATION},
+    source=(
+        "crewai 1.15.30 telemetry/tracing/handlers.py: without a conversation, its id is that of a"
+        " task or an agent; E"
+    ),
+    rules=(
+        Rule(Kind.MODEL, OPERATION, MODEL_OPERATIONS),
+        Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS),
+    ),
+    fields={
+        field: keys for field, keys in CREWAI.fields.items() if field is not Field.CONVERSATION
+    },
 )
 
 LETTA: Final = Convention(
     name="letta",
-    source="letta 0.16.8 (the server) otel/tracing.py, agents/letta_agent*.py: methods with their parameters as text; the tool's "
-    "name, its result and its failure are only in events; what streams has no agent's span around it; E: 0.16.8",
+    source=(
+        "letta 0.16.8 (the server) otel/tracing.py, agents/letta_agent*.py: methods with their"
+        " parameters as text; the tool's name, its result and its failure are only in events; what"
+        " streams has no agent's span around it; E: 0.16.8"
+    ),
     scopes=("letta.*",),
     rules=(
         Rule(Kind.TOOL, name="LettaAgent*._execute_tool"),
         Rule(Kind.AGENT, name="LettaAgent*.step"),
         Rule(Kind.MODEL, name="*Client.request_async|*Client.request|*Client.stream_async"),
     ),
-    fields={Field.ARGUMENTS: ("parameter.tool_args",), Field.CONVERSATION: ("parameter.conversation_id",)},
+    fields={
+        Field.ARGUMENTS: ("parameter.tool_args",),
+        Field.CONVERSATION: ("parameter.conversation_id",),
+    },
     events=(
         EventRow("start_*_execution|finish_*_execution", Field.TOOL_NAME, "*"),
         EventRow("finish_*_execution", Field.RESULT, "func_return"),
         EventRow("finish_*_execution", Field.ERROR_TYPE, "status"),
     ),
-    placeholders={"parameter.conversation_id": frozenset({"None"}), "status": frozenset({"success"})},
+    placeholders={
+        "parameter.conversation_id": frozenset({"None"}),
+        "status": frozenset({"success"}),
+    },
     tool_spans=True,
     failures_in_results=True,
 )
 
 SPRING_AI: Final = Convention(
     name="spring_ai",
-    source="spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in); E: 1.1.2",
+    source=(
+        "spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in); E:"
+        " 1.1.2"
+    ),
     rules=(
         Rule(Kind.TOOL, "spring.ai.kind", "tool_call|tool-call"),
         Rule(Kind.TOOL, "spring.ai.tool.definition.name"),
@@ -236,8 +292,10 @@ SPRING_AI: Final = Convention(
 SPRING_AI_STREAMED: Final = replace(
     SPRING_AI,
     name="spring_ai_streamed",
-    source="spring-ai 1.1.2: unless Reactor propagates the context, tools of a streamed answer start traces of their own, and "
-    "each model call records the finish reason of the last one; E",
+    source=(
+        "spring-ai 1.1.2: unless Reactor propagates the context, tools of a streamed answer start"
+        " traces of their own, and each model call records the finish reason of the last one; E"
+    ),
     rules=(
         Rule(Kind.AGENT, "spring.ai.chat.client.stream", "true"),
         Rule(Kind.MODEL, "spring.ai.model.request.tool.names"),
@@ -249,8 +307,11 @@ SPRING_AI_STREAMED: Final = replace(
 MASTRA: Final = replace(
     GEN_AI,
     name="mastra",
-    source="@mastra/otel-exporter 0.3 and 1.4, @mastra/otel-bridge 1.5 (`mastra.span.type`, and GenAI's attributes beside it; "
-    "content of agents in attributes of Mastra's; with @mastra/arize spans are OpenInference's); E",
+    source=(
+        "@mastra/otel-exporter 0.3 and 1.4, @mastra/otel-bridge 1.5 (`mastra.span.type`, and"
+        " GenAI's attributes beside it; content of agents in attributes of Mastra's; with"
+        " @mastra/arize spans are OpenInference's); E"
+    ),
     rules=(
         Rule(Kind.TOOL, "mastra.span.type", "tool_call|mcp_tool_call|provider_tool_call"),
         Rule(Kind.AGENT, "mastra.span.type", "agent_run|workflow_run"),
@@ -262,8 +323,18 @@ MASTRA: Final = replace(
     fields=with_fields(
         GEN_AI.fields,
         agent_name=("gen_ai.agent.name", "gen_ai.agent.id"),
-        input=("mastra.agent_run.input", "mastra.workflow_run.input", "gen_ai.input.messages", "input"),
-        output=("mastra.agent_run.output", "mastra.workflow_run.output", "gen_ai.output.messages", "output"),
+        input=(
+            "mastra.agent_run.input",
+            "mastra.workflow_run.input",
+            "gen_ai.input.messages",
+            "input",
+        ),
+        output=(
+            "mastra.agent_run.output",
+            "mastra.workflow_run.output",
+            "gen_ai.output.messages",
+            "output",
+        ),
         conversation=("gen_ai.conversation.id", "mastra.metadata.threadId", "threadId"),
     ),
     span_name=("execute_tool *", "tool.execute *"),
@@ -275,10 +346,16 @@ MASTRA: Final = replace(
 
 VOLTAGENT: Final = Convention(
     name="voltagent",
-    source="@voltagent/core 2.10.0: every span names its agent, that of the agent itself has no `span.type`; one model span "
-    "stands for all calls of an agent and has the tokens of the last; E",
+    source=(
+        "@voltagent/core 2.10.0: every span names its agent, that of the agent itself has no"
+        " `span.type`; one model span stands for all calls of an agent and has the tokens of the"
+        " last; E"
+    ),
     scopes=("@voltagent/core*",),
-    rules=(*by_kind("span.type", tool="tool", model="llm", other="*"), Rule(Kind.AGENT, "entity.type", "agent|workflow")),
+    rules=(
+        *by_kind("span.type", tool="tool", model="llm", other="*"),
+        Rule(Kind.AGENT, "entity.type", "agent|workflow"),
+    ),
     fields={
         Field.TOOL_NAME: ("tool.name",),
         Field.ARGUMENTS: ("input",),
@@ -299,8 +376,11 @@ VOLTAGENT: Final = Convention(
 
 LOGFIRE_AGENTS: Final = Convention(
     name="logfire_openai_agents",
-    source="logfire 5.0.0 _internal/integrations/openai_agents.py: a span's name is the template of its message, attributes "
-    "are the fields of OpenAI Agents' own spans, and None is written as `null`; E",
+    source=(
+        "logfire 5.0.0 _internal/integrations/openai_agents.py: a span's name is the template of"
+        " its message, attributes are the fields of OpenAI Agents' own spans, and None is written"
+        " as `null`; E"
+    ),
     scopes=("logfire.openai_agents",),
     rules=(
         # Logfire's own exporter sends each span a second time when it starts.
@@ -323,7 +403,8 @@ LOGFIRE_AGENTS: Final = Convention(
         Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
         Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
     },
-    # Logfire masks a name that looks like a secret (`create_session`) in each attribute but the message.
+    # Logfire masks a name that looks like a secret (`create_session`) in each attribute but the
+    # message.
     title="logfire.msg",
     span_name=("Function: * failed: *", "Function: *"),
     agent_span_name=("Agent run: '*'", "Agent run: '*' failed: *"),
@@ -353,8 +434,10 @@ LOGFIRE_WORKFLOW: Final = replace(
 
 CAMEL: Final = Convention(
     name="camel",
-    source="camel-ai 0.2.90 with TRACEROOT_ENABLED and traceroot 0.0.7: a span per traced function, named after it, without "
-    "content; the span of a tool call does not name the tool; E",
+    source=(
+        "camel-ai 0.2.90 with TRACEROOT_ENABLED and traceroot 0.0.7: a span per traced function,"
+        " named after it, without content; the span of a tool call does not name the tool; E"
+    ),
     scopes=("traceroot*",),
     rules=(
         Rule(Kind.AGENT, name="camel.agents.*.step|camel.agents.*.astep"),
@@ -367,10 +450,15 @@ CAMEL: Final = Convention(
 AGENTSCOPE: Final = replace(
     GEN_AI,
     name="agentscope",
-    source="agentscope 2.0.10 middleware/_tracing: a result is the `repr` of a ToolResponse, and only its state shows that a "
-    "call failed; one that was refused, or of a tool that does not exist, leaves no span; E",
+    source=(
+        "agentscope 2.0.10 middleware/_tracing: a result is the `repr` of a ToolResponse, and only"
+        " its state shows that a call failed; one that was refused, or of a tool that does not"
+        " exist, leaves no span; E"
+    ),
     scopes=("agentscope|agentscope-java",),
-    errors=(Mark("gen_ai.tool.call.result", "*ToolResponse(content=*, state=<ToolResultState.ERROR: *"),),
+    errors=(
+        Mark("gen_ai.tool.call.result", "*ToolResponse(content=*, state=<ToolResultState.ERROR: *"),
+    ),
     wrappers=("agentscope_text",),
     # Histories hold results as lists of the text of objects.
     masks=("\"TextBlock(type='text', text=",),
@@ -381,8 +469,10 @@ AGENTSCOPE: Final = replace(
 AGENTSCOPE_1: Final = replace(
     AGENTSCOPE,
     name="agentscope_1",
-    source="agentscope 1.0.21 tracing/: the toolkit turns an exception into a result like any other, also for a tool that does "
-    "not exist; E",
+    source=(
+        "agentscope 1.0.21 tracing/: the toolkit turns an exception into a result like any other,"
+        " also for a tool that does not exist; E"
+    ),
     rules=(Rule(Kind.TOOL, "agentscope.function.name", name="execute_tool *"),),
     failures_unrecorded=True,
 )
@@ -390,7 +480,10 @@ AGENTSCOPE_1: Final = replace(
 AGENTSCOPE_JAVA: Final = replace(
     AGENTSCOPE,
     name="agentscope_java",
-    source="io.agentscope 1.0.9: a call that failed has a result that begins with `Error: `, and nothing else shows it; E",
+    source=(
+        "io.agentscope 1.0.9: a call that failed has a result that begins with `Error: `, and"
+        " nothing else shows it; E"
+    ),
     scopes=(),
     rules=(Rule(Kind.TOOL, "agentscope.function.name", "Toolkit.callTool"),),
     errors=(Mark("gen_ai.tool.call.result", '[{"text":"error: *'),),

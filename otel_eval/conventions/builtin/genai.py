@@ -1,4 +1,5 @@
-"""The OpenTelemetry GenAI conventions, and instrumentations and gateways that follow them with additions of their own.
+"""The OpenTelemetry GenAI conventions, and instrumentations and gateways that follow them with
+additions of their own.
 
 Each table names the revisions it was read at; E marks what was also seen in a recorded trace.
 """
@@ -28,7 +29,9 @@ PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def by_kind(key: str, **values: str) -> tuple[Rule, ...]:
-    """A rule for each kind, in order: the value that the attribute has for spans of the kind (`*`: any other)."""
+    """A rule for each kind, in order: the value that the attribute has for spans of the kind (`*`:
+    any other).
+    """
     return tuple(Rule(Kind[kind.upper()], key, value) for kind, value in values.items())
 
 
@@ -60,12 +63,15 @@ MESSAGES: Final = (
     MessageRow("gen_ai.completion."),
     MessageRow("gen_ai.prompt.", Side.HISTORY),
 )
-INCONCLUSIVE_MESSAGES: Final = tuple([replace(row, conclusive=False) for row in MESSAGES])  # where requests may be missing
+# where requests may be missing
+INCONCLUSIVE_MESSAGES: Final = tuple([replace(row, conclusive=False) for row in MESSAGES])
 
 GEN_AI: Final = Convention(
     name="gen_ai",
-    source="OpenTelemetry GenAI semantic conventions 1.27-1.36 (gen_ai.system, *.message events) and 1.37-1.44 "
-    "(gen_ai.input.messages, gen_ai.output.messages); opentelemetry-util-genai 1.3b0",
+    source=(
+        "OpenTelemetry GenAI semantic conventions 1.27-1.36 (gen_ai.system, *.message events) and"
+        " 1.37-1.44 (gen_ai.input.messages, gen_ai.output.messages); opentelemetry-util-genai 1.3b0"
+    ),
     rules=RULES,
     fields=FIELDS,
     span_name=("execute_tool *",),
@@ -77,22 +83,33 @@ GEN_AI: Final = Convention(
 )
 
 
-def with_fields(base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]) -> dict[Field, tuple[str, ...]]:
+def with_fields(
+    base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]
+) -> dict[Field, tuple[str, ...]]:
     """The base with these attributes looked at first."""
     added = {Field[name.upper()]: keys for name, keys in more.items()}
-    return {each: (*added.get(each, ()), *base.get(each, ())) for each in (*base, *(f for f in added if f not in base))}
+    return {
+        each: (*added.get(each, ()), *base.get(each, ()))
+        for each in (*base, *(f for f in added if f not in base))
+    }
 
 
 # Logfire writes this in place of what may be a secret.
 SCRUBBED: Final = ("[Scrubbed due to '",)
 
 # A call that waits for an approval, or for a result from elsewhere, leaves a span with the second.
-PYDANTIC_AI_NOT_CALLS: Final = (Mark("logfire.msg", "running output function*"), Mark("pydantic_ai.tool.deferral.name", "*"))
+PYDANTIC_AI_NOT_CALLS: Final = (
+    Mark("logfire.msg", "running output function*"),
+    Mark("pydantic_ai.tool.deferral.name", "*"),
+)
 
 PYDANTIC_AI: Final = replace(
     GEN_AI,
     name="pydantic_ai",
-    source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); E: versions 2 and 5",
+    source=(
+        "pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); E: versions 2"
+        " and 5"
+    ),
     scopes=("pydantic-ai|pydantic_ai|pydantic-ai.*",),
     rules=(
         # A function that makes the output; it names a tool, and older versions set no operation.
@@ -114,8 +131,14 @@ PYDANTIC_AI: Final = replace(
         first_new_message=("pydantic_ai.new_message_index",),
     ),
     span_name=("running tool: *", "execute_tool *"),
-    messages=(*MESSAGES, MessageRow("pydantic_ai.all_messages"), MessageRow("all_messages_events"), MessageRow("events")),
-    # A structured output is requested as a call of a tool that is never run, or that an output function replaces.
+    messages=(
+        *MESSAGES,
+        MessageRow("pydantic_ai.all_messages"),
+        MessageRow("all_messages_events"),
+        MessageRow("events"),
+    ),
+    # A structured output is requested as a call of a tool that is never run, or that an output
+    # function replaces.
     not_requests=("final_result*",),
     not_call_marks=PYDANTIC_AI_NOT_CALLS,
     masks=SCRUBBED,
@@ -126,8 +149,10 @@ PYDANTIC_AI: Final = replace(
 PYDANTIC_AI_EARLY: Final = replace(
     PYDANTIC_AI,
     name="pydantic_ai_early",
-    source="pydantic-ai before operation names were set (0.x, 1.0): early ones record neither the result of a call nor that "
-    "the tool asked for a retry; E: 0.2.20, 0.4.11, 1.0.5",
+    source=(
+        "pydantic-ai before operation names were set (0.x, 1.0): early ones record neither the"
+        " result of a call nor that the tool asked for a retry; E: 0.2.20, 0.4.11, 1.0.5"
+    ),
     rules=(Rule(Kind.TOOL, "gen_ai.tool.name", name="running tool*|execute_tool *"),),
     failures_in_results=True,
 )
@@ -135,9 +160,12 @@ PYDANTIC_AI_EARLY: Final = replace(
 STRANDS: Final = replace(
     GEN_AI,
     name="strands",
-    source="strands-agents 1.62 telemetry/tracer.py: content in span events by default, in attributes with the "
-    "gen_ai_latest_experimental opt-in; a graph or swarm runs several agents; 0.2 writes `tool.status`; E: default, 0.2.1; "
-    "@strands-agents/sdk 1.19 for TypeScript: the same; E",
+    source=(
+        "strands-agents 1.62 telemetry/tracer.py: content in span events by default, in attributes"
+        " with the gen_ai_latest_experimental opt-in; a graph or swarm runs several agents; 0.2"
+        " writes `tool.status`; E: default, 0.2.1; @strands-agents/sdk 1.19 for TypeScript: the"
+        " same; E"
+    ),
     scopes=("strands.*|strands-agents*",),
     rules=(Rule(Kind.AGENT, OPERATION, "invoke_graph|invoke_swarm"), *RULES),
     errors=(Mark("gen_ai.tool.status", "error"), Mark("tool.status", "error")),
@@ -154,13 +182,17 @@ STRANDS: Final = replace(
 )
 
 # The result of a call that waits for a confirmation.
-ADK_UNCONFIRMED: Final = '*"error":*"this tool call requires confirmation, please approve or reject."*'
+ADK_UNCONFIRMED: Final = (
+    '*"error":*"this tool call requires confirmation, please approve or reject."*'
+)
 
 GOOGLE_ADK: Final = replace(
     GEN_AI,
     name="google_adk",
-    source="google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); up to 1.14 an agent is known by its "
-    "span's name only; E: 1.14, 1.39, 2.13 default",
+    source=(
+        "google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); up to"
+        " 1.14 an agent is known by its span's name only; E: 1.14, 1.39, 2.13 default"
+    ),
     # OpenInference moves the spans to its own scope and leaves some of them as they were.
     scopes=("gcp.vertex.agent|openinference.instrumentation.google_adk*",),
     rules=(
@@ -180,15 +212,24 @@ GOOGLE_ADK: Final = replace(
         input=("gcp.vertex.agent.llm_request",),
         output=("gcp.vertex.agent.llm_response",),
     ),
-    messages=(*MESSAGES, MessageRow("gcp.vertex.agent.llm_response"), MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY)),
+    messages=(
+        *MESSAGES,
+        MessageRow("gcp.vertex.agent.llm_response"),
+        MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY),
+    ),
     # An additional span merges the results of parallel calls.
     not_calls=frozenset({"(merged tools)", "(merged)"}),
-    not_call_marks=tuple(Mark(key, ADK_UNCONFIRMED) for key in ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")),
+    not_call_marks=tuple(
+        Mark(key, ADK_UNCONFIRMED)
+        for key in ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
+    ),
     # Written instead of the content when it is not captured.
     placeholders={
         **PLACEHOLDERS,
         "gcp.vertex.agent.tool_call_args": frozenset({"{}"}),
-        "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>", '{"result": "<not specified>"}'}),
+        "gcp.vertex.agent.tool_response": frozenset(
+            {"{}", "<not specified>", '{"result": "<not specified>"}'}
+        ),
         "gcp.vertex.agent.llm_request": frozenset({"{}"}),
         "gcp.vertex.agent.llm_response": frozenset({"{}"}),
     },
@@ -200,21 +241,32 @@ GOOGLE_ADK: Final = replace(
 GOOGLE_ADK_JAVA: Final = replace(
     GOOGLE_ADK,
     name="google_adk_java",
-    source="com.google.adk 1.8.0: a call's id has a name of its own, and only the result of a call that raised shows it; E",
+    source=(
+        "com.google.adk 1.8.0: a call's id has a name of its own, and only the result of a call"
+        " that raised shows it; E"
+    ),
     rules=(Rule(Kind.TOOL, "gen_ai.tool_call.id"),),
     fields=with_fields(GOOGLE_ADK.fields, call_id=("gen_ai.tool_call.id",)),
-    errors=(Mark("gcp.vertex.agent.tool_response", '{"status":"error","message":"*"}|{"message":"*","status":"error"}'),),
+    errors=(
+        Mark(
+            "gcp.vertex.agent.tool_response",
+            '{"status":"error","message":"*"}|{"message":"*","status":"error"}',
+        ),
+    ),
     failures_in_results=True,
 )
 
 GOOGLE_ADK_FAILED: Final = replace(
     GOOGLE_ADK,
     name="google_adk_failed",
-    source="google-adk up to 1.14 and @google/adk 2.0.0 for JavaScript: a tool's span gets its attributes when the tool "
-    "returns, so that the span of a call that raised has only a name, in JavaScript without a status; so has that of a "
-    "long-running tool that returned None; E",
+    source=(
+        "google-adk up to 1.14 and @google/adk 2.0.0 for JavaScript: a tool's span gets its"
+        " attributes when the tool returns, so that the span of a call that raised has only a name,"
+        " in JavaScript without a status; so has that of a long-running tool that returned None; E"
+    ),
     rules=(Rule(Kind.TOOL, OPERATION, "execute_tool"), Rule(Kind.TOOL, name="execute_tool *")),
-    # A call whose tool goes on after it, and returned nothing yet, leaves the same span, and so does one that was cancelled.
+    # A call whose tool goes on after it, and returned nothing yet, leaves the same span, and so
+    # does one that was cancelled.
     failures_unrecorded=True,
 )
 
@@ -226,9 +278,13 @@ DEFAULT_WORKFLOW: Final = {**PLACEHOLDERS, "gen_ai.workflow.name": frozenset({"A
 OPENAI_AGENTS: Final = replace(
     GEN_AI,
     name="openai_agents",
-    source="opentelemetry-instrumentation-openai-agents-v2 0.1.0 and -genai-openai-agents 1.3b0; E: 0.1.0 "
-    "(turn spans are called `unknown`; output messages hold calls only as repr text)",
-    scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
+    source=(
+        "opentelemetry-instrumentation-openai-agents-v2 0.1.0 and -genai-openai-agents 1.3b0; E:"
+        " 0.1.0 (turn spans are called `unknown`; output messages hold calls only as repr text)"
+    ),
+    scopes=(
+        "opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",
+    ),
     messages=INCONCLUSIVE_MESSAGES,
     placeholders=DEFAULT_WORKFLOW,
     agent_span_name=("invoke_agent *",),
@@ -240,8 +296,10 @@ OPENAI_AGENTS: Final = replace(
 LANGCHAIN: Final = replace(
     GEN_AI,
     name="otel_langchain",
-    source="opentelemetry-instrumentation-genai-langchain 1.3b0: a result is the text alone, so that a failure that the tool "
-    "handled itself does not show; E",
+    source=(
+        "opentelemetry-instrumentation-genai-langchain 1.3b0: a result is the text alone, so that a"
+        " failure that the tool handled itself does not show; E"
+    ),
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
     tool_spans=True,
     failures_in_results=True,
@@ -250,9 +308,12 @@ LANGCHAIN: Final = replace(
 ADOT: Final = replace(
     GEN_AI,
     name="adot",
-    source="aws-opentelemetry-distro 0.21 instrumentation/ langchain, crewai, llama_index, openai_agents and mcp (a result of "
-    "LangChain is the text of its message; a missing finish reason becomes `stop`), llo_handler.py (messages are moved into the "
-    "bodies of log records); E: langchain",
+    source=(
+        "aws-opentelemetry-distro 0.21 instrumentation/ langchain, crewai, llama_index,"
+        " openai_agents and mcp (a result of LangChain is the text of its message; a missing finish"
+        " reason becomes `stop`), llo_handler.py (messages are moved into the bodies of log"
+        " records); E: langchain"
+    ),
     scopes=("amazon.opentelemetry.distro.instrumentation.*",),
     wrappers=("langchain_text",),
     tool_spans=True,
@@ -272,7 +333,10 @@ AUTOGEN: Final = replace(
 AGENT_FRAMEWORK: Final = replace(
     GEN_AI,
     name="agent_framework",
-    source="agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id; a workflow runs several agents)",
+    source=(
+        "agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id; a workflow"
+        " runs several agents)"
+    ),
     scopes=("agent_framework*|Microsoft.Agents*",),
     rules=(*RULES, Rule(Kind.AGENT, "workflow.id", name="workflow.run")),
     tool_spans=True,
@@ -283,7 +347,10 @@ AGENT_FRAMEWORK: Final = replace(
 SEMANTIC_KERNEL: Final = replace(
     GEN_AI,
     name="semantic_kernel",
-    source="semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use `content`); E",
+    source=(
+        "semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use"
+        " `content`); E"
+    ),
     scopes=("semantic_kernel*|Microsoft.SemanticKernel*",),
     tool_spans=True,
     # The span of a call that was cancelled ends without an error.
@@ -293,23 +360,32 @@ SEMANTIC_KERNEL: Final = replace(
 OTEL_FRAMEWORKS: Final = replace(
     GEN_AI,
     name="otel_frameworks",
-    source="opentelemetry-instrumentation-genai-agno, -genai-llama-index 1.3b0: agents and tools, no model spans",
-    scopes=("opentelemetry.instrumentation.genai.agno*|opentelemetry.instrumentation.genai.llama_index*",),
+    source=(
+        "opentelemetry-instrumentation-genai-agno, -genai-llama-index 1.3b0: agents and tools, no"
+        " model spans"
+    ),
+    scopes=(
+        "opentelemetry.instrumentation.genai.agno*|opentelemetry.instrumentation.genai.llama_index*",
+    ),
     tool_spans=True,
 )
 
 MODEL_CLIENTS: Final = replace(
     GEN_AI,
     name="gen_ai_clients",
-    source="opentelemetry-instrumentation-openai-v2 2.4b0, -genai-openai, -anthropic, -google-genai 1.3b0, -botocore: "
-    "they wrap the model's client and see no tool run",
+    source=(
+        "opentelemetry-instrumentation-openai-v2 2.4b0, -genai-openai, -anthropic, -google-genai"
+        " 1.3b0, -botocore: they wrap the model's client and see no tool run"
+    ),
     scopes=(
-        "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
-        "opentelemetry.instrumentation.genai.portkey*|"
-        "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
-        "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
-        "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*|"
-        "@opentelemetry/instrumentation-openai|@opentelemetry/instrumentation-aws-sdk",
+        (
+            "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
+            "opentelemetry.instrumentation.genai.portkey*|"
+            "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
+            "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
+            "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*|"
+            "@opentelemetry/instrumentation-openai|@opentelemetry/instrumentation-aws-sdk"
+        ),
     ),
     tool_spans=False,
 )
@@ -317,8 +393,10 @@ MODEL_CLIENTS: Final = replace(
 GOOGLE_GENAI: Final = replace(
     GEN_AI,
     name="google_genai",
-    source="opentelemetry-instrumentation-google-genai 1.3b0 message.py: Gemini gives no ids, so a request in messages gets the "
-    "name of the tool and its position in the message; E",
+    source=(
+        "opentelemetry-instrumentation-google-genai 1.3b0 message.py: Gemini gives no ids, so a"
+        " request in messages gets the name of the tool and its position in the message; E"
+    ),
     scopes=("opentelemetry.instrumentation.google_genai*",),
     positional_ids=True,
 )
@@ -326,7 +404,10 @@ GOOGLE_GENAI: Final = replace(
 ANTHROPIC: Final = replace(
     GEN_AI,
     name="anthropic_client",
-    source="anthropic 2.12: the client's own spans, without content; instrumentations leave them beside theirs; E",
+    source=(
+        "anthropic 2.12: the client's own spans, without content; instrumentations leave them"
+        " beside theirs; E"
+    ),
     scopes=("com.anthropic.sdk.*",),
     tool_spans=False,
     repeats=("*anthropic*",),
@@ -354,7 +435,10 @@ DIALECTS: Final = (
 KOOG: Final = replace(
     GEN_AI,
     name="koog",
-    source="ai.koog koog-agents 1.1.1 features-opentelemetry (`koog.event.id`; the scope is the name of the service); E",
+    source=(
+        "ai.koog koog-agents 1.1.1 features-opentelemetry (`koog.event.id`; the scope is the name"
+        " of the service); E"
+    ),
     rules=(
         Rule(Kind.TOOL, "koog.event.id", name="execute_tool *"),
         Rule(Kind.MODEL, "koog.event.id", name="chat *"),
@@ -367,7 +451,10 @@ KOOG: Final = replace(
 KOOG_AGENT: Final = replace(
     KOOG,
     name="koog_agent",
-    source="the same: an agent's span repeats the messages from before the run as its input and output, and has no tokens; E",
+    source=(
+        "the same: an agent's span repeats the messages from before the run as its input and"
+        " output, and has no tokens; E"
+    ),
     rules=(Rule(Kind.AGENT, "koog.event.id", name="invoke_agent *"),),
     fields={Field.AGENT_NAME: ("gen_ai.agent.id",), Field.CONVERSATION: FIELDS[Field.CONVERSATION]},
     messages=(),
@@ -376,8 +463,14 @@ KOOG_AGENT: Final = replace(
 BARE_TOOL: Final = replace(
     GEN_AI,
     name="gen_ai_bare",
-    source="Spans that name a tool and no operation (Koog, older pydantic-ai, SK for .NET); Langfuse's "
-    "ObservationTypeMapper reads them so",
-    rules=(Rule(Kind.TOOL, "gen_ai.tool.name"), Rule(Kind.TOOL, "gen_ai.tool.call.id"), Rule(Kind.MODEL, "gen_ai.request.model")),
+    source=(
+        "Spans that name a tool and no operation (Koog, older pydantic-ai, SK for .NET); Langfuse's"
+        " ObservationTypeMapper reads them so"
+    ),
+    rules=(
+        Rule(Kind.TOOL, "gen_ai.tool.name"),
+        Rule(Kind.TOOL, "gen_ai.tool.call.id"),
+        Rule(Kind.MODEL, "gen_ai.request.model"),
+    ),
     span_name=("execute_tool *", "tool.*", "running tool: *", "*"),
 )

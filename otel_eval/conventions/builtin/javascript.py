@@ -14,8 +14,11 @@ from otel_eval.model import Kind
 OPENINFERENCE_VERCEL: Final = replace(
     OPENINFERENCE_FRAMEWORKS,
     name="openinference_vercel",
-    source="@arizeai/openinference-vercel 3.2.1 TraceAggregateManager.js, which writes on the spans of the Vercel AI SDK: with "
-    "version 2 of OpenTelemetry's SDK it takes each span for the root, so that all that end after a failure have its status; E",
+    source=(
+        "@arizeai/openinference-vercel 3.2.1 TraceAggregateManager.js, which writes on the spans of"
+        " the Vercel AI SDK: with version 2 of OpenTelemetry's SDK it takes each span for the root,"
+        " so that all that end after a failure have its status; E"
+    ),
     scopes=("ai|gen_ai",),
     failures_in_results=False,
     statuses_spread=True,
@@ -24,7 +27,10 @@ OPENINFERENCE_VERCEL: Final = replace(
 TRACELOOP_JS: Final = replace(
     TRACELOOP,
     name="traceloop_js",
-    source="@traceloop/node-server-sdk 0.27 decorators: the span of a function that raised is never ended; E",
+    source=(
+        "@traceloop/node-server-sdk 0.27 decorators: the span of a function that raised is never"
+        " ended; E"
+    ),
     scopes=("@traceloop/node-server-sdk",),
     raised_unrecorded=True,
 )
@@ -32,8 +38,10 @@ TRACELOOP_JS: Final = replace(
 TRACELOOP_RESPONSES_JS: Final = replace(
     MODEL_CLIENTS,
     name="traceloop_responses_js",
-    source="@traceloop/instrumentation-openai 0.27: of an answer of the Responses API only its text is recorded, and `stop` as "
-    "its finish reason; E",
+    source=(
+        "@traceloop/instrumentation-openai 0.27: of an answer of the Responses API only its text is"
+        " recorded, and `stop` as its finish reason; E"
+    ),
     scopes=("@traceloop/instrumentation-openai",),
     rules=(Rule(Kind.MODEL, "gen_ai.response.id", "resp_*"),),
     messages=INCONCLUSIVE_MESSAGES,
@@ -43,10 +51,19 @@ TRACELOOP_RESPONSES_JS: Final = replace(
 AX: Final = replace(
     GEN_AI,
     name="ax",
-    source="@ax-llm/ax 24.0.21: a function's span has neither content nor a status, and its exception as an event; a generator "
-    "has no name but that of its signature; E",
-    rules=(Rule(Kind.TOOL, "tool.mode", name="Tool: *"), Rule(Kind.AGENT, "signature_name", name="AxGen")),
-    fields={Field.TOOL_NAME: ("tool.name",), Field.CALL_ID: ("function.id",), Field.CONVERSATION: ("session.id",)},
+    source=(
+        "@ax-llm/ax 24.0.21: a function's span has neither content nor a status, and its exception"
+        " as an event; a generator has no name but that of its signature; E"
+    ),
+    rules=(
+        Rule(Kind.TOOL, "tool.mode", name="Tool: *"),
+        Rule(Kind.AGENT, "signature_name", name="AxGen"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("tool.name",),
+        Field.CALL_ID: ("function.id",),
+        Field.CONVERSATION: ("session.id",),
+    },
     span_name=("Tool: *",),
     agent_span_name=(),
     events=(EventRow("exception", Field.ERROR_TYPE, "exception.type"),),
@@ -56,8 +73,10 @@ AX: Final = replace(
 TANSTACK: Final = replace(
     GEN_AI,
     name="tanstack",
-    source="@tanstack/ai 0.58.0 middlewares/otel.js: the run is a `chat` without an operation; a call's arguments stand in a "
-    "message without a request and are not read; E",
+    source=(
+        "@tanstack/ai 0.58.0 middlewares/otel.js: the run is a `chat` without an operation; a"
+        " call's arguments stand in a message without a request and are not read; E"
+    ),
     rules=(
         Rule(Kind.TOOL, "tanstack.ai.tool.outcome"),
         Rule(Kind.MODEL, "tanstack.ai.iteration"),
@@ -76,8 +95,10 @@ TANSTACK: Final = replace(
 EFFECT: Final = replace(
     GEN_AI,
     name="effect",
-    source="@effect/ai 0.37.0 Toolkit.ts, whose spans have the name of the service as their scope: a tool that returns its "
-    "failure leaves the span of one that succeeded; E",
+    source=(
+        "@effect/ai 0.37.0 Toolkit.ts, whose spans have the name of the service as their scope: a"
+        " tool that returns its failure leaves the span of one that succeeded; E"
+    ),
     rules=(Rule(Kind.TOOL, "tool", name="Toolkit.handle"),),
     fields={Field.TOOL_NAME: ("tool",), Field.ARGUMENTS: ("parameters",)},
     span_name=(),

@@ -1,7 +1,9 @@
-"""Products with attribute families of their own: tracing products, general frameworks, coding agents, and OpenLLMetry.
+"""Products with attribute families of their own: tracing products, general frameworks, coding
+agents, and OpenLLMetry.
 
-OpenLLMetry is the SDK of Traceloop with the instrumentations that came from it. Its spans often carry GenAI attributes too,
-filled with the envelopes of the framework, so its tables precede the GenAI ones.
+OpenLLMetry is the SDK of Traceloop with the instrumentations that came from it. Its spans often
+carry GenAI attributes too, filled with the envelopes of the framework, so its tables precede the
+GenAI ones.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.frameworks import GENKIT
-from otel_eval.conventions.builtin.genai import GEN_AI, INCONCLUSIVE_MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
+from otel_eval.conventions.builtin.genai import (
+    GEN_AI,
+    INCONCLUSIVE_MESSAGES,
+    OPERATION,
+    PLACEHOLDERS,
+    by_kind,
+    with_fields,
+)
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
@@ -41,7 +50,9 @@ FIELDS: Final[Mapping[Field, tuple[str, ...]]] = with_fields(
 TRACELOOP: Final = replace(
     GEN_AI,
     name="traceloop",
-    source="traceloop/openllmetry 0.62.4, opentelemetry-semantic-conventions-ai 0.5.1; E: langchain",
+    source=(
+        "traceloop/openllmetry 0.62.4, opentelemetry-semantic-conventions-ai 0.5.1; E: langchain"
+    ),
     rules=tuple(rule for rule in RULES if rule.key == KIND),
     fields=FIELDS,
     span_name=("execute_tool *", "*.tool"),
@@ -61,7 +72,9 @@ TRACELOOP_MODELS: Final = replace(
 LANGCHAIN: Final = replace(
     TRACELOOP,
     name="traceloop_langchain",
-    source="opentelemetry-instrumentation-langchain 0.62.4 (some spans carry only GenAI attributes); E",
+    source=(
+        "opentelemetry-instrumentation-langchain 0.62.4 (some spans carry only GenAI attributes); E"
+    ),
     scopes=("opentelemetry.instrumentation.langchain*",),
     rules=(*RULES, *GEN_AI.rules),
     tool_spans=True,
@@ -71,12 +84,20 @@ LANGCHAIN: Final = replace(
 LANGCHAIN_JS: Final = replace(
     LANGCHAIN,
     name="traceloop_langchain_js",
-    source="@traceloop/instrumentation-langchain 0.27: a tool's span has the name of its class, a step is marked as a workflow, "
-    "spans of one run lie side by side, and output messages lack the calls; E",
+    source=(
+        "@traceloop/instrumentation-langchain 0.27: a tool's span has the name of its class, a step"
+        " is marked as a workflow, spans of one run lie side by side, and output messages lack the"
+        " calls; E"
+    ),
     scopes=("@traceloop/instrumentation-langchain*",),
     rules=(
         Rule(Kind.OTHER, OPERATION, "execute_tool"),
-        Rule(Kind.AGENT, KIND, "workflow", name="workflow CompiledStateGraph|workflow LangGraph|workflow AgentExecutor"),
+        Rule(
+            Kind.AGENT,
+            KIND,
+            "workflow",
+            name="workflow CompiledStateGraph|workflow LangGraph|workflow AgentExecutor",
+        ),
         Rule(Kind.OTHER, KIND, "workflow"),
         *LANGCHAIN.rules,
     ),
@@ -88,8 +109,10 @@ LANGCHAIN_JS: Final = replace(
 AGNO: Final = replace(
     TRACELOOP,
     name="traceloop_agno",
-    source="opentelemetry-instrumentation-agno 0.62.4: agents and teams, no model spans; results are `repr` text, and only "
-    "that text shows that a call failed; E",
+    source=(
+        "opentelemetry-instrumentation-agno 0.62.4: agents and teams, no model spans; results are"
+        " `repr` text, and only that text shows that a call failed; E"
+    ),
     scopes=("opentelemetry.instrumentation.agno*",),
     rules=RULES,
     fields=with_fields(FIELDS, agent_name=("agno.team.name",)),
@@ -102,7 +125,10 @@ AGNO: Final = replace(
 MCP_CLIENT: Final = replace(
     TRACELOOP,
     name="traceloop_mcp",
-    source="opentelemetry-instrumentation-mcp 0.62.4: calls of an MCP client, with their request and response as objects; E",
+    source=(
+        "opentelemetry-instrumentation-mcp 0.62.4: calls of an MCP client, with their request and"
+        " response as objects; E"
+    ),
     scopes=("opentelemetry.instrumentation.mcp*",),
     wrappers=("mcp_request", "mcp_response", *TRACELOOP.wrappers),
 )
@@ -110,7 +136,10 @@ MCP_CLIENT: Final = replace(
 LLAMA_INDEX: Final = replace(
     TRACELOOP,
     name="traceloop_llama_index",
-    source="opentelemetry-instrumentation-llamaindex 0.62.4 with llama-index-core 0.14: tools are tasks without names; E",
+    source=(
+        "opentelemetry-instrumentation-llamaindex 0.62.4 with llama-index-core 0.14: tools are"
+        " tasks without names; E"
+    ),
     scopes=("opentelemetry.instrumentation.llamaindex*",),
     rules=(*RULES, *GEN_AI.rules),
     tool_spans=False,
@@ -120,7 +149,9 @@ LLAMA_INDEX: Final = replace(
 CREWAI: Final = replace(
     TRACELOOP,
     name="traceloop_crewai",
-    source="opentelemetry-instrumentation-crewai 0.62.4: crew, agent and task spans, no tool spans; E",
+    source=(
+        "opentelemetry-instrumentation-crewai 0.62.4: crew, agent and task spans, no tool spans; E"
+    ),
     scopes=("opentelemetry.instrumentation.crewai*",),
     rules=(*RULES, *GEN_AI.rules),
     messages=INCONCLUSIVE_MESSAGES,
@@ -130,43 +161,83 @@ CREWAI: Final = replace(
 MODEL_CLIENTS: Final = replace(
     TRACELOOP,
     name="traceloop_clients",
-    source="opentelemetry-instrumentation-openai, -anthropic, -bedrock, -cohere, -groq, -mistralai, -ollama, -together, "
-    "-vertexai, -google-generativeai 0.62.4: they wrap the model's client and see no tool run",
+    source=(
+        "opentelemetry-instrumentation-openai, -anthropic, -bedrock, -cohere, -groq, -mistralai,"
+        " -ollama, -together, -vertexai, -google-generativeai 0.62.4: they wrap the model's client"
+        " and see no tool run"
+    ),
     scopes=tuple(
         f"{origin}{each}"
         for origin in ("opentelemetry.instrumentation.", "@traceloop/instrumentation-")
-        for each in ("openai", "openai.*", "anthropic", "bedrock", "cohere", "groq", "mistralai", "ollama", "together",
-                     "vertexai", "google_generativeai", "watsonx", "replicate", "sagemaker", "writer")
+        for each in (
+            "openai",
+            "openai.*",
+            "anthropic",
+            "bedrock",
+            "cohere",
+            "groq",
+            "mistralai",
+            "ollama",
+            "together",
+            "vertexai",
+            "google_generativeai",
+            "watsonx",
+            "replicate",
+            "sagemaker",
+            "writer",
+        )
     ),
     rules=(*RULES, *GEN_AI.rules),
     tool_spans=False,
-)  # fmt: skip
+)
 
 GOOGLE_GENAI: Final = replace(
     MODEL_CLIENTS,
     name="traceloop_google_genai",
-    source="opentelemetry-instrumentation-google-generativeai 0.62.4: the SDK of Gemini can run tools itself within one model "
-    "call, whose span then holds the last answer only; E",
+    source=(
+        "opentelemetry-instrumentation-google-generativeai 0.62.4: the SDK of Gemini can run tools"
+        " itself within one model call, whose span then holds the last answer only; E"
+    ),
     scopes=("opentelemetry.instrumentation.google_generativeai",),
     messages=INCONCLUSIVE_MESSAGES,
 )
 
-OPENLLMETRY: Final = (LANGCHAIN, LANGCHAIN_JS, AGNO, MCP_CLIENT, LLAMA_INDEX, CREWAI, GOOGLE_GENAI, MODEL_CLIENTS)
+OPENLLMETRY: Final = (
+    LANGCHAIN,
+    LANGCHAIN_JS,
+    AGNO,
+    MCP_CLIENT,
+    LLAMA_INDEX,
+    CREWAI,
+    GOOGLE_GENAI,
+    MODEL_CLIENTS,
+)
 
 LANGFUSE: Final = Convention(
     name="langfuse",
     source="langfuse-python 5.0.4 _client/attributes.py; ObservationTypeMapper.ts @2026-08-22; E",
     rules=(
         Rule(Kind.TOOL, "langfuse.observation.type", "tool"),
-        # Steps of LangGraph are agents because of their names; an agent within a step is a chain with its own name.
+        # Steps of LangGraph are agents because of their names; an agent within a step is a chain
+        # with its own name.
         Rule(Kind.AGENT, "langfuse.observation.metadata.lc_agent_name", '{name}|"{name}"'),
-        Rule(Kind.OTHER, "langfuse.observation.metadata.langgraph_node", name="agent|call_agent|*.before_agent|*.after_agent"),
+        Rule(
+            Kind.OTHER,
+            "langfuse.observation.metadata.langgraph_node",
+            name="agent|call_agent|*.before_agent|*.after_agent",
+        ),
         Rule(Kind.AGENT, "langfuse.observation.type", "agent"),
         Rule(Kind.MODEL, "langfuse.observation.type", "generation"),
         # A graph whose name lacks the word `agent` is a chain like its steps.
         Rule(Kind.OTHER, "langfuse.observation.metadata.langgraph_node"),
-        Rule(Kind.AGENT, "langfuse.observation.metadata.ls_integration", "*langgraph*|*langchain_create_agent*"),
-        Rule(Kind.OTHER, "langfuse.observation.type", "chain|retriever|evaluator|embedding|guardrail"),
+        Rule(
+            Kind.AGENT,
+            "langfuse.observation.metadata.ls_integration",
+            "*langgraph*|*langchain_create_agent*",
+        ),
+        Rule(
+            Kind.OTHER, "langfuse.observation.type", "chain|retriever|evaluator|embedding|guardrail"
+        ),
     ),
     fields={
         # Some mark GenAI's spans for Langfuse and leave the content where it was.
@@ -187,19 +258,26 @@ LANGFUSE: Final = Convention(
     errors=(Mark("langfuse.observation.level", "ERROR"),),
     # A tool that called LangGraph's `interrupt`.
     not_call_marks=(Mark("langfuse.observation.status_message", "(Interrupt(value=*"),),
-    messages=(MessageRow("langfuse.observation.output"), MessageRow("langfuse.observation.input", Side.HISTORY)),
+    messages=(
+        MessageRow("langfuse.observation.output"),
+        MessageRow("langfuse.observation.input", Side.HISTORY),
+    ),
     wrappers=("langchain_tool_start", "python_call"),
     failures_in_results=True,
 )
 
 LANGSMITH: Final = Convention(
     name="langsmith",
-    source="langsmith-sdk 0.14.17 _internal/otel/_otel_exporter.py (spans are made after the run, the root first); E",
+    source=(
+        "langsmith-sdk 0.14.17 _internal/otel/_otel_exporter.py (spans are made after the run, the"
+        " root first); E"
+    ),
     rules=(
         Rule(Kind.TOOL, "langsmith.span.kind", "tool"),
         Rule(Kind.MODEL, "langsmith.span.kind", "llm"),
         Rule(Kind.AGENT, "langsmith.span.kind", "agent"),
-        # An agent is a chain like its steps, which share its metadata and add their own; one within a step has a name.
+        # An agent is a chain like its steps, which share its metadata and add their own; one within
+        # a step has a name.
         Rule(Kind.AGENT, "langsmith.metadata.lc_agent_name", "{name}"),
         Rule(Kind.OTHER, "langsmith.metadata.langgraph_node"),
         Rule(Kind.AGENT, "langsmith.metadata.ls_integration", "langchain_create_agent|langgraph"),
@@ -221,21 +299,36 @@ LANGSMITH: Final = Convention(
     messages=(MessageRow("gen_ai.completion"), MessageRow("gen_ai.prompt", Side.HISTORY)),
     wrappers=("langchain_input", "langchain_output"),
     # A failed tool has an empty output, and so have hidden inputs and outputs.
-    placeholders={**PLACEHOLDERS, "gen_ai.completion": frozenset({"{}"}), "gen_ai.prompt": frozenset({"{}"})},
+    placeholders={
+        **PLACEHOLDERS,
+        "gen_ai.completion": frozenset({"{}"}),
+        "gen_ai.prompt": frozenset({"{}"}),
+    },
     failures_in_results=True,
 )
 
-# `ai.generateText` is the run and `ai.generateText.doGenerate` one model call within it: the text must fit whole.
+# `ai.generateText` is the run and `ai.generateText.doGenerate` one model call within it: the text
+# must fit whole.
 VERCEL: Final = Convention(
     name="vercel_ai_sdk",
-    source="vercel/ai packages/ai/src/telemetry, versions 3.4-6; with version 7 LegacyOpenTelemetry (@ai-sdk/otel itself "
-    "writes GenAI); E: 6.0",
+    source=(
+        "vercel/ai packages/ai/src/telemetry, versions 3.4-6; with version 7 LegacyOpenTelemetry"
+        " (@ai-sdk/otel itself writes GenAI); E: 6.0"
+    ),
     rules=(
         Rule(Kind.TOOL, "ai.operationId", "ai.toolCall"),
         Rule(Kind.TOOL, "operation.name", "ai.toolCall|ai.toolCall *"),
-        Rule(Kind.AGENT, "ai.operationId", "ai.generateText|ai.streamText|ai.generateObject|ai.streamObject"),
-        Rule(Kind.MODEL, "ai.operationId", "ai.generateText.doGenerate|ai.streamText.doStream|ai.generateObject.doGenerate|"
-             "ai.streamObject.doStream"),
+        Rule(
+            Kind.AGENT,
+            "ai.operationId",
+            "ai.generateText|ai.streamText|ai.generateObject|ai.streamObject",
+        ),
+        Rule(
+            Kind.MODEL,
+            "ai.operationId",
+            "ai.generateText.doGenerate|ai.streamText.doStream|ai.generateObject.doGenerate|"
+            "ai.streamObject.doStream",
+        ),
         Rule(Kind.OTHER, "ai.operationId"),
     ),
     fields={
@@ -248,8 +341,16 @@ VERCEL: Final = Convention(
         Field.INPUT: ("ai.prompt",),
         Field.OUTPUT: ("ai.response.text", "ai.response.object", "ai.result.text"),
         Field.CONVERSATION: ("ai.telemetry.metadata.sessionId", "ai.telemetry.metadata.threadId"),
-        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens", "ai.usage.inputTokens", "ai.usage.promptTokens"),
-        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens"),
+        Field.INPUT_TOKENS: (
+            "gen_ai.usage.input_tokens",
+            "ai.usage.inputTokens",
+            "ai.usage.promptTokens",
+        ),
+        Field.OUTPUT_TOKENS: (
+            "gen_ai.usage.output_tokens",
+            "ai.usage.outputTokens",
+            "ai.usage.completionTokens",
+        ),
     },
     messages=(
         MessageRow("ai.response.toolCalls"),
@@ -257,12 +358,15 @@ VERCEL: Final = Convention(
         MessageRow("ai.prompt.messages", Side.HISTORY),
     ),
     tool_spans=True,
-)  # fmt: skip
+)
 
 MCP: Final = Convention(
     name="mcp",
-    source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; fastmcp 4.2.3, where a "
-    "server passes a call on to one that is mounted on it under a prefix; E",
+    source=(
+        "OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0;"
+        " fastmcp 4.2.3, where a server passes a call on to one that is mounted on it under a"
+        " prefix; E"
+    ),
     rules=(
         Rule(Kind.OTHER, "fastmcp.provider.type", name="delegate *"),
         *by_kind("mcp.method.name", tool="tools/call", other="*"),
@@ -276,8 +380,11 @@ MCP: Final = Convention(
 MCP_PYTHON_CLIENT: Final = replace(
     MCP,
     name="mcp_python_client",
-    source="mcp python SDK 2.3.0 client: its span shows an error only if the request failed or ran into its time limit; that the "
-    "tool failed is in the result, which is not recorded, and in the server's span if that has one; E",
+    source=(
+        "mcp python SDK 2.3.0 client: its span shows an error only if the request failed or ran"
+        " into its time limit; that the tool failed is in the result, which is not recorded, and in"
+        " the server's span if that has one; E"
+    ),
     scopes=("mcp-python-sdk",),
     rules=(Rule(Kind.TOOL, "mcp.method.name", "tools/call", name="MCP send tools/call *"),),
     failures_unrecorded=True,
@@ -285,8 +392,10 @@ MCP_PYTHON_CLIENT: Final = replace(
 
 PLAIN: Final = Convention(
     name="plain",
-    source="UiPath uipath 2.14.44 (a span is a tool call if tool.name is set and tool.synthesized is not true); any span "
-    "with tool.name, input.value and output.value",
+    source=(
+        "UiPath uipath 2.14.44 (a span is a tool call if tool.name is set and tool.synthesized is"
+        " not true); any span with tool.name, input.value and output.value"
+    ),
     rules=(Rule(Kind.TOOL, "tool.name"),),
     fields=OPENINFERENCE_FIELDS,
     wrappers=("python_call", "uipath_output"),
@@ -296,9 +405,12 @@ PLAIN: Final = Convention(
 
 CLAUDE_CODE: Final = Convention(
     name="claude_code",
-    source="Claude Code docs, monitoring (traces, beta) @2026-06: `claude_code.tool` names the call, `.tool.execution` below "
-    "it, with the same id and no name, records how it ended; a session's title is requested in a trace of its own; "
-    "arguments and the output only in log records; E: the CLI of claude-agent-sdk 0.2.187",
+    source=(
+        "Claude Code docs, monitoring (traces, beta) @2026-06: `claude_code.tool` names the call,"
+        " `.tool.execution` below it, with the same id and no name, records how it ended; a"
+        " session's title is requested in a trace of its own; arguments and the output only in log"
+        " records; E: the CLI of claude-agent-sdk 0.2.187"
+    ),
     scopes=("*claude*code*",),
     rules=(
         Rule(Kind.OTHER, "llm_request.context", "standalone"),
@@ -327,10 +439,15 @@ CLAUDE_CODE: Final = Convention(
 
 GEMINI_CLI: Final = Convention(
     name="gemini_cli",
-    source="gemini-cli packages/core/src/telemetry/trace.ts and constants.ts, scheduler/tool-executor.ts @2026: a tool span's "
-    "input is the request, its output the completed call; before, `input-json` and `output-json`",
+    source=(
+        "gemini-cli packages/core/src/telemetry/trace.ts and constants.ts,"
+        " scheduler/tool-executor.ts @2026: a tool span's input is the request, its output the"
+        " completed call; before, `input-json` and `output-json`"
+    ),
     scopes=("gemini-cli*|@google/gemini-cli*",),
-    rules=by_kind(OPERATION, tool="tool_call", agent="agent_call|user_prompt", model="llm_call", other="*"),
+    rules=by_kind(
+        OPERATION, tool="tool_call", agent="agent_call|user_prompt", model="llm_call", other="*"
+    ),
     fields=with_fields(
         GEN_AI.fields,
         arguments=("gen_ai.input.messages", "input-json"),
@@ -347,8 +464,10 @@ GEMINI_CLI: Final = Convention(
 GEMINI_CLI_MODEL: Final = replace(
     GEMINI_CLI,
     name="gemini_cli_model",
-    source="gemini-cli 0.61.0: without a terminal each model call and each batch of tool calls is a trace of its own, so "
-    "that the calls of a model span are elsewhere; E",
+    source=(
+        "gemini-cli 0.61.0: without a terminal each model call and each batch of tool calls is a"
+        " trace of its own, so that the calls of a model span are elsewhere; E"
+    ),
     rules=by_kind(OPERATION, model="llm_call"),
     messages=INCONCLUSIVE_MESSAGES,
     tool_spans=None,
@@ -356,8 +475,11 @@ GEMINI_CLI_MODEL: Final = replace(
 
 CODEX: Final = Convention(
     name="codex",
-    source="Codex CLI 0.169.0 (`trace_exporter`): one span in many is a call, without content, also of a tool that does not "
-    "exist; whether it failed is in log records of spans below it; tools that the model's provider runs leave no span; E",
+    source=(
+        "Codex CLI 0.169.0 (`trace_exporter`): one span in many is a call, without content, also of"
+        " a tool that does not exist; whether it failed is in log records of spans below it; tools"
+        " that the model's provider runs leave no span; E"
+    ),
     scopes=("codex_*|codex-*",),
     rules=(
         Rule(Kind.TOOL, "codex.tool.phase", "dispatch"),
@@ -384,11 +506,18 @@ GENKIT_V2: Final = replace(
 
 LLAMA_INDEX_OWN: Final = Convention(
     name="llama_index_own",
-    source="llama-index-observability-otel 0.7.0: a span per method; a tool is named in the text of its step's event only, and a "
-    "call of a tool that does not exist looks like any other",
+    source=(
+        "llama-index-observability-otel 0.7.0: a span per method; a tool is named in the text of"
+        " its step's event only, and a call of a tool that does not exist looks like any other"
+    ),
     scopes=("llamaindex.opentelemetry.*",),
     rules=(
-        Rule(Kind.TOOL, "llamaindex.step.input_summary", "ToolCall(*", name="*.call_tool|*Tool.acall|*Tool.call"),
+        Rule(
+            Kind.TOOL,
+            "llamaindex.step.input_summary",
+            "ToolCall(*",
+            name="*.call_tool|*Tool.acall|*Tool.call",
+        ),
         Rule(Kind.AGENT, name="*Agent.run|AgentWorkflow.run"),
         Rule(Kind.MODEL, name="*.achat|*.astream_chat|*.chat|*.stream_chat"),
     ),

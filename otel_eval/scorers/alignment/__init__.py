@@ -1,12 +1,15 @@
-"""Align expected and actual calls with the greatest weight, check for an exact match, and explain the differences.
+"""Align expected and actual calls with the greatest weight, check for an exact match, and explain
+the differences.
 
-Where calls agree only if their words (hashable keys, see `Word`) are equal, counting words gives the assignment in any order,
-and their longest common subsequence gives the alignment in order. Otherwise each pair is weighed first (`Relation`). Work is
-limited in steps, not in seconds, so that equal inputs give equal outcomes on every machine.
+Where calls agree only if their words (hashable keys, see `Word`) are equal, counting words gives
+the assignment in any order, and their longest common subsequence gives the alignment in order.
+Otherwise each pair is weighed first (`Relation`). Work is limited in steps, not in seconds, so that
+equal inputs give equal outcomes on every machine.
 
-The details of every scorer that aligns: `matched` [[expected, actual], …] (with the weight where arguments or results are
-compared), `missing` [{tool, expected}], `extra` [{tool, actual}], `misplaced` [{tool, expected, actual}], `seen` [tool];
-positions count from 0 among the calls that the scorer compares.
+The details of every scorer that aligns: `matched` [[expected, actual], …] (with the weight where
+arguments or results are compared), `missing` [{tool, expected}], `extra` [{tool, actual}],
+`misplaced` [{tool, expected, actual}], `seen` [tool]; positions count from 0 among the calls that
+the scorer compares.
 """
 
 from __future__ import annotations
@@ -55,22 +58,34 @@ class Alignment:
     Args:
         criterion: the expected calls.
         actual: the actual calls, in order.
-        any_order: whether calls are paired in any order (an assignment); if not, pairs keep the order of both sides.
+        any_order: whether calls are paired in any order (an assignment); if not, pairs keep the
+            order of both sides.
         concurrency: whether parallel calls may match in any order.
 
     Attributes:
         pairs: positions (expected, actual), sorted by the expected one.
-        weights: the weight of each pair; None if only names are compared, so that each pair weighs 1.
+        weights: the weight of each pair; None if only names are compared, so that each pair weighs
+            1.
         weight: the sum of the weights.
-        missing, extra: names and positions of the expected and the actual calls that are neither paired nor misplaced.
-        misplaced: pairs of an unpaired expected call and an unpaired actual call that differ in their place only.
+        missing, extra: names and positions of the expected and the actual calls that are neither
+            paired nor misplaced.
+        misplaced: pairs of an unpaired expected call and an unpaired actual call that differ in
+            their place only.
 
     Raises:
         NoScore: a call with an expected name did not record arguments or results that are compared.
-        TooLarge: the alignment would take too many steps, because many calls agree in part or ran in parallel.
+        TooLarge: the alignment would take too many steps, because many calls agree in part or ran
+            in parallel.
     """
 
-    def __init__(self, criterion: Criterion, actual: Sequence[TimedCall], *, any_order: bool, concurrency: bool) -> None:
+    def __init__(
+        self,
+        criterion: Criterion,
+        actual: Sequence[TimedCall],
+        *,
+        any_order: bool,
+        concurrency: bool,
+    ) -> None:
         self._criterion, self._actual, self._any_order = criterion, actual, any_order
         self._names = names = [call.name for call in actual]
         # None if no calls ran in parallel, or the order does not matter.
@@ -79,30 +94,46 @@ class Alignment:
         self._words: Sequence[Any] | None = names
         self._relation: Relation | None = None  # set only if equal words do not decide
         self.pairs = pairs = self._heaviest()
-        self.weights = [self._weight(row, column) for row, column in pairs] if criterion.weighed else None
+        self.weights = (
+            [self._weight(row, column) for row, column in pairs] if criterion.weighed else None
+        )
         self.weight = float(len(pairs)) if self.weights is None else fsum(self.weights)
         paired = dict(pairs)
         missing, extra = _unpaired(criterion.names, paired), _unpaired(names, {*paired.values()})
         # If no pair was found, no two calls agree at all, so none can be misplaced.
-        self.misplaced = self._misplaced(missing, extra) if pairs and missing and extra and not any_order else []
+        self.misplaced = (
+            self._misplaced(missing, extra) if pairs and missing and extra and not any_order else []
+        )
         if self.misplaced:
             rows, columns = map(set, zip(*self.misplaced, strict=True))
-            missing, extra = [each for each in missing if each[1] not in rows], [each for each in extra if each[1] not in columns]
+            missing, extra = (
+                [each for each in missing if each[1] not in rows],
+                [each for each in extra if each[1] not in columns],
+            )
         self.missing, self.extra = missing, extra
 
     @property
     def is_exact(self) -> bool:
-        """Whether every call is in a pair of weight 1, so that both sides are equal in some order that the groups allow."""
+        """Whether every call is in a pair of weight 1, so that both sides are equal in some order
+        that the groups allow.
+        """
         if self.missing or self.extra or self.misplaced:
             return False
         return self.weights is None or all(weight == 1 for weight in self.weights)
 
     def _heaviest(self) -> Pairs:
         criterion, expected, any_order = self._criterion, self._criterion.words, self._any_order
-        if criterion.plain and expected is not None and expected.masks.keys().isdisjoint(self._names):
+        if (
+            criterion.plain
+            and expected is not None
+            and expected.masks.keys().isdisjoint(self._names)
+        ):
             return []  # no call has an expected name
-        # Without groups, sequences that are equal call by call are the heaviest alignment; no pair has to be weighed.
-        one_by_one = (self._column_groups is None or len(self._column_groups) == len(self._actual)) and not criterion.nested
+        # Without groups, sequences that are equal call by call are the heaviest alignment; no pair
+        # has to be weighed.
+        one_by_one = (
+            self._column_groups is None or len(self._column_groups) == len(self._actual)
+        ) and not criterion.nested
         sequential = any_order or one_by_one
         if sequential and self._all_equal():
             return [(at, at) for at in range(len(self._actual))]
@@ -110,24 +141,38 @@ class Alignment:
             check_recorded(criterion, self._actual)
             self._words = None if expected is None else words_of(criterion, self._actual)
         if sequential and expected is not None and self._words is not None:
-            equal = _assigned_words(expected.names, self._words) if any_order else common(expected, self._words)
-            # Equal calls weigh 1, the most a pair can. If they cover the shorter side, no partial agreement adds weight.
+            equal = (
+                _assigned_words(expected.names, self._words)
+                if any_order
+                else common(expected, self._words)
+            )
+            # Equal calls weigh 1, the most a pair can. If they cover the shorter side, no partial
+            # agreement adds weight.
             if criterion.decisive or len(equal) == min(len(self._words), len(expected.names)):
                 return equal
         return self._by_relation()
 
     def _all_equal(self) -> bool:
-        """Whether names and arguments equal the expected ones, call by call: the usual case, found without hashing."""
+        """Whether names and arguments equal the expected ones, call by call: the usual case, found
+        without hashing.
+        """
         criterion = self._criterion
         if not (criterion.plain or criterion.whole) or criterion.names != self._names:
             return False
         wanted = criterion.expectation.calls
-        return criterion.plain or [call.arguments for call in wanted] == [call.arguments for call in self._actual]  # type: ignore[union-attr]
+        return criterion.plain or [call.arguments for call in wanted] == [
+            call.arguments for call in self._actual
+        ]  # type: ignore[union-attr]
 
     def _by_relation(self) -> Pairs:
         criterion, columns, work = self._criterion, len(self._actual), Steps(_MOST_STEPS)
-        relation = self._relation = self._equal_words() or relation_of(criterion, self._actual, self._words, work)
-        groups, column_groups = criterion.expectation.groups, self._column_groups or [range(at, at + 1) for at in range(columns)]
+        relation = self._relation = self._equal_words() or relation_of(
+            criterion, self._actual, self._words, work
+        )
+        groups, column_groups = (
+            criterion.expectation.groups,
+            self._column_groups or [range(at, at + 1) for at in range(columns)],
+        )
         if relation.rows is None:
             if self._any_order:
                 return assign_masks(relation.masks, columns, work)
@@ -137,7 +182,9 @@ class Alignment:
         return align_in_order(relation.rows, groups, column_groups, work=work)
 
     def _equal_words(self) -> Relation | None:
-        """Return the relation of the calls whose words are equal, or None if equal words do not decide."""
+        """Return the relation of the calls whose words are equal, or None if equal words do not
+        decide.
+        """
         expected = self._criterion.words
         if not self._criterion.decisive or expected is None or self._words is None:
             return None
@@ -145,15 +192,25 @@ class Alignment:
         return Relation([masks.get(word, 0) for word in expected.names], None)
 
     def _weight(self, row: int, column: int) -> float:
-        return 1.0 if self._relation is None or self._relation.rows is None else self._relation.rows[row][column]
+        return (
+            1.0
+            if self._relation is None or self._relation.rows is None
+            else self._relation.rows[row][column]
+        )
 
     def _misplaced(self, missing: Calls, extra: Calls) -> Pairs:
-        """Pair each missing call with the first extra call that agrees with it and is not paired yet."""
+        """Pair each missing call with the first extra call that agrees with it and is not paired
+        yet.
+        """
         expected, words = self._criterion.words, self._words
         if self._criterion.decisive and expected is not None and words is not None:
-            found = _assigned_words([expected.names[row] for _, row in missing], [words[column] for _, column in extra])
+            found = _assigned_words(
+                [expected.names[row] for _, row in missing], [words[column] for _, column in extra]
+            )
             return [(missing[at][1], extra[to][1]) for at, to in found]
-        assert self._relation is not None, "words do not decide, so the calls were aligned by their relation"
+        assert self._relation is not None, (
+            "words do not decide, so the calls were aligned by their relation"
+        )
         left, pairs = bits_of([column for _, column in extra]), []
         for _, row in missing:
             agreeing = self._relation.masks[row] & left
@@ -166,7 +223,8 @@ class Alignment:
     def explained(self, *, content: bool) -> Reasons:
         """Return explanation and details.
 
-        With `content`, both include arguments and results of the calls that are not matched, or only in part.
+        With `content`, both include arguments and results of the calls that are not matched, or
+        only in part.
         """
         pairs, weights, misplaced, names = self.pairs, self.weights, self.misplaced, self._names
         text = f"{len(pairs)} of {plural(len(self._criterion.names), 'expected call')} matched"
@@ -177,31 +235,48 @@ class Alignment:
         if self.extra:
             text += f"; extra: {listed(self.extra)}"
         if misplaced:
-            text += f"; out of order: {listed([(names[column], column) for _, column in misplaced])}"
+            text += (
+                f"; out of order: {listed([(names[column], column) for _, column in misplaced])}"
+            )
         details: dict[str, Any] = {
             "matched": [[*pair] for pair in pairs],
             "missing": [{"tool": name, "expected": row} for name, row in self.missing],
             "extra": [{"tool": name, "actual": column} for name, column in self.extra],
-            "misplaced": [{"tool": names[column], "expected": row, "actual": column} for row, column in misplaced],
+            "misplaced": [
+                {"tool": names[column], "expected": row, "actual": column}
+                for row, column in misplaced
+            ],
             "seen": listed_names(set(names)),
         }
         if weights is not None:
-            details["matched"] = [[row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)]
+            details["matched"] = [
+                [row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)
+            ]
         if content and (partial or self.missing or self.extra or misplaced):
             details["content"] = self._content()
-            text += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
+            values = json.dumps(details["content"], ensure_ascii=False, default=str)
+            text += f"; content: {shortened(values, _MOST_CONTENT)}"
         return text, details
 
     def _content(self) -> list[dict[str, Any]]:
         wanted, actual = self._criterion.expectation.calls, self._actual
-        partial = [pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1]
-        shown = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(actual[at])} for row, at in partial]
+        partial = [
+            pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1
+        ]
+        shown = [
+            {"expected": row, **_values(wanted[row]), "actual": at, "found": _values(actual[at])}
+            for row, at in partial
+        ]
         shown += [{"expected": row, **_values(wanted[row])} for _, row in self.missing]
-        return shown + [{"actual": column, "found": _values(actual[column])} for _, column in self.extra]
+        return shown + [
+            {"actual": column, "found": _values(actual[column])} for _, column in self.extra
+        ]
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
-    """Pair the n-th expected call of each word with the n-th actual one, which gives the greatest possible number of pairs."""
+    """Pair the n-th expected call of each word with the n-th actual one, which gives the greatest
+    possible number of pairs.
+    """
     waiting: dict[Hashable, list[int]] = {}
     for position in range(len(made) - 1, -1, -1):
         waiting.setdefault(made[position], []).append(position)

@@ -1,7 +1,8 @@
-"""Compute the weight of each pair of an expected and an actual call whose arguments or results are compared.
+"""Compute the weight of each pair of an expected and an actual call whose arguments or results are
+compared.
 
-For `subset` and `superset`, the sets of calls that have each key with its value are intersected. Only `overlap` weighs calls pair
-by pair, each pair of distinct arguments once.
+For `subset` and `superset`, the sets of calls that have each key with its value are intersected.
+Only `overlap` weighs calls pair by pair, each pair of distinct arguments once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Any, Final
 from otel_eval.interfaces import Steps
 from otel_eval.scorers.alignment.assignment import bits_of, positions
 from otel_eval.scorers.alignment.expected import ANY, PARTIAL, Criterion, Mode, Word, arguments_word
-from otel_eval.scorers.values import agreement, as_object, decode_json, hashable, is_object, overlap_share
+from otel_eval.scorers.values import (
+    agreement,
+    as_object,
+    decode_json,
+    hashable,
+    is_object,
+    overlap_share,
+)
 
 _FEW_PAIRS: Final = 100  # up to this number of pairs, comparing them costs less than hashing
 _PAIR: Final = 3  # steps for weighing two calls by `overlap`
@@ -29,7 +37,8 @@ class Relation:
     Attributes:
         masks: for each expected call, an integer with one bit set for each actual call that agrees.
         rows: for each expected call, actual call → weight in (0, 1]; None if each pair weighs 1.
-        alike: for each actual call, the first one that has the same weights against every expected call.
+        alike: for each actual call, the first one that has the same weights against every expected
+            call.
     """
 
     masks: list[int]
@@ -42,7 +51,8 @@ Columns = Mapping[str, list[int]]  # the positions of the calls of each name
 
 
 def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: Steps) -> Relation:
-    """Return the relation of expected and actual calls, for criteria that equal words do not decide.
+    """Return the relation of expected and actual calls, for criteria that equal words do not
+    decide.
 
     Args:
         criterion: the expected calls.
@@ -57,7 +67,10 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: 
     for at, call in enumerate(calls):
         if call.name in criterion.fields:
             columns.setdefault(call.name, []).append(at)
-    if criterion.keys is None or sum([len(columns.get(name, ())) for name in criterion.names]) <= _FEW_PAIRS:
+    if (
+        criterion.keys is None
+        or sum([len(columns.get(name, ())) for name in criterion.names]) <= _FEW_PAIRS
+    ):
         return _pairwise(criterion, calls, columns, work)
     try:
         return _hashed(criterion, criterion.keys, calls, words, columns, work)
@@ -65,7 +78,9 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: 
         return _pairwise(criterion, calls, columns, work)
 
 
-def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns, work: Steps) -> Relation:
+def _pairwise(
+    criterion: Criterion, calls: Sequence[Any], columns: Columns, work: Steps
+) -> Relation:
     """Compare each pair of calls: for few calls, or for values that cannot be hashed."""
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
@@ -75,7 +90,11 @@ def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns, work
         work.take(_COMPARED * len(columns.get(call.name, ())))
         for at in columns.get(call.name, ()):
             if not fields.result or results[at] == call.result:
-                weight = agrees(call.arguments, calls[at].arguments) if agrees and fields.arguments else 1.0
+                weight = (
+                    agrees(call.arguments, calls[at].arguments)
+                    if agrees and fields.arguments
+                    else 1.0
+                )
                 if weight > 0:
                     row[at] = weight
         rows.append(row)
@@ -93,9 +112,16 @@ def _weighed(rows: list[dict[int, float]], columns: int) -> Relation:
 
 
 def _hashed(
-    criterion: Criterion, keys: list[Word], calls: Sequence[Any], words: Words, columns: Columns, work: Steps
+    criterion: Criterion,
+    keys: list[Word],
+    calls: Sequence[Any],
+    words: Words,
+    columns: Columns,
+    work: Steps,
 ) -> Relation:
-    """Compare by the words of the fields that each expected call names; expected calls with equal words are compared once."""
+    """Compare by the words of the fields that each expected call names; expected calls with equal
+    words are compared once.
+    """
     mode = criterion.comparison.arguments
     tools = {name: _Tool(calls, words, found, mode) for name, found in columns.items()}
     for call, (name, arguments, _) in zip(criterion.expectation.calls, keys, strict=True):
@@ -110,7 +136,10 @@ def _hashed(
     masks = [agreeing.get(key, _NONE)[0] for key in keys]
     if all(row is None for _, row in agreeing.values()):
         return Relation(masks, None)
-    rows = {key: dict.fromkeys(positions(mask), 1.0) if row is None else row for key, (mask, row) in agreeing.items()}
+    rows = {
+        key: dict.fromkeys(positions(mask), 1.0) if row is None else row
+        for key, (mask, row) in agreeing.items()
+    }
     alike = list(range(len(calls)))
     for tool in tools.values():
         tool.mark(alike)
@@ -121,7 +150,9 @@ _NONE: Final = (0, None)
 
 
 class _Tool:
-    """The actual calls of one tool, and which of them agree with the expected calls of that tool."""
+    """The actual calls of one tool, and which of them agree with the expected calls of that
+    tool.
+    """
 
     def __init__(self, calls: Sequence[Any], words: Words, columns: list[int], mode: Mode) -> None:
         self.wanted: dict[Hashable, Any] = {}  # expected arguments by their word
@@ -140,7 +171,8 @@ class _Tool:
         """Find the actual calls that agree with each of the expected arguments (`wanted`)."""
         if not self.wanted:
             return
-        known = {word: word for word in self.wanted}  # equal words become one object, which is looked up without a comparison
+        # equal words become one object, which is looked up without a comparison
+        known = {word: word for word in self.wanted}
         words = self._given or [arguments_word(call.arguments, self._mode) for call in self._calls]
         words = self._words = [known.setdefault(word, word) for word in words]
         if self._mode not in PARTIAL:
@@ -156,26 +188,42 @@ class _Tool:
         else:
             shares = _Shares(self.wanted, made, work)
             work.take(len(self.wanted) * len(self._columns))
-            self._weights = {word: _row(shares.of(word), words, self._columns) for word in self.wanted}
+            self._weights = {
+                word: _row(shares.of(word), words, self._columns) for word in self.wanted
+            }
             self._masks = {word: bits_of(row) for word, row in self._weights.items()}
 
-    def agreeing(self, arguments: Hashable, result: Hashable) -> tuple[int, dict[int, float] | None]:
-        """Return a mask of the calls that agree with an expected call, and their weights, or None if all weigh 1."""
+    def agreeing(
+        self, arguments: Hashable, result: Hashable
+    ) -> tuple[int, dict[int, float] | None]:
+        """Return a mask of the calls that agree with an expected call, and their weights, or None
+        if all weigh 1.
+        """
         mask = self._all if arguments is ANY else self._masks[arguments]
         row = self._weights.get(arguments)
         if result is ANY:
             return mask, row
         if self._of_result is None:
             self._results = [hashable(decode_json(call.result)) for call in self._calls]
-            self._of_result = {word: bits_of(found) for word, found in _places(self._results, self._columns).items()}
+            self._of_result = {
+                word: bits_of(found)
+                for word, found in _places(self._results, self._columns).items()
+            }
         mask &= self._of_result.get(result, 0)
-        return mask, row and {column: weight for column, weight in row.items() if mask >> column & 1}
+        return mask, row and {
+            column: weight for column, weight in row.items() if mask >> column & 1
+        }
 
     def mark(self, alike: list[int]) -> None:
-        """Set in `alike`, for each call of this tool, the first call that is equal in all compared fields."""
+        """Set in `alike`, for each call of this tool, the first call that is equal in all compared
+        fields.
+        """
         first: dict[tuple[Hashable, Hashable], int] = {}
         for at, column in enumerate(self._columns):
-            key = (self._words[at] if self._words else ANY, self._results[at] if self._results else ANY)
+            key = (
+                self._words[at] if self._words else ANY,
+                self._results[at] if self._results else ANY,
+            )
             alike[column] = first.setdefault(key, column)
 
 
@@ -187,9 +235,15 @@ def _places(words: Iterable[Hashable], columns: Iterable[int]) -> dict[Hashable,
     return found
 
 
-def _row(weights: Mapping[Hashable, float], words: Iterable[Hashable], columns: Iterable[int]) -> dict[int, float]:
+def _row(
+    weights: Mapping[Hashable, float], words: Iterable[Hashable], columns: Iterable[int]
+) -> dict[int, float]:
     """Return column → weight in the order of columns, without columns of weight 0."""
-    return {column: weights[word] for word, column in zip(words, columns, strict=True) if word in weights}
+    return {
+        column: weights[word]
+        for word, column in zip(words, columns, strict=True)
+        if word in weights
+    }
 
 
 Item = tuple[Any, Hashable]  # a key with its value
@@ -198,7 +252,9 @@ Items = dict[Hashable, KeysView[Item]]  # word of arguments → their items, in 
 
 def _items(arguments: Mapping[Hashable, Any]) -> Items:
     return {
-        word: dict.fromkeys([(key, hashable(value)) for key, value in as_object(own).items()]).keys()
+        word: dict.fromkeys(
+            [(key, hashable(value)) for key, value in as_object(own).items()]
+        ).keys()
         for word, own in arguments.items()
     }
 
@@ -206,7 +262,9 @@ def _items(arguments: Mapping[Hashable, Any]) -> Items:
 def _holding(
     wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int, work: Steps
 ) -> dict[Hashable, int]:
-    """Return for each of the expected arguments a mask of the calls that have all of its items, by intersecting sets of calls."""
+    """Return for each of the expected arguments a mask of the calls that have all of its items, by
+    intersecting sets of calls.
+    """
     asked = set[Item]().union(*wanted.values())
     columns: dict[Item, list[int]] = {}
     for word, items in had.items():
@@ -223,10 +281,16 @@ def _holding(
     return found
 
 
-def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps) -> dict[Hashable, int]:
-    """Return for each of the expected arguments a mask of the calls that have no other items: `_holding` with sides exchanged."""
+def _held_by(
+    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps
+) -> dict[Hashable, int]:
+    """Return for each of the expected arguments a mask of the calls that have no other items:
+    `_holding` with sides exchanged.
+    """
     found: list[list[int]] = [[] for _ in wanted]
-    for word, holders in _holding(had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1, work).items():
+    for word, holders in _holding(
+        had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1, work
+    ).items():
         work.take(holders.bit_count())
         for at in positions(holders):
             found[at] += places[word]
@@ -234,13 +298,17 @@ def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], wo
 
 
 class _Shares:
-    """The share of equal items among the keys of expected and actual arguments, computed once for each pair of distinct ones.
+    """The share of equal items among the keys of expected and actual arguments, computed once for
+    each pair of distinct ones.
 
-    Each key, and each key with its value, that both sides have is given a bit. The number of keys or items that two sets of
-    arguments have in common is then the number of bits that two integers have in common.
+    Each key, and each key with its value, that both sides have is given a bit. The number of keys
+    or items that two sets of arguments have in common is then the number of bits that two integers
+    have in common.
     """
 
-    def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: Steps) -> None:
+    def __init__(
+        self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: Steps
+    ) -> None:
         work.take(_PAIR * len(wanted) * len(made))
         self._work = work
         ours, theirs = _items(wanted), _items(made)
@@ -248,15 +316,22 @@ class _Shares:
             _common(ours.values(), theirs.values()),
             _common(map(_keys, ours.values()), map(_keys, theirs.values())),
         )
-        self._wanted = {word: (self._bits(items), as_object(wanted[word])) for word, items in ours.items()}
-        self._made = [(word, *self._bits(items), len(items), as_object(made[word])) for word, items in theirs.items()]
+        self._wanted = {
+            word: (self._bits(items), as_object(wanted[word])) for word, items in ours.items()
+        }
+        self._made = [
+            (word, *self._bits(items), len(items), as_object(made[word]))
+            for word, items in theirs.items()
+        ]
 
     def _bits(self, items: KeysView[Item]) -> tuple[int, int]:
         keys = sum([self._keys.get(key, 0) for key, _ in items])
         return sum([self._items.get(item, 0) for item in items]), keys
 
     def of(self, word: Hashable) -> dict[Hashable, float]:
-        """Return the share of each set of actual arguments with these expected ones, without shares of 0."""
+        """Return the share of each set of actual arguments with these expected ones, without shares
+        of 0.
+        """
         (items, keys), own = self._wanted[word]
         objects = {key: value for key, value in own.items() if is_object(value)}
         found, size = {}, len(own)
@@ -264,7 +339,9 @@ class _Shares:
             equal = (items & their_items).bit_count()
             inside = self._inside(objects, theirs) if objects else None
             if inside:
-                found[other] = fsum([equal, *inside]) / (size + their_size - (keys & their_keys).bit_count())
+                found[other] = fsum([equal, *inside]) / (
+                    size + their_size - (keys & their_keys).bit_count()
+                )
             elif equal:
                 found[other] = equal / (size + their_size - (keys & their_keys).bit_count())
             elif not size and not their_size:
@@ -272,10 +349,16 @@ class _Shares:
         return found
 
     def _inside(self, objects: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> list[float]:
-        """Return the shares above 0 of nested objects that stand under the same key and are not equal."""
+        """Return the shares above 0 of nested objects that stand under the same key and are not
+        equal.
+        """
         pairs = [(value, theirs[key]) for key, value in objects.items() if key in theirs]
         self._work.take(_SHARE * len(pairs))
-        return [part for one, other in pairs if is_object(other) and one != other and (part := overlap_share(one, other))]
+        return [
+            part
+            for one, other in pairs
+            if is_object(other) and one != other and (part := overlap_share(one, other))
+        ]
 
 
 def _keys(items: Iterable[Item]) -> list[Any]:

@@ -1,7 +1,9 @@
-"""Assign rows to columns one to one: with the greatest weight, or with the most pairs if all pairs weigh the same.
+"""Assign rows to columns one to one: with the greatest weight, or with the most pairs if all pairs
+weigh the same.
 
-Rows are added one after another. Each takes one search for an augmenting path: over reduced costs if pairs have weights (Kuhn
-1955; Edmonds and Karp 1972 for the potentials), and over integers with one bit for each column if they have none.
+Rows are added one after another. Each takes one search for an augmenting path: over reduced costs
+if pairs have weights (Kuhn 1955; Edmonds and Karp 1972 for the potentials), and over integers with
+one bit for each column if they have none.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ _SPARSE: Final = 20  # if fewer than one bit in 20 is set, the set bits are foun
 
 
 def bits_of(columns: Iterable[int]) -> int:
-    """Return an integer with the bits at these positions set, in time linear in the highest position."""
+    """Return an integer with the bits at these positions set, in time linear in the highest
+    position.
+    """
     found = list(columns)
     if len(found) < _FEW:
         return sum([1 << column for column in found])
@@ -57,20 +61,26 @@ _PATH_ROW: Final = 5  # steps for each row on a searched path of an unweighted a
 
 
 class _ShortestPath:
-    """The state of a search for the shortest path from a new row, through kinds of rows and columns in turn."""
+    """The state of a search for the shortest path from a new row, through kinds of rows and columns
+    in turn.
+    """
 
     def __init__(self, start: int, quits_at: float) -> None:
         self.reached = {start: 0.0}  # kind → distance
-        self.through: dict[int, int] = {}  # kind → the column through which it was reached, and which it owns
+        # kind → the column through which it was reached, and which it owns
+        self.through: dict[int, int] = {}
         self.parent: dict[int, int] = {}  # column → the kind from which it was reached
         self.best: dict[int, float] = {}
         self.done: dict[int, float] = {}
         self.queue: list[tuple[float, int]] = []
-        self.nearest, self.quitter = quits_at, start  # the nearest row that could give up its column
+        # the nearest row that could give up its column
+        self.nearest, self.quitter = quits_at, start
         self.here = 0.0
 
     def next_column(self) -> int:
-        """Return the nearest column that was not expanded yet, or -1 if a row that can stay without a column is nearer."""
+        """Return the nearest column that was not expanded yet, or -1 if a row that can stay without
+        a column is nearer.
+        """
         queue = self.queue
         while queue and queue[0][1] in self.done:
             heappop(queue)
@@ -90,22 +100,28 @@ class _ShortestPath:
 class WeightedAssignment:
     """The heaviest assignment of the rows that were added so far; `total` is its weight.
 
-    Rows that are the same object form one kind, and a column may have capacity for several rows. The search runs over kinds,
-    so its cost does not depend on the number of rows and columns of each kind.
+    Rows that are the same object form one kind, and a column may have capacity for several rows.
+    The search runs over kinds, so its cost does not depend on the number of rows and columns of
+    each kind.
 
     >>> best = WeightedAssignment()
-    >>> best.add({0: 1.0, 1: 0.9}); best.total
+    >>> best.add({0: 1.0, 1: 0.9})
+    >>> best.total
     1.0
-    >>> best.add({0: 0.8}); round(best.total, 9)
+    >>> best.add({0: 0.8})
+    >>> round(best.total, 9)
     1.7
     >>> sorted(best.pairs())
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, work: Steps | None = None, capacity: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, work: Steps | None = None, capacity: Mapping[int, int] | None = None
+    ) -> None:
         self.total = 0.0
         self.work = work or Steps()
-        self._capacity = dict(capacity or {})  # free capacity of each column; 1 if it is missing here
+        # free capacity of each column; 1 if it is missing here
+        self._capacity = dict(capacity or {})
         self._rows: list[int] = []  # the kind of each row
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
         self._kinds: list[Mapping[int, float]] = []
@@ -118,7 +134,9 @@ class WeightedAssignment:
         return self._capacity.get(column, 1) == 0
 
     def add(self, weights: Mapping[int, float]) -> None:
-        """Add a row: column → weight in (0, 1], without the columns that it cannot be assigned to."""
+        """Add a row: column → weight in (0, 1], without the columns that it cannot be assigned
+        to.
+        """
         kind = self._numbers.setdefault(id(weights), len(self._kinds))
         self._rows.append(kind)
         self.work.take(_ROW)
@@ -131,7 +149,12 @@ class WeightedAssignment:
         price, rent, nearest = self._price, 0.0, _NOTHING
         for column, weight in weights.items():
             cost = -weight - price.get(column, 0.0)
-            if cost < rent or (cost == rent and nearest != _NOTHING and self._is_full(nearest) and not self._is_full(column)):
+            if cost < rent or (
+                cost == rent
+                and nearest != _NOTHING
+                and self._is_full(nearest)
+                and not self._is_full(column)
+            ):
                 rent, nearest = cost, column
         self._rent[kind] = rent
         if nearest == _NOTHING:
@@ -144,7 +167,9 @@ class WeightedAssignment:
             self.total -= rent
 
     def _augment(self, start: int) -> None:
-        """Run Dijkstra over alternating paths from the new row to a free column, or to a row that gives up its column."""
+        """Run Dijkstra over alternating paths from the new row to a free column, or to a row that
+        gives up its column.
+        """
         search = _ShortestPath(start, -self._rent[start])
         fresh = [start]
         while True:
@@ -209,12 +234,16 @@ class WeightedAssignment:
             del owners[kind]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs (row, column), sorted by row. Among rows of one kind the first ones are paired, in order."""
+        """Return the pairs (row, column), sorted by row. Among rows of one kind the first ones are
+        paired, in order.
+        """
         columns: dict[int, list[int]] = {}
         for column in sorted(self._owners, reverse=True):
             for kind, count in self._owners[column].items():
                 columns.setdefault(kind, []).extend([column] * count)
-        return [(row, columns[kind].pop()) for row, kind in enumerate(self._rows) if columns.get(kind)]
+        return [
+            (row, columns[kind].pop()) for row, kind in enumerate(self._rows) if columns.get(kind)
+        ]
 
 
 def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> list[tuple[int, int]]:
@@ -229,8 +258,11 @@ def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> li
     return best.pairs()
 
 
-def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Steps | None = None) -> list[tuple[int, int]]:
-    """Return the pairs of a heaviest assignment, where each row has equal weights in all columns of a kind.
+def assign_kinds(
+    rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Steps | None = None
+) -> list[tuple[int, int]]:
+    """Return the pairs of a heaviest assignment, where each row has equal weights in all columns of
+    a kind.
 
     `alike` maps each column to the first one of its kind.
 
@@ -244,13 +276,16 @@ def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work
     fewer: dict[int, dict[int, float]] = {}
     for row in rows:
         if id(row) not in fewer:
-            fewer[id(row)] = {column: weight for column, weight in row.items() if alike[column] == column}
+            fewer[id(row)] = {
+                column: weight for column, weight in row.items() if alike[column] == column
+            }
         best.add(fewer[id(row)])
     return [(row, columns[first].pop()) for row, first in best.pairs()]
 
 
 class UnweightedAssignment:
-    """A largest assignment where every pair weighs the same; rows are integers with one bit for each column.
+    """A largest assignment where every pair weighs the same; rows are integers with one bit for
+    each column.
 
     >>> best = UnweightedAssignment(2)
     >>> best.add(0b11), best.add(0b01), best.add(0b11)
@@ -268,7 +303,9 @@ class UnweightedAssignment:
         self._owner: dict[int, int] = {}
 
     def add(self, row: int) -> bool:
-        """Add a row and return whether one more column is assigned. Rows that have a column may change it but keep one."""
+        """Add a row and return whether one more column is assigned. Rows that have a column may
+        change it but keep one.
+        """
         self.work.take(_PATH_ROW)
         self._rows.append(row)
         self._column.append(_NOTHING)
@@ -279,7 +316,8 @@ class UnweightedAssignment:
             if free:
                 column = lowest(free)
                 self._free ^= 1 << column
-                for owner, owned in zip(path, [*ways, column], strict=True):  # each row on the path takes over the next column
+                # each row on the path takes over the next column
+                for owner, owned in zip(path, [*ways, column], strict=True):
                     self._column[owner], self._owner[owned] = owned, owner
                 return True
             if ahead:
@@ -292,7 +330,8 @@ class UnweightedAssignment:
                 path.pop()
                 if ways:
                     ways.pop()
-        # No free column will ever be reached from these: the rows that own them reach only one another's columns.
+        # No free column will ever be reached from these: the rows that own them reach only one
+        # another's columns.
         self._open &= ~seen
         return False
 
@@ -301,7 +340,9 @@ class UnweightedAssignment:
         return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
 
 
-def assign_masks(rows: Iterable[int], columns: int, work: Steps | None = None) -> list[tuple[int, int]]:
+def assign_masks(
+    rows: Iterable[int], columns: int, work: Steps | None = None
+) -> list[tuple[int, int]]:
     """Return the pairs (row, column) of a largest assignment, sorted by row.
 
     Raises:

@@ -1,7 +1,7 @@
 """Read expected calls from a specification and prepare them for comparison.
 
-A nested list holds calls that may be made in any order. JSON values are compared by hashing, as part of a call's `Word`; if equal
-words decide, calls are not compared pair by pair.
+A nested list holds calls that may be made in any order. JSON values are compared by hashing, as
+part of a call's `Word`; if equal words decide, calls are not compared pair by pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_v
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One expected call. `arguments` and `result` are `UNRECORDED` where the expectation does not name them."""
+    """One expected call. `arguments` and `result` are `UNRECORDED` where the expectation does not
+    name them.
+    """
 
     name: str
     arguments: Any = UNRECORDED
@@ -31,7 +33,9 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Expected calls in order. `groups` cuts their positions into ranges; calls within one range may be made in any order."""
+    """Expected calls in order. `groups` cuts their positions into ranges; calls within one range
+    may be made in any order.
+    """
 
     calls: tuple[Expected, ...]
     groups: tuple[range, ...]
@@ -56,12 +60,16 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     "result": "result",
     "output": "result",  # deepeval, UiPath
 }
-_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})  # keys that the formats of these libraries add to a call
+# keys that the formats of these libraries add to a call
+_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})
 
 
 def _list_of(call: Schema) -> Schema:
     """Return the schema of a list of calls and groups of calls."""
-    return {"type": "array", "items": {"anyOf": [call, {"type": "array", "items": call, "minItems": 1}]}}
+    return {
+        "type": "array",
+        "items": {"anyOf": [call, {"type": "array", "items": call, "minItems": 1}]},
+    }
 
 
 @with_schema(_list_of(STRING))
@@ -75,33 +83,50 @@ def names(key: str, value: Any) -> Expectation:
 
 
 def calls(*fields: str) -> Callable[[str, Any], Expectation]:
-    """Return a reader of lists of tool names, or of mappings of `name` and optionally `fields` (arguments, result)."""
+    """Return a reader of lists of tool names, or of mappings of `name` and optionally `fields`
+    (arguments, result).
+    """
 
     def read_call(key: str, value: Any) -> Expected:
         return _call(key, value, fields)
 
     spelt: dict[str, Schema] = {word: {} for word, field in _SPELLINGS.items() if field in fields}
     as_object = {"type": "object", "properties": {"name": STRING, **spelt}, "required": ["name"]}
-    function = {"type": "object", "properties": {"function": {"type": "object", "required": ["name"]}}, "required": ["function"]}
+    function = {
+        "type": "object",
+        "properties": {"function": {"type": "object", "required": ["name"]}},
+        "required": ["function"],
+    }
     example = ", ".join(f"{field}: …" for field in fields)
 
-    @with_schema({"anyOf": [as_object, function, _list_of({"anyOf": [STRING, as_object, function]})]})
+    @with_schema(
+        {"anyOf": [as_object, function, _list_of({"anyOf": [STRING, as_object, function]})]}
+    )
     def read(key: str, value: Any) -> Expectation:
-        return _expectation(key, value, read_call, "a list of expected calls", f"[{{name: search, {example}}}]")
+        return _expectation(
+            key, value, read_call, "a list of expected calls", f"[{{name: search, {example}}}]"
+        )
 
     return read
 
 
-def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wanted: str, example: str) -> Expectation:
+def _expectation(
+    key: str, value: Any, read: Callable[[str, Any], Expected], wanted: str, example: str
+) -> Expectation:
     if isinstance(value, Mapping) and "dataset" in value:
-        raise ConfigError(f"{key}: names a dataset; write it as reference: {{dataset: cases.jsonl, key: test.case.id}}")
+        raise ConfigError(
+            f"{key}: names a dataset; write it as reference: {{dataset: cases.jsonl, key:"
+            " test.case.id}"
+        )
     if isinstance(value, Mapping):
         value = [value]  # a single call
     if not _is_list(value):
         raise invalid_value(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
     groups: list[range] = []
-    for members in collect_errors(partial(_group, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
+    for members in collect_errors(
+        partial(_group, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)
+    ):
         groups.append(range(len(found), len(found) + len(members)))
         found += members
     return Expectation(tuple(found), tuple(groups))
@@ -112,7 +137,9 @@ def _group(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[E
     if not _is_list(entry):
         return [read(key, entry)]
     if not entry:
-        raise invalid_value(key, entry, "a group of calls", "name at least one call or leave the group out")
+        raise invalid_value(
+            key, entry, "a group of calls", "name at least one call or leave the group out"
+        )
     return collect_errors(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
 
 
@@ -123,7 +150,10 @@ def _is_list(value: Any) -> bool:
 def _name(key: str, value: Any) -> Expected:
     if not isinstance(value, str) or not value:
         raise invalid_value(
-            key, value, "the name of a tool", f"write e.g. {key}: search (names like 3 or true need quotes in YAML)"
+            key,
+            value,
+            "the name of a tool",
+            f"write e.g. {key}: search (names like 3 or true need quotes in YAML)",
         )
     return Expected(value)
 
@@ -134,7 +164,9 @@ def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
     if "function" in value:
         value, key = _function(key, value), f"{key}.function"
     spelt = {word: field for word, field in _SPELLINGS.items() if field in fields}
-    problems = unknown_keys([word for word in value if word not in _IGNORED], ["name", *spelt], f"{key}.")
+    problems = unknown_keys(
+        [word for word in value if word not in _IGNORED], ["name", *spelt], f"{key}."
+    )
     problems += _twice(key, value, spelt)
     if "name" not in value:
         problems.append(f"{key}.name: missing; write e.g. {{name: search}}")
@@ -158,18 +190,33 @@ def _twice(key: str, value: Mapping[str, Any], spelt: Mapping[str, str]) -> list
 
 
 def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return name and arguments of a call in OpenAI's format: `{type: function, function: {name, arguments: JSON text}}`."""
+    """Return name and arguments of a call in OpenAI's format: `{type: function, function: {name,
+    arguments: JSON text}}`.
+    """
     inner = value["function"]
     others = [word for word in value if word != "function" and word not in _IGNORED]
     if others:
-        raise ConfigError(f"{key}: function and {', '.join(map(str, others))} are two spellings of a call; keep one of them")
+        raise ConfigError(
+            f"{key}: function and {', '.join(map(str, others))} are two spellings of a call; keep"
+            " one of them"
+        )
     if not isinstance(inner, Mapping):
-        raise invalid_value(f"{key}.function", inner, "a mapping of name and arguments", "write {name: search, arguments: '{}'}")
+        raise invalid_value(
+            f"{key}.function",
+            inner,
+            "a mapping of name and arguments",
+            "write {name: search, arguments: '{}'}",
+        )
     if not isinstance(text := inner.get("arguments"), str):
         return inner
     arguments = decode_json(text or "{}")
     if not isinstance(arguments, Mapping):
-        raise invalid_value(f"{key}.function.arguments", text, "the JSON text of an object", 'write e.g. \'{"q": "rates"}\'')
+        raise invalid_value(
+            f"{key}.function.arguments",
+            text,
+            "the JSON text of an object",
+            'write e.g. \'{"q": "rates"}\'',
+        )
     return {**inner, "arguments": arguments}
 
 
@@ -177,7 +224,9 @@ PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different a
 
 
 Word = tuple[str, Hashable, Hashable]
-"""Name, arguments and result of a call in hashable form; words are equal if the calls are, in the fields that are compared."""
+"""Name, arguments and result of a call in hashable form; words are equal if the calls are, in the
+fields that are compared.
+"""
 ANY: Final = object()
 """Placeholder in a `Word` for arguments or a result that are not compared."""
 
@@ -201,14 +250,19 @@ class Criterion:
         names: the tool names of the expected calls.
         nested: whether some group has more than one call.
         each: the compared fields of each expected call.
-        required: the distinct pairs of a tool's name and the compared fields of one of its expected calls, in order.
-        fields: tool name → the compared fields of its expected calls; the last ones, if these differ.
+        required: the distinct pairs of a tool's name and the compared fields of one of its expected
+            calls, in order.
+        fields: tool name → the compared fields of its expected calls; the last ones, if these
+            differ.
         keys: the words of the expected calls; None if some value cannot be hashed.
-        words: the prepared `keys`, or names if only names are compared; None also if fields of calls of one tool differ.
+        words: the prepared `keys`, or names if only names are compared; None also if fields of
+            calls of one tool differ.
         decisive: whether calls agree only if their words are equal.
         plain: whether only names are compared.
-        weighed: whether details list the weight of each pair: arguments or results are compared, and some call gives either.
-        whole: whether every expected call gives arguments that are compared, and none gives a result that is compared.
+        weighed: whether details list the weight of each pair: arguments or results are compared,
+            and some call gives either.
+        whole: whether every expected call gives arguments that are compared, and none gives a
+            result that is compared.
     """
 
     def __init__(self, expectation: Expectation, comparison: Comparison) -> None:
@@ -221,9 +275,16 @@ class Criterion:
         self.fields = fields = dict(self.required)
         self.plain = not any(own.arguments or own.result for _, own in self.required)
         self.whole = all(own.arguments and not own.result for _, own in self.required)
-        uniform = all((own.arguments, own.result) == (fields[name].arguments, fields[name].result) for name, own in self.required)
+        uniform = all(
+            (own.arguments, own.result) == (fields[name].arguments, fields[name].result)
+            for name, own in self.required
+        )
         self.keys = _words(calls, self.each, mode)
-        self.words = None if self.keys is None or not uniform else prepare(self.names if self.plain else self.keys)
+        self.words = (
+            None
+            if self.keys is None or not uniform
+            else prepare(self.names if self.plain else self.keys)
+        )
         partial = mode in PARTIAL and any(own.arguments for _, own in self.required)
         self.decisive = self.words is not None and not partial
         bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in calls)
@@ -237,7 +298,9 @@ def _fields(call: Expected, comparison: Comparison) -> Fields:
 
 
 def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Word] | None:
-    """Return the words of actual calls, comparable with those of the criterion; None if some value cannot be hashed."""
+    """Return the words of actual calls, comparable with those of the criterion; None if some value
+    cannot be hashed.
+    """
     fields = [criterion.fields.get(call.name, _NO_FIELDS) for call in calls]
     return _words(calls, fields, criterion.comparison.arguments)
 

@@ -1,8 +1,9 @@
 """Compute longest common subsequences with bit-parallel operations on large integers.
 
-A row is an integer with one bit for each member of the prepared side: bit p is 0 where the longest common subsequence of
-its first p + 1 members is one longer than that of its first p. Adding one member of the other side is then an addition
-and two logical operations on whole rows (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
+A row is an integer with one bit for each member of the prepared side: bit p is 0 where the longest
+common subsequence of its first p + 1 members is one longer than that of its first p. Adding one
+member of the other side is then an addition and two logical operations on whole rows (Hyyrö 2004,
+"Bit-parallel LCS-length computation revisited").
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _MOST_CELLS: Final = 1 << 28  # bits in all rows: 32 MiB
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One sequence, prepared for many comparisons: `masks` maps each name to an integer with the bits of its positions set."""
+    """One sequence, prepared for many comparisons: `masks` maps each name to an integer with the
+    bits of its positions set.
+    """
 
     names: tuple[Hashable, ...]
     masks: Mapping[Hashable, int]
@@ -36,7 +39,8 @@ def prepare(names: Sequence[Hashable]) -> Prepared:
 
 
 def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
-    """Return the pairs (position in `prepared`, position in `names`) of one longest common subsequence, in order.
+    """Return the pairs (position in `prepared`, position in `names`) of one longest common
+    subsequence, in order.
 
     >>> common(prepare(["a", "b", "c"]), ["b", "a", "c"])
     [(0, 1), (2, 2)]
@@ -48,7 +52,8 @@ def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
 
 
 def _as_subsequence(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
-    """Pair each member of `wanted` with its earliest position in `made`, which is what `common_of_masks` finds.
+    """Pair each member of `wanted` with its earliest position in `made`, which is what
+    `common_of_masks` finds.
 
     Raises:
         ValueError: `wanted` is not a subsequence of `made`.
@@ -61,9 +66,11 @@ def _as_subsequence(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pai
 
 
 def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
-    """Return what `common` does, given the length of one side and, for each member of the other, a mask of the members it equals.
+    """Return what `common` does, given the length of one side and, for each member of the other, a
+    mask of the members it equals.
 
-    Takes two passes over the masks, with a few operations on integers of `length` bits for each mask.
+    Takes two passes over the masks, with a few operations on integers of `length` bits for each
+    mask.
 
     Raises:
         TooLarge: the rows would take too much memory.
@@ -82,7 +89,8 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
         gains = below & ~row
         if not gains:
             break
-        # The pair belongs to this member only if it cleared the highest bit; otherwise an earlier member did.
+        # The pair belongs to this member only if it cleared the highest bit; otherwise an earlier
+        # member did.
         place = gains.bit_length() - 1
         if before >> place & 1:
             pairs.append((place, position))

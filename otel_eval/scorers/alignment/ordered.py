@@ -1,7 +1,9 @@
-"""Find the heaviest alignment of two sequences of groups that keeps the order of the groups on both sides.
+"""Find the heaviest alignment of two sequences of groups that keeps the order of the groups on both
+sides.
 
-Within a group any order is allowed. A set of pairs is an alignment if no two pairs cross: of two pairs in different row groups,
-the earlier one must not have the later column group. The weight is the greatest over all orders that the groups allow.
+Within a group any order is allowed. A set of pairs is an alignment if no two pairs cross: of two
+pairs in different row groups, the earlier one must not have the later column group. The weight is
+the greatest over all orders that the groups allow.
 """
 
 from __future__ import annotations
@@ -9,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from otel_eval.interfaces import Steps
-from otel_eval.scorers.alignment.assignment import WeightedAssignment, assign, assign_masks, positions
+from otel_eval.scorers.alignment.assignment import (
+    WeightedAssignment,
+    assign,
+    assign_masks,
+    positions,
+)
 from otel_eval.scorers.alignment.lcs import Pairs, common_of_masks
 from otel_eval.scorers.alignment.partial_order import walk
 
@@ -25,9 +32,14 @@ _BLOCK = 512  # rows that are transposed at once, so that their text stays in th
 
 
 def align_masks_in_order(
-    masks: Sequence[int], columns: int, groups: Sequence[range], column_groups: Sequence[range], work: Steps | None = None
+    masks: Sequence[int],
+    columns: int,
+    groups: Sequence[range],
+    column_groups: Sequence[range],
+    work: Steps | None = None,
 ) -> Pairs:
-    """Return what `align_in_order` does, if each pair weighs 1: `masks` are rows with one bit for each column.
+    """Return what `align_in_order` does, if each pair weighs 1: `masks` are rows with one bit for
+    each column.
 
     Raises:
         TooLarge: the alignment would take more steps than `work` has left.
@@ -42,11 +54,18 @@ def align_masks_in_order(
     known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
     is_grid = len(groups) < len(masks) and len(column_groups) < columns
     least = len(common_of_masks(len(masks), transpose_bits(masks, columns))) if is_grid else 0
-    return align_in_order([known[mask] for mask in masks], groups, column_groups, work=work, least=least)
+    return align_in_order(
+        [known[mask] for mask in masks], groups, column_groups, work=work, least=least
+    )
 
 
 def align_in_order(
-    rows: Rows, groups: Sequence[range], column_groups: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+    rows: Rows,
+    groups: Sequence[range],
+    column_groups: Sequence[range],
+    *,
+    work: Steps | None = None,
+    least: float = 0.0,
 ) -> Pairs:
     """Return the pairs (row, column) of a heaviest alignment.
 
@@ -57,8 +76,9 @@ def align_in_order(
         work: the steps that it may take; unlimited by default.
         least: a weight that some alignment is known to have.
 
-    If all groups of one side have one member, the result is exact and takes O(rows² · columns · log columns) at worst.
-    If both sides have larger groups, the number of states that are kept is bounded, see `partial_order`.
+    If all groups of one side have one member, the result is exact and takes O(rows² · columns · log
+    columns) at worst. If both sides have larger groups, the number of states that are kept is
+    bounded, see `partial_order`.
 
     Raises:
         TooLarge: the alignment would take more steps than `work` has left.
@@ -70,7 +90,10 @@ def align_in_order(
     if len(groups) == len(rows):
         return _against_groups(rows, column_groups, work)
     if len(column_groups) == columns:
-        return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns, work), groups, work))
+        return sorted(
+            (row, column)
+            for column, row in _against_groups(_transposed(rows, columns, work), groups, work)
+        )
     return walk(rows, groups, column_groups, work=work, least=least)
 
 
@@ -84,7 +107,9 @@ def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
     """
     turned = [0] * columns
     for first in range(0, len(rows), _BLOCK):
-        text = "".join([format(row, f"0{columns}b") for row in reversed(rows[first : first + _BLOCK])])
+        text = "".join(
+            [format(row, f"0{columns}b") for row in reversed(rows[first : first + _BLOCK])]
+        )
         for column in range(columns):
             turned[column] |= int(text[columns - 1 - column :: columns], 2) << first
     return turned
@@ -100,16 +125,22 @@ def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]
 
 
 def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> Pairs:
-    """Align single rows with groups of columns: each group is assigned to a range of rows after that of the group before.
+    """Align single rows with groups of columns: each group is assigned to a range of rows after
+    that of the group before.
 
-    ``best[j]`` is the weight of the heaviest alignment of the first j rows with the groups so far. The next group replaces it by
-    the greatest ``best[i] + assignment(rows i to j, group)``; for each i the assignment is extended row by row.
+    ``best[j]`` is the weight of the heaviest alignment of the first j rows with the groups so far.
+    The next group replaces it by the greatest ``best[i] + assignment(rows i to j, group)``; for
+    each i the assignment is extended row by row.
     """
     best = [0.0] * (len(rows) + 1)
     history: list[list[int]] = []
     turned = _transposed(rows, column_groups[-1].stop, work)
     for columns in column_groups:
-        best, origin = _add_one(turned[columns.start], best, work) if len(columns) == 1 else _add_all(turned, columns, best, work)
+        best, origin = (
+            _add_one(turned[columns.start], best, work)
+            if len(columns) == 1
+            else _add_all(turned, columns, best, work)
+        )
         history.append(origin)
     pairs: Pairs = []
     end = len(rows)
@@ -117,14 +148,22 @@ def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> 
         start = origin[end]
         if start < 0:
             continue
-        used = [(start, columns.start)] if len(columns) == 1 else _pairs_of_group(rows, start, end, columns)
+        used = (
+            [(start, columns.start)]
+            if len(columns) == 1
+            else _pairs_of_group(rows, start, end, columns)
+        )
         end = start
         pairs.extend(used)
     return sorted(pairs)
 
 
-def _add_one(weights: Mapping[int, float], best: list[float], work: Steps) -> tuple[list[float], list[int]]:
-    """Add a group of one column, which is paired with one row or none: `origin[j]` is that row, or -1."""
+def _add_one(
+    weights: Mapping[int, float], best: list[float], work: Steps
+) -> tuple[list[float], list[int]]:
+    """Add a group of one column, which is paired with one row or none: `origin[j]` is that row, or
+    -1.
+    """
     after, origin, end, taken = best.copy(), [-1] * len(best), len(best), 0
     for row, weight in weights.items():  # in order
         reached, at = best[row] + weight, row + 1
@@ -139,7 +178,9 @@ def _add_one(weights: Mapping[int, float], best: list[float], work: Steps) -> tu
 def _add_all(
     turned: Sequence[Mapping[int, float]], columns: range, best: list[float], work: Steps
 ) -> tuple[list[float], list[int]]:
-    """Add a group of columns, which is assigned to rows from some start on: `origin[j]` is that start, or -1."""
+    """Add a group of columns, which is assigned to rows from some start on: `origin[j]` is that
+    start, or -1.
+    """
     edges: dict[int, dict[int, float]] = {}
     for column in columns:
         for row, weight in turned[column].items():
@@ -151,7 +192,9 @@ def _add_all(
     last = -1.0
     for index, start in enumerate(touched):
         if best[start] <= last + _CLOSE or best[start] + most <= after[start] + _CLOSE:
-            continue  # an earlier start has no less weight and more rows, or already exceeds what this one can reach
+            # an earlier start has no less weight and more rows, or already exceeds what this one
+            # can reach
+            continue
         last = best[start]
         for row, total in _growing_weights(touched[index:], edges, best, last + most, work):
             if last + total > after[row + 1] + _CLOSE:
@@ -163,9 +206,15 @@ def _add_all(
 
 
 def _growing_weights(
-    touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: Steps
+    touched: Sequence[int],
+    edges: Mapping[int, Mapping[int, float]],
+    best: Sequence[float],
+    most: float,
+    work: Steps,
 ) -> Iterator[tuple[int, float]]:
-    """Yield row and weight of the group's assignment as rows are added, while that can exceed the alignment without the group."""
+    """Yield row and weight of the group's assignment as rows are added, while that can exceed the
+    alignment without the group.
+    """
     group, start = WeightedAssignment(work), best[touched[0]]
     for row in touched:
         if most <= best[row + 1] + _CLOSE:

@@ -1,10 +1,13 @@
-"""Cut calls into groups of parallel calls, and align two sides that both have such groups (two partial orders).
+"""Cut calls into groups of parallel calls, and align two sides that both have such groups (two
+partial orders).
 
-An alignment is a monotone path through the grid of row groups and column groups: after a cell, it goes right (the row group
-continues with the next column group) or down (the column group continues with the next row group). The state is the set of
-members of the continuing group that are paired already. No polynomial algorithm is known if names repeat across groups, so
-dominated states are dropped, and beyond `limit` only the heaviest are kept. The result is exact for alignments of the size that
-people write by hand; for larger ones its weight is that of some allowed order, but might not be the greatest.
+An alignment is a monotone path through the grid of row groups and column groups: after a cell, it
+goes right (the row group continues with the next column group) or down (the column group continues
+with the next row group). The state is the set of members of the continuing group that are paired
+already. No polynomial algorithm is known if names repeat across groups, so dominated states are
+dropped, and beyond `limit` only the heaviest are kept. The result is exact for alignments of the
+size that people write by hand; for larger ones its weight is that of some allowed order, but might
+not be the greatest.
 """
 
 from __future__ import annotations
@@ -16,23 +19,38 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import SpanRef, ToolCall
 
 TimedCall = ToolCall | SpanRef
-"""What is cut into groups, by times, span id and enclosing calls; the name is what scorers compare."""
+"""What is cut into groups, by times, span id and enclosing calls; the name is what scorers
+compare.
+"""
 
 
 def is_timed(call: TimedCall) -> bool:
-    """Whether start and end were recorded. Both 0 means that no time was recorded; a start of 0 with a later end is a time."""
-    return call.start_ns is not None and call.end_ns is not None and (call.start_ns, call.end_ns) != (0, 0)
+    """Whether start and end were recorded. Both 0 means that no time was recorded; a start of 0
+    with a later end is a time.
+    """
+    return (
+        call.start_ns is not None
+        and call.end_ns is not None
+        and (call.start_ns, call.end_ns) != (0, 0)
+    )
 
 
 def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
-    """Return the positions of each group of parallel calls, in order; every position is in exactly one group.
+    """Return the positions of each group of parallel calls, in order; every position is in exactly
+    one group.
 
-    A call joins the group before it if no call of that group had ended when it started and none of them encloses it. A call
-    that starts in the instant when another ends starts after it; calls with equal starts are parallel. Calls without times are
-    sequential.
+    A call joins the group before it if no call of that group had ended when it started and none of
+    them encloses it. A call that starts in the instant when another ends starts after it; calls
+    with equal starts are parallel. Calls without times are sequential.
 
     >>> from otel_eval.testing import call
-    >>> parallel_groups([call("a", start_ns=1, end_ns=4), call("b", start_ns=2, end_ns=3), call("c", start_ns=3, end_ns=9)])
+    >>> parallel_groups(
+    ...     [
+    ...         call("a", start_ns=1, end_ns=4),
+    ...         call("b", start_ns=2, end_ns=3),
+    ...         call("c", start_ns=3, end_ns=9),
+    ...     ]
+    ... )
     [range(0, 2), range(2, 3)]
     """
     found: list[range] = []
@@ -47,7 +65,9 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
             joins = False
         else:
             open_until = ended_before if start == latest else min(ended_before, ended_at)
-            joins = (start == latest or start < open_until) and not (call.enclosing and _within(call, calls[first:position]))
+            joins = (start == latest or start < open_until) and not (
+                call.enclosing and _within(call, calls[first:position])
+            )
         if not joins:
             if position:
                 found.append(range(first, position))
@@ -63,7 +83,8 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
 
 
 def is_sequential(calls: Sequence[TimedCall]) -> bool:
-    """Return True only if no two calls are parallel; faster than `parallel_groups`. False does not mean that some are.
+    """Return True only if no two calls are parallel; faster than `parallel_groups`. False does not
+    mean that some are.
 
     >>> from otel_eval.testing import call
     >>> is_sequential([call("a", start_ns=1, end_ns=4), call("b", start_ns=4, end_ns=5)])
@@ -91,7 +112,8 @@ def _within(call: TimedCall, members: Sequence[TimedCall]) -> bool:
 Rows = Sequence[Mapping[int, float]]
 Chain = tuple[int, int, "Chain"] | None
 States = dict[int, tuple[float, Chain]]  # bits taken → (weight, pairs)
-Member = tuple[int, Mapping[int, float]]  # a row or column, and its weights with members of the other side
+# a row or column, and its weights with members of the other side
+Member = tuple[int, Mapping[int, float]]
 
 _WORK: Final = 50_000  # number of states in the whole grid
 _FEWEST, _MOST = 8, 128
@@ -101,24 +123,43 @@ _STATE: Final = 15  # steps for a state
 
 
 def walk(
-    rows: Rows, groups: Sequence[range], column_groups: Sequence[range], *, work: Steps | None = None, least: float = 0.0
+    rows: Rows,
+    groups: Sequence[range],
+    column_groups: Sequence[range],
+    *,
+    work: Steps | None = None,
+    least: float = 0.0,
 ) -> list[tuple[int, int]]:
     """Return the pairs (row, column) of a heaviest alignment, sorted.
 
-    `least` is a weight that some alignment is known to have; cells through which no path can reach it are skipped.
+    `least` is a weight that some alignment is known to have; cells through which no path can reach
+    it are skipped.
 
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
     [(0, 1), (1, 0)]
     """
-    return _Walk(rows, groups, column_groups, work or Steps()).pairs(least) if groups and column_groups else []
+    return (
+        _Walk(rows, groups, column_groups, work or Steps()).pairs(least)
+        if groups and column_groups
+        else []
+    )
 
 
 class _Walk:
     """The grid of row groups and column groups."""
 
-    def __init__(self, rows: Rows, groups: Sequence[range], column_groups: Sequence[range], work: Steps) -> None:
-        self._rows, self._row_groups, self._column_groups, self._work = rows, groups, column_groups, work
-        self._limit: Final = max(_FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * column_groups[-1].stop)))
+    def __init__(
+        self, rows: Rows, groups: Sequence[range], column_groups: Sequence[range], work: Steps
+    ) -> None:
+        self._rows, self._row_groups, self._column_groups, self._work = (
+            rows,
+            groups,
+            column_groups,
+            work,
+        )
+        self._limit: Final = max(
+            _FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * column_groups[-1].stop))
+        )
         self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, column_groups[-1].stop, work)
 
     def pairs(self, least: float) -> list[tuple[int, int]]:
@@ -131,7 +172,10 @@ class _Walk:
             from_left: States = {}
             for index, columns in enumerate(self._column_groups):
                 self._work.take(_PAST)
-                if min(group.stop, columns.stop) + min(height - group.start, width - columns.start) < least:
+                if (
+                    min(group.stop, columns.stop) + min(height - group.start, width - columns.start)
+                    < least
+                ):
                     from_left = from_above[index] = {}
                 else:
                     right, down = self._cell(group, columns, from_left, from_above[index])
@@ -144,16 +188,33 @@ class _Walk:
             found.append((row, column))
         return sorted(found)
 
-    def _cell(self, group: range, columns: range, from_left: States, from_above: States) -> tuple[States, States]:
-        """Pair free members of the row group with free members of the column group; return the states to the right and below.
+    def _cell(
+        self, group: range, columns: range, from_left: States, from_above: States
+    ) -> tuple[States, States]:
+        """Pair free members of the row group with free members of the column group; return the
+        states to the right and below.
 
-        To the right the column group is complete, so a state holds the paired members of the row group; below it is the reverse.
+        To the right the column group is complete, so a state holds the paired members of the row
+        group; below it is the reverse.
         """
-        by_row = [(row, {column: self._rows[row][column] for column in columns if column in self._rows[row]}) for row in group]
+        by_row = [
+            (
+                row,
+                {
+                    column: self._rows[row][column]
+                    for column in columns
+                    if column in self._rows[row]
+                },
+            )
+            for row in group
+        ]
         self._work.take(len(group) * len(columns))
         if not any(found for _, found in by_row):
             return _past_cell(from_left, from_above)
-        by_column = [(column, {row: found[column] for row, found in by_row if column in found}) for column in columns]
+        by_column = [
+            (column, {row: found[column] for row, found in by_row if column in found})
+            for column in columns
+        ]
         right = self._pair(by_column, group.start, from_left, rows_first=False)
         down = self._pair(by_row, columns.start, from_above, rows_first=True)
         for taken, state in from_above.items():
@@ -164,8 +225,12 @@ class _Walk:
             _merge(down, self._pair(free, columns.start, {0: state}, rows_first=True))
         return right, down
 
-    def _pair(self, members: Sequence[Member], first: int, states: States, *, rows_first: bool) -> States:
-        """Pair each member with one of its free partners or with none; return the states of the partners' side."""
+    def _pair(
+        self, members: Sequence[Member], first: int, states: States, *, rows_first: bool
+    ) -> States:
+        """Pair each member with one of its free partners or with none; return the states of the
+        partners' side.
+        """
         kinds = self._kinds_of_columns if rows_first else self._kinds_of_rows
         for member, partners in members:
             if not partners:
@@ -180,23 +245,34 @@ class _Walk:
                 self._work.take(_STATE * (1 + len(first_free)) + len(partners) // _LOOKS)
                 for partner in first_free.values():
                     pair = (member, partner) if rows_first else (partner, member)
-                    _merge(after, {bits | 1 << partner - first: (weight + partners[partner], (*pair, chain))})
+                    _merge(
+                        after,
+                        {bits | 1 << partner - first: (weight + partners[partner], (*pair, chain))},
+                    )
             states = self._best(after)
         return dict(states)
 
     def _best(self, states: States) -> States:
-        """Return the states that none dominates: a free member adds at most 1, so a lead of one per member is never lost."""
+        """Return the states that none dominates: a free member adds at most 1, so a lead of one per
+        member is never lost.
+        """
         kept: States = {}
-        for bits, state in sorted(states.items(), key=lambda item: (-item[1][0], item[0].bit_count(), item[0])):
+        for bits, state in sorted(
+            states.items(), key=lambda item: (-item[1][0], item[0].bit_count(), item[0])
+        ):
             if len(kept) == self._limit:
                 break
-            if not any(other[0] >= state[0] + (taken & ~bits).bit_count() for taken, other in kept.items()):
+            if not any(
+                other[0] >= state[0] + (taken & ~bits).bit_count() for taken, other in kept.items()
+            ):
                 kept[bits] = state
         return kept
 
 
 def _kinds(rows: Rows, columns: int, work: Steps) -> tuple[list[int], list[int]]:
-    """Return for each row and each column the first of its kind: rows that are the same object, columns with equal weights."""
+    """Return for each row and each column the first of its kind: rows that are the same object,
+    columns with equal weights.
+    """
     of_rows: list[int] = []
     first: dict[int, int] = {}
     weights: list[list[tuple[int, float]]] = [[] for _ in range(columns)]

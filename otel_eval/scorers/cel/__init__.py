@@ -1,7 +1,7 @@
 """Compile CEL expressions once, evaluate them on many runs, and provide the scorer `expression`.
 
-The library is Google's `cel-expr-python`, over its C++ implementation. It checks types at compile time, limits iterations, and
-matches regular expressions with RE2, in time linear in the text.
+The library is Google's `cel-expr-python`, over its C++ implementation. It checks types at compile
+time, limits iterations, and matches regular expressions with RE2, in time linear in the text.
 """
 
 from __future__ import annotations
@@ -16,10 +16,24 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_fitting, is_unicode, plain_value
+from otel_eval.scorers.cel.binding import (
+    REASONS,
+    Bindings,
+    fitting,
+    is_fitting,
+    is_unicode,
+    plain_value,
+)
 from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
-from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, extension, extensions, read
+from otel_eval.scorers.cel.vocabulary import (
+    TOO_LARGE,
+    FieldsRead,
+    Memory,
+    extension,
+    extensions,
+    read,
+)
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
@@ -37,7 +51,8 @@ _NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
 _NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
 
 
-_SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # their values are Python values already
+# their values are Python values already
+_SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,9 @@ class ExpressionEvaluator:
         self._memory = Memory()
 
     def lacks(self, program: Program) -> bool:
-        """Whether a field of the run that the program reads was not recorded, so that an evaluation would hardly have a value."""
+        """Whether a field of the run that the program reads was not recorded, so that an evaluation
+        would hardly have a value.
+        """
         return not program.reading.run <= self._bound.values.get("run", {}).keys()
 
     def bind_label(self, label: str, value: Any) -> None:
@@ -89,11 +106,12 @@ class ExpressionEvaluator:
         """Return the value, in plain Python types.
 
         Raises:
-            NoScore: skipped, if a value that decides was not recorded or is too large; failed with `ExpressionError`, if the
-                expression cannot be applied to what was recorded.
+            NoScore: skipped, if a value that decides was not recorded or is too large; failed with
+                `ExpressionError`, if the expression cannot be applied to what was recorded.
         """
         if program.labels:
-            activation, memory = self._labelled(program), Memory(self._memory)  # freed after this evaluation
+            # freed after this evaluation
+            activation, memory = self._labelled(program), Memory(self._memory)
         else:
             if self._plain is None:
                 self._plain = program._environment.Activation(self._bound.values)
@@ -101,17 +119,23 @@ class ExpressionEvaluator:
         memory.use()
         try:
             found = program._expression.eval(activation)
-            value = found.value() if program.returns in _SCALARS else plain_value(found, heavy=program.heavy)
+            value = (
+                found.value()
+                if program.returns in _SCALARS
+                else plain_value(found, heavy=program.heavy)
+            )
         except RuntimeError as error:
             if _STEPS in str(error):
                 raise NoScore(too_large(f"more than {_MOST_STEPS} steps")) from None
             raise NoScore(_invalid(str(error))) from None
-        if type(value) is str and found.type().name() == "ERROR":  # the value of an error is its message
+        # the value of an error is its message
+        if type(value) is str and found.type().name() == "ERROR":
             raise NoScore(self._outcome_of(value, program))
         return value
 
     def _labelled(self, program: Program) -> Any:
-        """Return an activation with only the labels and variables that the program reads, since all of them are converted.
+        """Return an activation with only the labels and variables that the program reads, since all
+        of them are converted.
 
         Raises:
             NoScore: the value of such a label does not fit into an expression.
@@ -119,11 +143,17 @@ class ExpressionEvaluator:
         for label in program.labels & self._unfit.keys():
             raise self._unfit[label]
         names = program.reading.names
-        values = {name: value for name, value in (*self._bound.values.items(), *self._known.items()) if name in names}
+        values = {
+            name: value
+            for name, value in (*self._bound.values.items(), *self._known.items())
+            if name in names
+        }
         return program._environment.Activation(values)
 
     def renew(self) -> None:
-        """Free the memory of earlier evaluations and start with a new budget, if the budget is exceeded."""
+        """Free the memory of earlier evaluations and start with a new budget, if the budget is
+        exceeded.
+        """
         if self._memory.left < 0:
             self._plain, self._memory = None, Memory(self._memory)
 
@@ -131,15 +161,24 @@ class ExpressionEvaluator:
         if spent := _TOO_LARGE.fullmatch(message):
             return too_large(spent[1])
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
-        # Fields that only other programs read are no cause; but the value of a label may stem from such a field.
+        # Fields that only other programs read are no cause; but the value of a label may stem from
+        # such a field.
         reading = self._bound.reading if program.labels else program.reading
-        why = self._bound.missing(key[1], reading) if key else self._bound.without(variable[1]) if variable else ""
+        why = (
+            self._bound.missing(key[1], reading)
+            if key
+            else self._bound.without(variable[1])
+            if variable
+            else ""
+        )
         reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
         return Skipped(why, reason=reason) if why else _invalid(message)
 
 
 def _invalid(message: str) -> Failed:
-    """Return the outcome for an expression that cannot be applied to its input. The message may quote content."""
+    """Return the outcome for an expression that cannot be applied to its input. The message may
+    quote content.
+    """
     return Failed("ExpressionError", _first_line(message))
 
 
@@ -157,17 +196,32 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
     if not isinstance(source, str) or not source.strip():
         raise invalid_value(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
     if len(source) > _LONGEST:
-        raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
+        raise ConfigError(
+            f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or"
+            " scorers"
+        )
     if not is_unicode(source):
-        raise ConfigError(f"{key}: is not text, there is half of a surrogate pair in it; write letters of Unicode")
+        raise ConfigError(
+            f"{key}: is not text, there is half of a surrogate pair in it; write letters of Unicode"
+        )
     cel = _library(key)
-    # Expressions without labels share an environment, and so the conversion of the values that they read.
-    mentioned = {label: of for label, of in (labels or {}).items() if label.isidentifier() and re.search(rf"\b{label}\b", source)}
+    # Expressions without labels share an environment, and so the conversion of the values that they
+    # read.
+    mentioned = {
+        label: of
+        for label, of in (labels or {}).items()
+        if label.isidentifier() and re.search(rf"\b{label}\b", source)
+    }
     environment = _environment(cel, mentioned) if mentioned else _plain_environment(cel)
     try:
         expression = environment.compile(source)
     except RuntimeError as error:
-        raise ConfigError(*(f"{key}: {problem}" for problem in _problems(str(error), [*_VARIABLES, *(labels or ())]))) from None
+        raise ConfigError(
+            *(
+                f"{key}: {problem}"
+                for problem in _problems(str(error), [*_VARIABLES, *(labels or ())])
+            )
+        ) from None
     try:
         root = parse(expression.serialize())
         reading = read(root)
@@ -181,10 +235,11 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
 
 
 def combined(source: str, reading: FieldsRead) -> Program | None:
-    """Compile an expression that was composed of checked ones; return None if it is too large or too deep.
+    """Compile an expression that was composed of checked ones; return None if it is too large or
+    too deep.
 
-    It may also use `cel.bind`, and `fits(value)`, which is whether a label may have this value. The caller must ensure that it
-    is valid otherwise.
+    It may also use `cel.bind`, and `fits(value)`, which is whether a label may have this value. The
+    caller must ensure that it is valid otherwise.
 
     Args:
         source: the composed expression.
@@ -195,13 +250,23 @@ def combined(source: str, reading: FieldsRead) -> Program | None:
     environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
     try:
         expression = environment.compile(source)
-        return _program(source, reading, frozenset(), parse(expression.serialize()), environment, expression)
+        return _program(
+            source, reading, frozenset(), parse(expression.serialize()), environment, expression
+        )
     except RuntimeError:
         return None
 
 
-def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Expr, environment: Any, expression: Any) -> Program:
-    """Return the program of a checked expression, rewritten with hoisted loop invariants and memory charges.
+def _program(
+    source: str,
+    reading: FieldsRead,
+    labels: frozenset[str],
+    root: Expr,
+    environment: Any,
+    expression: Any,
+) -> Program:
+    """Return the program of a checked expression, rewritten with hoisted loop invariants and memory
+    charges.
 
     Raises:
         RuntimeError: the rewritten expression is too deep.
@@ -212,21 +277,57 @@ def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Exp
     except RuntimeError:
         expression = environment.deserialize(rewritten(serialized, charged(without_lazy(root))))
     heavy = not is_light(root)
-    return Program(source, reading, returned.name(), labels, is_plain(root), heavy, returned, environment, expression)
+    return Program(
+        source,
+        reading,
+        returned.name(),
+        labels,
+        is_plain(root),
+        heavy,
+        returned,
+        environment,
+        expression,
+    )
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
 _FUNCTIONS: Final = (
-    "size", "all", "exists", "exists_one", "filter", "map", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint",
-    "double", "string", "bool", "bytes", "type", "timestamp", "duration", "dyn", "split", "join", "replace", "trim", "lowerAscii",
-)  # fmt: skip
+    "size",
+    "all",
+    "exists",
+    "exists_one",
+    "filter",
+    "map",
+    "has",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bool",
+    "bytes",
+    "type",
+    "timestamp",
+    "duration",
+    "dyn",
+    "split",
+    "join",
+    "replace",
+    "trim",
+    "lowerAscii",
+)
 
 
 def _library(key: str) -> Any:
     try:
         return import_module("cel_expr_python.cel")
     except ImportError:
-        raise ConfigError(f"{key}: expressions need the extra cel, which is not installed; {_REMEDY}") from None
+        raise ConfigError(
+            f"{key}: expressions need the extra cel, which is not installed; {_REMEDY}"
+        ) from None
 
 
 @lru_cache(maxsize=1)
@@ -236,8 +337,14 @@ def _plain_environment(cel: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def _combining_environment(cel: Any, gathers: bool) -> Any:
-    further = extension(cel, "otel_eval_labels", [("fits", partial(is_fitting, gathers=gathers), cel.Type.BOOL, [cel.Type.DYN])])
-    return _environment(cel, {}, import_module("cel_expr_python.ext.ext_bindings").ExtBindings(), further)
+    further = extension(
+        cel,
+        "otel_eval_labels",
+        [("fits", partial(is_fitting, gathers=gathers), cel.Type.BOOL, [cel.Type.DYN])],
+    )
+    return _environment(
+        cel, {}, import_module("cel_expr_python.ext.ext_bindings").ExtBindings(), further
+    )
 
 
 def _environment(cel: Any, labels: Mapping[str, Any], *more: Any) -> Any:
@@ -249,22 +356,35 @@ def _environment(cel: Any, labels: Mapping[str, Any], *more: Any) -> Any:
 
 def _problems(message: str, variables: list[str]) -> list[str]:
     """Return the errors of the compiler, each in one line with its position."""
-    found = [_complaint(match[1], match[2], match[3], variables) for match in _PROBLEM.finditer(message)]
+    found = [
+        _complaint(match[1], match[2], match[3], variables) for match in _PROBLEM.finditer(message)
+    ]
     return list(dict.fromkeys(found)) or [f"{_first_line(message)}; write it in simpler parts"]
 
 
 def _complaint(line: str, column: str, problem: str, variables: list[str]) -> str:
     problem = problem.removesuffix("[INVALID_ARGUMENT]").strip()
-    place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
+    place = (
+        f"line {line}, column {column}: "
+        if int(line) > 1
+        else f"column {column}: "
+        if int(line) == 1
+        else ""
+    )
     unknown = _UNDECLARED.fullmatch(problem)
     if unknown:
         word = unknown[1].split(".")[0]
-        # There are many short function names, so a suggestion must be closer than usual: `string` resembles `nothing`.
+        # There are many short function names, so a suggestion must be closer than usual: `string`
+        # resembles `nothing`.
         functions = [each for each in _FUNCTIONS if nearest(word, [each], alike=0.7)]
         return f"{place}{unknown[1]!r} is not known; {did_you_mean(word, [*variables, *functions])}"
     if "Exceeded max recursion depth" in problem:
         return _TOO_DEEP
-    remedy = "convert one side, e.g. by double()" if "no matching overload" in problem else "correct the expression"
+    remedy = (
+        "convert one side, e.g. by double()"
+        if "no matching overload" in problem
+        else "correct the expression"
+    )
     return f"{place}{problem[:200]}; {remedy}"
 
 
@@ -280,7 +400,12 @@ _MOST_SHOWN: Final = 80
 def _score_program(key: str, value: Any) -> Program:
     program = compiled(key, value)
     if program.returns not in _SCORES:
-        raise invalid_value(key, value, f"a score, it gives {program.returns}", "compare it with something, or count")
+        raise invalid_value(
+            key,
+            value,
+            f"a score, it gives {program.returns}",
+            "compare it with something, or count",
+        )
     return program
 
 
@@ -289,10 +414,11 @@ def _score_program(key: str, value: Any) -> Program:
 class Expression(BaseScorer):
     """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
 
-    The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a number from 0 to 1 is itself;
-    anything else fails. The explanation is the expression and its value. Skipped: something was not recorded that decides the
-    value, or the evaluation takes too much memory or too many steps (`too_large`). Needs the extra `cel`. Variables, functions
-    and limits: [dag.md](dag.md#expressions).
+    The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a
+    number from 0 to 1 is itself; anything else fails. The explanation is the expression and its
+    value. Skipped: something was not recorded that decides the value, or the evaluation takes too
+    much memory or too many steps (`too_large`). Needs the extra `cel`. Variables, functions and
+    limits: [dag.md](dag.md#expressions).
 
     Attributes:
         expression: the expression.
@@ -303,7 +429,9 @@ class Expression(BaseScorer):
 
     >>> from otel_eval.scorers import create_scorer
     >>> from otel_eval.testing import call, trajectory
-    >>> few = create_scorer({"type": "expression", "expression": "calls.filter(c, c.name == 'search').size() <= 1"})
+    >>> few = create_scorer(
+    ...     {"type": "expression", "expression": "calls.filter(c, c.name == 'search').size() <= 1"}
+    ... )
     >>> few(trajectory(call("search"), call("open"))).value
     1.0
     """
@@ -315,7 +443,9 @@ class Expression(BaseScorer):
         """Return what the expression reads."""
         reading = self.expression.reading
         attributes = reading.attributes | ({self.reference.key} if self.reference else set())
-        return Requirements(needs=reading.needs, attributes=attributes, calls="calls" in reading.names)
+        return Requirements(
+            needs=reading.needs, attributes=attributes, calls="calls" in reading.names
+        )
 
     def prepare(self) -> None:
         """Check that a reference is configured if the expression reads it.
@@ -324,14 +454,22 @@ class Expression(BaseScorer):
             ConfigError: it is missing.
         """
         if "reference" in self.expression.reading.names and self.reference is None:
-            raise ConfigError("reference: missing, and the expression looks at it; name the attribute that holds it")
+            raise ConfigError(
+                "reference: missing, and the expression looks at it; name the attribute that"
+                " holds it"
+            )
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Evaluate the expression on one run."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
-        value = ExpressionEvaluator(Bindings(self.expression.reading, trajectory, found)).of(self.expression)
+        value = ExpressionEvaluator(Bindings(self.expression.reading, trajectory, found)).of(
+            self.expression
+        )
         if not isinstance(value, bool | int | float):
-            return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
+            return Failed(
+                "TypeError",
+                f"the expression gave a {type(value).__name__}, not a truth value or a number",
+            )
         return Finding(float(value), _written(self.expression.source, value))
 
 

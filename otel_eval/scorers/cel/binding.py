@@ -1,7 +1,9 @@
-"""Bind what a run recorded to the variables of an expression, and convert values of the evaluator to Python.
+"""Bind what a run recorded to the variables of an expression, and convert values of the evaluator
+to Python.
 
-What was not recorded is left out, not replaced by a default: reading it is an error in CEL, which `&&` and `||` ignore if the
-other operand decides. Sizes and depths are limited, since the evaluator traverses values recursively.
+What was not recorded is left out, not replaced by a default: reading it is an error in CEL, which
+`&&` and `||` ignore if the other operand decides. Sizes and depths are limited, since the evaluator
+traverses values recursively.
 """
 
 from __future__ import annotations
@@ -11,9 +13,24 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed, elapsed_ns
+from otel_eval.model import (
+    UNRECORDED,
+    Skipped,
+    SkipReason,
+    ToolCall,
+    Trajectory,
+    Unnamed,
+    elapsed_ns,
+)
 from otel_eval.scorers.base_scorer import NoScore, too_large
-from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, FieldsRead, passed_size, spend, text_size
+from otel_eval.scorers.cel.vocabulary import (
+    MOST_CHARACTERS,
+    MOST_GATHERED,
+    FieldsRead,
+    passed_size,
+    spend,
+    text_size,
+)
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
 
@@ -23,7 +40,9 @@ _NS_PER_MS: Final = 1_000_000
 
 
 REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference": "no_reference"}
-"""The skip reason if one of these variables is missing; for any other value it is `not_recorded`."""
+"""The skip reason if one of these variables is missing; for any other value it is
+`not_recorded`.
+"""
 
 
 class Bindings:
@@ -42,7 +61,9 @@ class Bindings:
         NoScore: the values are too large.
     """
 
-    def __init__(self, reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> None:
+    def __init__(
+        self, reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED
+    ) -> None:
         self.reading, self._run = reading, trajectory
         values: dict[str, Any] = {}
         contents: list[Any] = []
@@ -58,7 +79,11 @@ class Bindings:
             if reading.gathers:
                 _refuse_long(values["calls"])
         no_reference = (
-            reference.text if isinstance(reference, Skipped) else "reference not recorded" if reference is UNRECORDED else ""
+            reference.text
+            if isinstance(reference, Skipped)
+            else "reference not recorded"
+            if reference is UNRECORDED
+            else ""
         )
         if "reference" in reading.names and not no_reference:
             values["reference"] = reference
@@ -71,7 +96,8 @@ class Bindings:
         return {"calls": "calls not recorded", "reference": self._no_reference}.get(variable, "")
 
     def missing(self, key: str, reading: FieldsRead) -> str:
-        """Return what was not recorded, given that reading the field `key` failed, or "" if all such fields were recorded.
+        """Return what was not recorded, given that reading the field `key` failed, or "" if all
+        such fields were recorded.
 
         Args:
             key: the name of the field.
@@ -88,7 +114,12 @@ class Bindings:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
                     return f"{key} of {tool(calls[at].name)} ({at}) not recorded"
-        elif any(_is_silent(call, field) for field in ("arguments", "result") if field in reading.calls for call in calls):
+        elif any(
+            _is_silent(call, field)
+            for field in ("arguments", "result")
+            if field in reading.calls
+            for call in calls
+        ):
             return f"{key} of some call not recorded"
         return ""
 
@@ -96,22 +127,32 @@ class Bindings:
 def _run(run: Trajectory, reading: FieldsRead) -> dict[str, Any]:
     facts = {name: _FACTS[name](run) for name in reading.run if name != "attributes"}
     if reading.attributes:
-        facts["attributes"] = {name: run.attributes[name] for name in reading.attributes if name in run.attributes}
+        facts["attributes"] = {
+            name: run.attributes[name] for name in reading.attributes if name in run.attributes
+        }
     return {name: value for name, value in facts.items() if value is not UNRECORDED}
 
 
 def _rows(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> list[dict[str, Any]]:
-    """Return one mapping of names to values for each row; values that were not recorded are left out."""
+    """Return one mapping of names to values for each row; values that were not recorded are left
+    out.
+    """
     if len(columns) in _ROWS:
         rows: list[dict[str, Any]] = _ROWS[len(columns)](*names, *columns)
     else:
-        rows = [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(number)]  # noqa: B905 - strict=True takes twice the time
+        # strict=True takes twice the time
+        rows = (
+            [dict(zip(names, row)) for row in zip(*columns)]  # noqa: B905
+            if columns
+            else [{} for _ in range(number)]
+        )
     if type(UNRECORDED) not in map(type, chain.from_iterable(columns)):
         return rows
     return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]
 
 
-# Special cases for the numbers of fields that most expressions read; they take a quarter of the time.
+# Special cases for the numbers of fields that most expressions read; they take a quarter of the
+# time.
 _ROWS: Final[Mapping[int, Callable[..., list[dict[str, Any]]]]] = {
     1: lambda a, x: [{a: i} for i in x],
     2: lambda a, b, x, y: [{a: i, b: j} for i, j in zip(x, y)],  # noqa: B905
@@ -128,7 +169,10 @@ def _is_silent(call: ToolCall, field: str) -> bool:
 def _error(call: ToolCall) -> Any:
     if call.error is None:
         return UNRECORDED if call.failure_unknown else None
-    return {"type": call.error.type, **({"message": call.error.message} if call.error.message else {})}
+    return {
+        "type": call.error.type,
+        **({"message": call.error.message} if call.error.message else {}),
+    }
 
 
 def _duration(timed: ToolCall | Trajectory) -> Any:
@@ -142,7 +186,10 @@ def _began(timed: ToolCall | Trajectory) -> int | None:
 
 def _starts(run: Trajectory) -> list[Any]:
     begun, starts = _began(run), map(_began, run.calls)
-    return [UNRECORDED if begun is None or each is None else (each - begun) / _NS_PER_MS for each in starts]
+    return [
+        UNRECORDED if begun is None or each is None else (each - begun) / _NS_PER_MS
+        for each in starts
+    ]
 
 
 def _known(value: Any) -> Any:
@@ -164,28 +211,38 @@ _FACTS: Final[Mapping[str, Any]] = {
     "service": lambda run: _known(run.service),
     "conversation": lambda run: _known(run.conversation_id),
     "duration_ms": _duration,
-    "model_calls": lambda run: run.model_calls or UNRECORDED,  # 0: many instrumentations record none, and each agent makes some
+    # 0: many instrumentations record none, and each agent makes some
+    "model_calls": lambda run: run.model_calls or UNRECORDED,
     "input_tokens": lambda run: _known(run.input_tokens),
     "output_tokens": lambda run: _known(run.output_tokens),
     "input": lambda run: _opened(run.input),
     "output": lambda run: _opened(run.output),
 }
-_ANYTHING: Final = frozenset({"arguments", "result", "error", "agent"})  # the other columns are times, and names
+# the other columns are times, and names
+_ANYTHING: Final = frozenset({"arguments", "result", "error", "agent"})
 _ARGUMENTS, _RESULT = attrgetter("arguments"), attrgetter("result")
-# Values are extracted column by column, in list comprehensions, since this is done for all calls of every run.
+# Values are extracted column by column, in list comprehensions, since this is done for all calls of
+# every run.
 _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "name": lambda run: [call.name for call in run.calls],
-    "arguments": lambda run: [_opened(each) if type(each) is str else each for each in map(_ARGUMENTS, run.calls)],
-    "result": lambda run: [_opened(each) if type(each) is str else each for each in map(_RESULT, run.calls)],
+    "arguments": lambda run: [
+        _opened(each) if type(each) is str else each for each in map(_ARGUMENTS, run.calls)
+    ],
+    "result": lambda run: [
+        _opened(each) if type(each) is str else each for each in map(_RESULT, run.calls)
+    ],
     "error": lambda run: [_error(call) for call in run.calls],
     "duration_ms": lambda run: list(map(_duration, run.calls)),
     "start_ms": _starts,
-    "agent": lambda run: [call.agent_path[-1] if call.agent_path else UNRECORDED for call in run.calls],
+    "agent": lambda run: [
+        call.agent_path[-1] if call.agent_path else UNRECORDED for call in run.calls
+    ],
 }
 
 
 def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> dict[str, Any]:
-    """Return the values in the types that CEL accepts: lists and dicts of Unicode texts without NUL, and numbers of 64 bits.
+    """Return the values in the types that CEL accepts: lists and dicts of Unicode texts without
+    NUL, and numbers of 64 bits.
 
     Args:
         values: variables by name.
@@ -193,7 +250,8 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         gathers: whether an expression builds lists from them.
 
     Raises:
-        NoScore: there are too many values, texts are too long or nesting is too deep, or, with `gathers`, a list is too long.
+        NoScore: there are too many values, texts are too long or nesting is too deep, or, with
+            `gathers`, a list is too long.
     """
     level = contents
     room, characters, clean = MOST_VALUES - len(level), MOST_CHARACTERS, True
@@ -210,8 +268,12 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
 
 
 def is_fitting(value: Any, *, gathers: bool) -> bool:
-    """Whether `fitting` accepts a value that an expression passes to Python; its size is charged to the evaluation."""
-    spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
+    """Whether `fitting` accepts a value that an expression passes to Python; its size is charged to
+    the evaluation.
+    """
+    spend(
+        text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0
+    )
     try:
         return bool(fitting({"": value}, [value], gathers=gathers))
     except NoScore:
@@ -219,9 +281,12 @@ def is_fitting(value: Any, *, gathers: bool) -> bool:
 
 
 def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]:
-    """Return the characters on a level of nesting, the values below it, and whether CEL accepts all of it unchanged."""
+    """Return the characters on a level of nesting, the values below it, and whether CEL accepts all
+    of it unchanged.
+    """
     characters, below, clean = 0, list[Any](), True
-    for each in level:  # the most frequent types first, since this is done for all values of every run
+    # the most frequent types first, since this is done for all values of every run
+    for each in level:
         kind = type(each)
         if kind is str:
             characters += len(each)
@@ -245,7 +310,9 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
 
 
 def _is_accepted(text: str) -> bool:
-    """Whether CEL has the same text: the library ends a text at NUL, which could hide what follows from a rule."""
+    """Whether CEL has the same text: the library ends a text at NUL, which could hide what follows
+    from a rule.
+    """
     return "\0" not in text and (text.isascii() or is_unicode(text))
 
 
@@ -257,7 +324,9 @@ def _keys_of(each: dict[Any, Any]) -> str:
 
 
 def _refuse_long(items: Sequence[Any]) -> None:
-    """Raise `NoScore` for a long list: building a list from it takes time in the square of its length."""
+    """Raise `NoScore` for a long list: building a list from it takes time in the square of its
+    length.
+    """
     if len(items) > MOST_GATHERED:
         raise NoScore(too_large(f"a list of {len(items)} items"))
 
@@ -298,7 +367,8 @@ def plain_value(found: Any, *, heavy: bool) -> Any:
 
     Args:
         found: the value.
-        heavy: whether it may be much larger in Python, so that it must be converted part by part, with limits.
+        heavy: whether it may be much larger in Python, so that it must be converted part by part,
+            with limits.
 
     Raises:
         NoScore: a heavy value exceeds the limits.

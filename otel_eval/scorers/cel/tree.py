@@ -1,7 +1,8 @@
-"""Decode the syntax tree of a checked expression from the compiler's serialized form, and encode it again.
+"""Decode the syntax tree of a checked expression from the compiler's serialized form, and encode it
+again.
 
-Names in added nodes begin with `@`, which no name in a source text does. Source: CEL's `syntax.proto` and `checked.proto`
-(https://github.com/google/cel-spec, v0.24).
+Names in added nodes begin with `@`, which no name in a source text does. Source: CEL's
+`syntax.proto` and `checked.proto` (https://github.com/google/cel-spec, v0.24).
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from otel_eval.wire import WireField, fields, read_varint, sized, varint
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
 """The serialized type map(string, dyn), which `run` and each call have."""
 
-_KINDS: Final = {3: "const", 4: "ident", 5: "select", 6: "call", 7: "list", 8: "struct", 9: "comprehension"}
+_KINDS: Final = {
+    3: "const",
+    4: "ident",
+    5: "select",
+    6: "call",
+    7: "list",
+    8: "struct",
+    9: "comprehension",
+}
 _NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 _ID: Final = 2  # of an expression
 _STRING: Final = 6  # of a constant
@@ -25,7 +34,12 @@ _PLAIN: Final = (b"", b"\x0a\x00", b"\x10\x00", b"\x18\x01", b"\x18\x02", b"\x18
 _LIST, _MAP, _TEXT = 6, 7, b"\x18\x05"
 # The field numbers of the name and of the parts of each kind.
 _NAME: Final = {"ident": 1, "select": 2, "call": 2, "struct": 1}
-_PARTS: Final[dict[str, tuple[int, ...]]] = {"select": (1,), "call": (1, 3), "list": (1,), "comprehension": (2, 4, 5, 6, 7)}
+_PARTS: Final[dict[str, tuple[int, ...]]] = {
+    "select": (1,),
+    "call": (1, 3),
+    "list": (1,),
+    "comprehension": (2, 4, 5, 6, 7),
+}
 _ENTRY: Final = 2  # of a struct
 _ENTRY_PARTS: Final[tuple[int, ...]] = (3, 4)  # key and value
 _VARIABLES: Final = (1, 3, 8)  # of a comprehension: the item, what is accumulated, the second item
@@ -39,14 +53,16 @@ class Expr:
 
     Attributes:
         kind: one of const, ident, select, call, list, struct, comprehension.
-        name: the name of the variable, field, function or message; the text of a string constant; otherwise "".
-        parts: the subexpressions in order, operand or target first. Those of a comprehension are its range, and the initial
-            value, condition, step and result of its accumulator.
+        name: the name of the variable, field, function or message; the text of a string constant;
+            otherwise "".
+        parts: the subexpressions in order, operand or target first. Those of a comprehension are
+            its range, and the initial value, condition, step and result of its accumulator.
         type: its serialized type, b"" if it has none.
         binds: the variables that a comprehension binds.
         id: the key of its type and reference in the compiler's tables; 0 for an added node.
         places: for each part, its index in `rest` and its field number.
-        rest: the serialized fields other than parts: one item for each entry of a struct, one item for any other kind.
+        rest: the serialized fields other than parts: one item for each entry of a struct, one item
+            for any other kind.
     """
 
     kind: str
@@ -88,7 +104,9 @@ def nodes(root: Expr) -> Iterator[Expr]:
 
 
 def is_plain(root: Expr) -> bool:
-    """Whether the value is unchanged by conversion to Python and back: no unsigned numbers, times or bytes, only string keys."""
+    """Whether the value is unchanged by conversion to Python and back: no unsigned numbers, times
+    or bytes, only string keys.
+    """
     return _is_plain_type(root.type) and all(is_plain(part) for part in root.parts)
 
 
@@ -103,12 +121,14 @@ def _is_plain_type(of: bytes) -> bool:
 
 def _unwrapped(serialized: bytes) -> bytes:
     is_any = any(each.number == 1 for each in islice(_fields(serialized), 1))
-    return _content(serialized, 2) if is_any else serialized  # an `Any` begins with its type_url, field 1
+    # an `Any` begins with its type_url, field 1
+    return _content(serialized, 2) if is_any else serialized
 
 
 def _node(raw: bytes, types: dict[int, bytes]) -> Expr:
     kind, content = next(
-        ((_KINDS[each.number], _cut(raw, each)) for each in _fields(raw) if each.number in _KINDS), ("const", b"")
+        ((_KINDS[each.number], _cut(raw, each)) for each in _fields(raw) if each.number in _KINDS),
+        ("const", b""),
     )
     number = _number(raw, _ID)
     of_type = types.get(number, b"")
@@ -124,9 +144,15 @@ def _node(raw: bytes, types: dict[int, bytes]) -> Expr:
         for part in _contents(group, wanted)
     ]
     rest = tuple(_without(group, numbers) for group in groups)
-    binds = frozenset({_text(content, each) for each in _VARIABLES} - {""}) if kind == "comprehension" else frozenset[str]()
+    binds = (
+        frozenset({_text(content, each) for each in _VARIABLES} - {""})
+        if kind == "comprehension"
+        else frozenset[str]()
+    )
     parts, places = tuple(part for _, part in found), tuple(place for place, _ in found)
-    return Expr(kind, _text(content, _NAME.get(kind, 0)), parts, of_type, binds, number, places, rest)
+    return Expr(
+        kind, _text(content, _NAME.get(kind, 0)), parts, of_type, binds, number, places, rest
+    )
 
 
 def _encoded(node: Expr, fresh: Iterator[int]) -> bytes:
@@ -136,7 +162,11 @@ def _encoded(node: Expr, fresh: Iterator[int]) -> bytes:
     content = [b"".join(message) for message in messages]
     if node.kind == "struct":
         content = [sized(1, node.name.encode()), *(sized(_ENTRY, entry) for entry in content)]
-    return varint(_ID << 3) + varint(node.id or next(fresh)) + sized(_NUMBERS[node.kind], b"".join(content))
+    return (
+        varint(_ID << 3)
+        + varint(node.id or next(fresh))
+        + sized(_NUMBERS[node.kind], b"".join(content))
+    )
 
 
 def _fields(message: bytes) -> Iterator[WireField]:
@@ -156,19 +186,29 @@ def _content(message: bytes, wanted: int) -> bytes:
 
 
 def _without(message: bytes, numbers: tuple[int, ...]) -> bytes:
-    return b"".join([message[each.start : each.stop] for each in _fields(message) if each.number not in numbers])
+    return b"".join(
+        [message[each.start : each.stop] for each in _fields(message) if each.number not in numbers]
+    )
 
 
 def _number(message: bytes, wanted: int) -> int:
     # All tags here take one byte.
-    return next((read_varint(message, each.content)[0] for each in _fields(message) if message[each.start] == wanted << 3), 0)
+    return next(
+        (
+            read_varint(message, each.content)[0]
+            for each in _fields(message)
+            if message[each.start] == wanted << 3
+        ),
+        0,
+    )
 
 
 def _text(message: bytes, wanted: int) -> str:
     return _content(message, wanted).decode("utf-8", "replace")
 
 
-# Item variables of comprehensions over an empty list. The evaluator recognises `cel.bind` by the first and binds lazily.
+# Item variables of comprehensions over an empty list. The evaluator recognises `cel.bind` by the
+# first and binds lazily.
 _LAZY, _NOTHING = "#unused", "@nothing"
 _BOOL, _INT, _STRING_NODES, _BYTES = 2, 3, 6, 7  # of a constant
 TRUE: Final = Expr("const", rest=(varint(_BOOL << 3) + b"\x01",))
@@ -193,7 +233,13 @@ def ident(name: str, of: bytes = b"") -> Expr:
 
 def call(function: str, *arguments: Expr) -> Expr:
     """Return a call of a function that is not a member function."""
-    return Expr("call", function, arguments, places=((0, 3),) * len(arguments), rest=(sized(2, function.encode()),))
+    return Expr(
+        "call",
+        function,
+        arguments,
+        places=((0, 3),) * len(arguments),
+        rest=(sized(2, function.encode()),),
+    )
 
 
 def list_of(items: list[Expr]) -> Expr:
@@ -207,17 +253,23 @@ def either(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
 
 
 def guarded(check: Expr, node: Expr) -> Expr:
-    """Return the node, evaluated after a check, which must be true; an error of the check becomes the node's error."""
+    """Return the node, evaluated after a check, which must be true; an error of the check becomes
+    the node's error.
+    """
     return either(check, node, _FALSE)
 
 
 def kind_of(node: Expr, kind: str) -> Expr:
-    """Return a test for a `string`, `bytes`, `list` or `map`. It compares with a literal, as a variable may shadow a type."""
+    """Return a test for a `string`, `bytes`, `list` or `map`. It compares with a literal, as a
+    variable may shadow a type.
+    """
     return call("_==_", call("type", node), call("type", _EMPTY[kind]))
 
 
 def bind(name: str, value: Expr, within: Expr) -> Expr:
-    """Bind a name to a value, eagerly, within an expression; an error is bound like a value and matters only if used."""
+    """Bind a name to a value, eagerly, within an expression; an error is bound like a value and
+    matters only if used.
+    """
     return _comprehension(_NOTHING, name, Expr("list"), value, _FALSE, ident(name), within)
 
 
@@ -228,7 +280,9 @@ def lazily(name: str, value: Expr, within: Expr) -> Expr:
 
 
 def is_bind(node: Expr) -> bool:
-    """Whether the node is made by `bind`, `lazily` or `cel.bind`: all are comprehensions over an empty list."""
+    """Whether the node is made by `bind`, `lazily` or `cel.bind`: all are comprehensions over an
+    empty list.
+    """
     return node.kind == "comprehension" and not node.binds.isdisjoint((_NOTHING, _LAZY))
 
 
@@ -242,16 +296,27 @@ def without_lazy(root: Expr) -> Expr:
 
 
 def fold(item: str, total: str, over: Expr, step: Expr) -> Expr:
-    """Return a fold over a list: `total` starts at 0 and is replaced by `step`, an integer, for each `item`."""
+    """Return a fold over a list: `total` starts at 0 and is replaced by `step`, an integer, for
+    each `item`.
+    """
     return _comprehension(item, total, over, constant(0), TRUE, step, ident(total))
 
 
 def _comprehension(item: str, accumulated: str, *parts: Expr) -> Expr:
     names = sized(1, item.encode()) + sized(3, accumulated.encode())
     places = tuple((0, number) for number in (2, 4, 5, 6, 7))
-    return Expr("comprehension", parts=parts, binds=frozenset({item, accumulated}), places=places, rest=(names,))
+    return Expr(
+        "comprehension",
+        parts=parts,
+        binds=frozenset({item, accumulated}),
+        places=places,
+        rest=(names,),
+    )
 
 
-# A comprehension that ends early, as `exists` does, leaves its item in the slot where cel-expr-python 0.1.3 looks up whether a
-# lazy value at the same depth was evaluated, so that the item is used as the value. One that ends normally clears the slot.
-_CLEARED: Final = _comprehension(_NOTHING, "@cleared", Expr("list"), TRUE, TRUE, ident("@cleared"), ident("@cleared"))
+# A comprehension that ends early, as `exists` does, leaves its item in the slot where
+# cel-expr-python 0.1.3 looks up whether a lazy value at the same depth was evaluated, so that the
+# item is used as the value. One that ends normally clears the slot.
+_CLEARED: Final = _comprehension(
+    _NOTHING, "@cleared", Expr("list"), TRUE, TRUE, ident("@cleared"), ident("@cleared")
+)

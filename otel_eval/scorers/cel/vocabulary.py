@@ -1,8 +1,10 @@
-"""The fields of the run and of its calls that expressions may use, and functions that limit their own memory.
+"""The fields of the run and of its calls that expressions may use, and functions that limit their
+own memory.
 
-The evaluator frees no text or list before an evaluation ends, so every function charges what it creates to a budget. Sizes are in
-bytes and were measured with cel-expr-python 0.1.3: a text takes its length in UTF-8 when a function creates it, and again when it
-is passed to or from a function written in Python. The functions over texts are those of CEL's strings extension
+The evaluator frees no text or list before an evaluation ends, so every function charges what it
+creates to a budget. Sizes are in bytes and were measured with cel-expr-python 0.1.3: a text takes
+its length in UTF-8 when a function creates it, and again when it is passed to or from a function
+written in Python. The functions over texts are those of CEL's strings extension
 (https://pkg.go.dev/github.com/google/cel-go/ext#Strings), whose own implementation sets no limit.
 """
 
@@ -18,9 +20,18 @@ from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.scorers.cel.tree import RECORD, Expr
 
 RUN_FIELDS: Final = (
-    "agent", "name", "service", "conversation", "duration_ms", "model_calls", "input_tokens", "output_tokens", "input", "output",
+    "agent",
+    "name",
+    "service",
+    "conversation",
+    "duration_ms",
+    "model_calls",
+    "input_tokens",
+    "output_tokens",
+    "input",
+    "output",
     "attributes",
-)  # fmt: skip
+)
 CALL_FIELDS: Final = ("name", "arguments", "result", "error", "duration_ms", "start_ms", "agent")
 
 _NEEDED: Final = {
@@ -69,23 +80,32 @@ def read(root: Expr) -> FieldsRead:
     Raises:
         ConfigError: it reads an unknown field, reads the run as a whole, or compares whole calls.
     """
-    facts = dict.fromkeys([*(_WHOLE_CALL if RECORD in root.type and root.kind != "struct" else ()), *_seen(root, frozenset())])
+    facts = dict.fromkeys(
+        [
+            *(_WHOLE_CALL if RECORD in root.type and root.kind != "struct" else ()),
+            *_seen(root, frozenset()),
+        ]
+    )
     problems = [what for kind, what in facts if kind == "problem"]
     if problems:
         raise ConfigError(*problems)
     variables, run, calls, attributes = (
-        frozenset(what for each, what in facts if each == kind) for kind in ("variable", "run", "calls", "attribute")
+        frozenset(what for each, what in facts if each == kind)
+        for kind in ("variable", "run", "calls", "attribute")
     )
     return FieldsRead(variables, run, calls, attributes, _GATHERS in facts)
 
 
 _Fact = tuple[str, str]
 _GATHERS: Final[_Fact] = ("gathers", "")
-_WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]  # the fields of a call that is used as a whole
+# the fields of a call that is used as a whole
+_WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]
 
 
 def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
-    """Yield what the node and its descendants read, and problems; `bound` are the variables of enclosing comprehensions."""
+    """Yield what the node and its descendants read, and problems; `bound` are the variables of
+    enclosing comprehensions.
+    """
     looked_at, ends_here = _looked_at(node, bound)
     yield from looked_at
     if ends_here:
@@ -97,13 +117,17 @@ def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
         if node.name == "run":
             yield "problem", "run: cannot be looked at as a whole; name a field such as run.output"
     if _compares(node):
-        yield "problem", "calls[]: a call cannot be compared as a whole; compare fields such as its name"
+        yield (
+            "problem",
+            "calls[]: a call cannot be compared as a whole; compare fields such as its name",
+        )
     if any(RECORD in part.type and _takes(node, part) for part in node.parts):
         yield from _WHOLE_CALL
     if node.kind == "comprehension" and node.parts[1].kind == "list":
         yield _GATHERS
     for at, part in enumerate(node.parts):
-        yield from _seen(part, bound | node.binds if at else bound)  # the range is outside of the scope of these variables
+        # the range is outside of the scope of these variables
+        yield from _seen(part, bound | node.binds if at else bound)
 
 
 def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
@@ -123,13 +147,17 @@ def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
 
 def _noted(kind: str, owner: str, field: str, known: tuple[str, ...]) -> list[_Fact]:
     unknown = (
-        [("problem", f"{owner}.{field}: there is no such field; {did_you_mean(field, known)}")] if field not in known else []
+        [("problem", f"{owner}.{field}: there is no such field; {did_you_mean(field, known)}")]
+        if field not in known
+        else []
     )
     return [(kind, field), *unknown]
 
 
 def _field(node: Expr) -> tuple[Expr, str] | None:
-    """Return x and the field for `x.field`, `x["field"]`, `has(x.field)` and `"field" in x`; None for any other node."""
+    """Return x and the field for `x.field`, `x["field"]`, `has(x.field)` and `"field" in x`; None
+    for any other node.
+    """
     if node.kind == "select":
         return node.parts[0], node.name
     if node.kind != "call" or len(node.parts) != 2 or node.name not in _BY_KEY:
@@ -143,7 +171,9 @@ def _is_run(node: Expr, bound: frozenset[str]) -> bool:
 
 
 def _is_dotted(node: Expr, bound: frozenset[str]) -> bool:
-    """Whether the node is like `run.attributes.user.tier`, which reads `tier` of an attribute `user`."""
+    """Whether the node is like `run.attributes.user.tier`, which reads `tier` of an attribute
+    `user`.
+    """
     if node.kind != "select" or node.parts[0].kind != "select":
         return False
     owner = _field(node.parts[0].parts[0])
@@ -171,9 +201,11 @@ def _is_step(node: Expr) -> bool:
 
 
 BUDGET: Final = 64 * 2**20
-MOST_SEARCHED: Final = 5 * 2**28  # characters that repeated searches may read: about four seconds at worst
+# characters that repeated searches may read: about four seconds at worst
+MOST_SEARCHED: Final = 5 * 2**28
 MOST_TEXT: Final = 4 * 2**20
-MOST_GATHERED: Final = 1000  # parts of a text, and items of a list that an expression builds lists from
+# parts of a text, and items of a list that an expression builds lists from
+MOST_GATHERED: Final = 1000
 TOO_LARGE: Final = "too large"
 
 _LIST, _ITEM, _GATHERED = 80, 34, 16
@@ -185,14 +217,16 @@ class Memory:
     """The memory budget of an evaluation, and the texts that it searches.
 
     Args:
-        before: the memory of an earlier evaluation, with which the count of searched characters is shared.
+        before: the memory of an earlier evaluation, with which the count of searched characters is
+            shared.
     """
 
     __slots__ = ("left", "searched", "texts")
 
     def __init__(self, before: Memory | None = None) -> None:
         self.left = BUDGET
-        self.searched: list[int] = before.searched if before else [0]  # a list, so that it can be shared
+        # a list, so that it can be shared
+        self.searched: list[int] = before.searched if before else [0]
         self.texts: list[str] = []
 
     def use(self) -> None:
@@ -207,7 +241,8 @@ def spend(size: int) -> bool:
     """Charge `size` bytes and return true.
 
     Raises:
-        ValueError: the budget is exceeded, now or by an earlier charge. The value must then not be created.
+        ValueError: the budget is exceeded, now or by an earlier charge. The value must then not be
+            created.
     """
     memory = _MEMORY.get()
     memory.left -= size
@@ -248,14 +283,18 @@ def _fits(size: int) -> bool:
 
 
 def _gather(items: int) -> bool:
-    """Check a list of `items` items from which a list is to be built, which takes time in the square of their number."""
+    """Check a list of `items` items from which a list is to be built, which takes time in the
+    square of their number.
+    """
     if items > MOST_GATHERED:
         raise ValueError(f"{TOO_LARGE}: a list of {items} items")
     return spend(0)
 
 
 def _gathered(items: int) -> bool:
-    """Charge for a list of `items` items that was built item by item; each step copied all items before."""
+    """Charge for a list of `items` items that was built item by item; each step copied all items
+    before.
+    """
     return spend(_LIST + _GATHERED * items * (items + 1))
 
 
@@ -268,7 +307,9 @@ def _hold(text: str) -> int:
 
 
 def _find(number: int, sought: str) -> bool:
-    """Whether `sought` is in a kept text. Python takes about half the time of the evaluator if there are many near matches."""
+    """Whether `sought` is in a kept text. Python takes about half the time of the evaluator if
+    there are many near matches.
+    """
     memory = _MEMORY.get()
     text = memory.texts[number - 1]
     memory.searched[0] += len(text)
@@ -314,14 +355,23 @@ def _lower(text: str) -> str:
 
 
 def _made(text: str, *taken: str) -> str:
-    """Charge for a text and for those that it was made from, and return it; a text from Python is copied twice."""
+    """Charge for a text and for those that it was made from, and return it; a text from Python is
+    copied twice.
+    """
     spend(2 * text_size(text) + text_size(*taken))
     return text
 
 
 def extensions(cel: Any) -> list[Any]:
-    """Return the functions for an environment of the module `cel`: those of expressions, and those that `rewrite` adds."""
-    text, texts, number, truth = cel.Type.STRING, cel.Type.List(cel.Type.STRING), cel.Type.INT, cel.Type.BOOL
+    """Return the functions for an environment of the module `cel`: those of expressions, and those
+    that `rewrite` adds.
+    """
+    text, texts, number, truth = (
+        cel.Type.STRING,
+        cel.Type.List(cel.Type.STRING),
+        cel.Type.INT,
+        cel.Type.BOOL,
+    )
     members = [
         ("split", _split, texts, [text, text]),
         ("join", _join, text, [texts, text]),
@@ -338,13 +388,35 @@ def extensions(cel: Any) -> list[Any]:
         ("@hold", _hold, number, [text]),
         ("@find", _find, truth, [number, text]),
     ]
-    return [extension(cel, "otel_eval", members, is_member=True), extension(cel, "otel_eval_memory", added)]
+    return [
+        extension(cel, "otel_eval", members, is_member=True),
+        extension(cel, "otel_eval_memory", added),
+    ]
 
 
-def extension(cel: Any, name: str, functions: list[tuple[str, Any, Any, list[Any]]], *, is_member: bool = False) -> Any:
-    """Return an extension of functions, each given as its name, implementation, return type and parameter types."""
+def extension(
+    cel: Any,
+    name: str,
+    functions: list[tuple[str, Any, Any, list[Any]]],
+    *,
+    is_member: bool = False,
+) -> Any:
+    """Return an extension of functions, each given as its name, implementation, return type and
+    parameter types.
+    """
     overloads = [
-        (called, cel.Overload(f"otel_eval_{called.removeprefix('@')}", returned, taken, is_member=is_member, impl=function))
+        (
+            called,
+            cel.Overload(
+                f"otel_eval_{called.removeprefix('@')}",
+                returned,
+                taken,
+                is_member=is_member,
+                impl=function,
+            ),
+        )
         for called, function, returned, taken in functions
     ]
-    return cel.CelExtension(name, [cel.FunctionDecl(called, [overload]) for called, overload in overloads])
+    return cel.CelExtension(
+        name, [cel.FunctionDecl(called, [overload]) for called, overload in overloads]
+    )

@@ -1,4 +1,6 @@
-"""A decision tree as a scorer, and as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html)."""
+"""A decision tree as a scorer, and as a Mermaid flowchart
+(https://mermaid.js.org/syntax/flowchart.html).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import Finding, Requirements, checked_outcome, prefixed, private_copy
+from otel_eval.scorers.base_scorer import (
+    Finding,
+    Requirements,
+    checked_outcome,
+    prefixed,
+    private_copy,
+)
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Bindings
@@ -33,7 +41,16 @@ from otel_eval.scorers.dag.walk import (
     walk,
 )
 from otel_eval.scorers.judge import AskingScorer, Judge, read_judge
-from otel_eval.scorers.parameters import STRING, STRINGS, flag, invalid_value, optional, reads, share, with_schema
+from otel_eval.scorers.parameters import (
+    STRING,
+    STRINGS,
+    flag,
+    invalid_value,
+    optional,
+    reads,
+    share,
+    with_schema,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened, tool_names_of
 from otel_eval.scorers.values import Reference, reference, text_of
@@ -45,8 +62,17 @@ _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"argumen
 @with_schema({"anyOf": [STRING, STRINGS]})
 def _roots(key: str, value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, Sequence) or not names or not all(isinstance(each, str) and each for each in names):
-        raise invalid_value(key, value, "the name of a node", f"write e.g. {key}: the-first-node, or a list of names")
+    if (
+        not isinstance(names, Sequence)
+        or not names
+        or not all(isinstance(each, str) and each for each in names)
+    ):
+        raise invalid_value(
+            key,
+            value,
+            "the name of a node",
+            f"write e.g. {key}: the-first-node, or a list of names",
+        )
     return tuple(dict.fromkeys(names))
 
 
@@ -55,15 +81,17 @@ def _roots(key: str, value: Any) -> tuple[str, ...]:
 class Dag(AskingScorer):
     """The score at the end of a path through a tree of decisions. 1 is best, range 0-1.
 
-    Each node is decided by an expression or by a judge. The score of the verdict that is reached / 10, or the score of the
-    scorer that it leads to; `strict: true`: below 10 is 0. The explanation is the path that was taken. Details: `path` [{node,
-    verdict}], `score` or `scorer` (`name`, `type`, `details`). Skipped: a node on the path reads what was not recorded. How
-    nodes are written, joined and checked: [dag.md](dag.md).
+    Each node is decided by an expression or by a judge. The score of the verdict that is reached /
+    10, or the score of the scorer that it leads to; `strict: true`: below 10 is 0. The explanation
+    is the path that was taken. Details: `path` [{node, verdict}], `score` or `scorer` (`name`,
+    `type`, `details`). Skipped: a node on the path reads what was not recorded. How nodes are
+    written, joined and checked: [dag.md](dag.md).
 
     Attributes:
         nodes: the nodes by name.
         root: the node, or nodes, to begin with.
-        judge: the judge of nodes with `instructions` or `criteria`, see [judges.md](../how-to/judges.md).
+        judge: the judge of nodes with `instructions` or `criteria`, see
+            [judges.md](../how-to/judges.md).
         reference: what `reference` stands for, see [References](#references).
         sample: in a tree with judges: the share of traces that are scored, chosen by trace id.
         include_content: `true` includes the judges' reasons in explanation and details.
@@ -83,7 +111,9 @@ class Dag(AskingScorer):
     >>> from otel_eval.testing import call, trajectory
     >>> leaves = [{"verdict": True, "score": 10}, {"verdict": False, "score": 4}]
     >>> few = {"type": "binary", "cel": "calls.size() <= 1", "children": leaves}
-    >>> create_scorer({"type": "dag", "root": "few", "nodes": {"few": few}})(trajectory(call("search"))).explanation
+    >>> create_scorer({"type": "dag", "root": "few", "nodes": {"few": few}})(
+    ...     trajectory(call("search"))
+    ... ).explanation
     'few: true → 10 of 10'
     """
 
@@ -119,40 +149,70 @@ class Dag(AskingScorer):
         self._set("reading", reduce(or_, [program.reading for program in programs], FieldsRead()))
         self._set("compiled", compile_tree(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
-        self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
-        waits = bool(self.plan.judge_nodes) or any(getattr(each, "asynchronous", False) for each in self.scorers)
+        self._set(
+            "scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None)
+        )
+        waits = bool(self.plan.judge_nodes) or any(
+            getattr(each, "asynchronous", False) for each in self.scorers
+        )
         self._set("asynchronous", waits)
 
     def _misplaced(self) -> list[str]:
-        """Return problems of `root`, which must list exactly the nodes without predecessor; these reach all others."""
+        """Return problems of `root`, which must list exactly the nodes without predecessor; these
+        reach all others.
+        """
         made = self.nodes
         first = made.keys() - {each for node in made.values() for each in node.successors}
         wrong = [name for name in self.root if name not in first]
         if wrong:
             begin = "is not a task, binary or choice that follows no other node"
-            return [f"root: {redacted_repr(name)} {begin}; {did_you_mean(name, sorted(first))}" for name in wrong]
+            return [
+                f"root: {redacted_repr(name)} {begin}; {did_you_mean(name, sorted(first))}"
+                for name in wrong
+            ]
         lost = sorted(first - {*self.root})
-        return [f"nodes.{name}: cannot be reached from {', '.join(self.root)}; lead to it or remove it" for name in lost]
+        return [
+            f"nodes.{name}: cannot be reached from {', '.join(self.root)}; lead to it or remove it"
+            for name in lost
+        ]
 
     def _lacking(self) -> list[str]:
         problems = []
         for name, node in self.nodes.items():
             if node.asks is not None and self.judge is None:
-                problems.append(f"judge: missing, and nodes.{name} asks one; name one of `judges`, or write cel there")
+                problems.append(
+                    f"judge: missing, and nodes.{name} asks one; name one of `judges`, or write cel"
+                    " there"
+                )
             if "reference" in node.named and self.reference is None:
-                problems.append(f"reference: missing, and nodes.{name} reads it; name the attribute that holds it")
+                problems.append(
+                    f"reference: missing, and nodes.{name} reads it; name the attribute that"
+                    " holds it"
+                )
         return problems
 
     def requires(self) -> Requirements:
-        """Return what nodes and further scorers read. Calls are not required, since that depends on the path."""
-        shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.values() for part in node.reads)
+        """Return what nodes and further scorers read. Calls are not required, since that depends on
+        the path.
+        """
+        shown_to_judges = (
+            _NEEDS.get(part, set()) for node in self.nodes.values() for part in node.reads
+        )
         needs = self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
-        further: list[frozenset[str]] = [getattr(each, "attribute_keys", frozenset()) for each in self.scorers]
-        attributes = self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
-        return Requirements(needs=needs, attributes=attributes, calls=False, tools=tool_names_of(self.scorers))
+        further: list[frozenset[str]] = [
+            getattr(each, "attribute_keys", frozenset()) for each in self.scorers
+        ]
+        attributes = self.reading.attributes.union(
+            {self.reference.key} if self.reference else (), *further
+        )
+        return Requirements(
+            needs=needs, attributes=attributes, calls=False, tools=tool_names_of(self.scorers)
+        )
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
-        """Return the instruction to a judge for a node, without the data and the form of the answer, which are added to it."""
+        """Return the instruction to a judge for a node, without the data and the form of the
+        answer, which are added to it.
+        """
         return instruction_of(node)
 
     def drawing(self) -> str:
@@ -170,12 +230,19 @@ class Dag(AskingScorer):
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None
-            labels = {self.plan.nodes[task].label: outputs[self.plan.nodes[task].label] for task in self.plan.reads[node.name]}
+            labels = {
+                self.plan.nodes[task].label: outputs[self.plan.nodes[task].label]
+                for task in self.plan.reads[node.name]
+            }
             data = shown_of(node, trajectory, found, labels)
             if isinstance(data, Skipped):
                 return data
             answer = await answered(self.judge, node, self.prompt_for(node, data), data)
-            return NodeAnswer(answer.value) if isinstance(answer, NodeAnswer) and not self.include_content else answer
+            return (
+                NodeAnswer(answer.value)
+                if isinstance(answer, NodeAnswer) and not self.include_content
+                else answer
+            )
 
         evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, found))
         walked = self.compiled and self.compiled.walked(evaluation)
@@ -188,19 +255,32 @@ class Dag(AskingScorer):
         if isinstance(end, Verdict):
             if end.score is None:
                 return await _scored_by(end.scorer, trajectory, explained, details)
-            return Finding(end.score / 10, f"{explained} → {end.score:g} of 10", {**details, "score": end.score})
+            return Finding(
+                end.score / 10,
+                f"{explained} → {end.score:g} of 10",
+                {**details, "score": end.score},
+            )
         return prefixed(end, "", {**details, **end.details})
 
 
-async def _scored_by(further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]) -> Finding | Outcome:
+async def _scored_by(
+    further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]
+) -> Finding | Outcome:
     """Return the score of the scorer that the last verdict leads to."""
     is_own = is_own_scorer(further)
     run = trajectory if is_own else private_copy(trajectory)
-    outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
+    outcome: Outcome = (
+        await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
+    )
     outcome = outcome if is_own else checked_outcome(outcome, further.name)
-    details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
+    details = {
+        **details,
+        "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)},
+    }
     if isinstance(outcome, Scored):
-        return Finding(outcome.value, f"{explained} → {further.name}: {outcome.explanation}", details)
+        return Finding(
+            outcome.value, f"{explained} → {further.name}: {outcome.explanation}", details
+        )
     return prefixed(outcome, f"{further.name}: ", details)
 
 
@@ -213,20 +293,28 @@ def _detail(step: Step) -> dict[str, Any]:
 
 def _path_text(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
     explained = [
-        f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})" if reason else nodes[node].explained[verdict]
+        (
+            f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})"
+            if reason
+            else nodes[node].explained[verdict]
+        )
         for node, verdict, reason in path[:_MOST_LISTED]
     ]
-    return " → ".join([*explained, f"{len(path) - _MOST_LISTED} more"] if len(path) > _MOST_LISTED else explained)
+    return " → ".join(
+        [*explained, f"{len(path) - _MOST_LISTED} more"] if len(path) > _MOST_LISTED else explained
+    )
 
 
 _SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}
 _LONGEST: Final = 80
-# All characters to escape. ".", "-" and "_" within a word are safe; some versions read "1. x", "- x" and "_x_" as Markdown.
+# All characters to escape. ".", "-" and "_" within a word are safe; some versions read "1. x", "-
+# x" and "_x_" as Markdown.
 _READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
 
 
 def drawn(nodes: Mapping[str, Node]) -> str:
-    """Return the flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded boxes; dotted arrows carry data.
+    """Return the flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded
+    boxes; dotted arrows carry data.
 
     The text does not depend on the order of the nodes.
     """
@@ -250,7 +338,10 @@ def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     for child in sorted(node.children):
         yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
     for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: text_of(each.verdict))):
-        yield f'    {mine} -- "{_quoted(text_of(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
+        yield (
+            f'    {mine} -- "{_quoted(text_of(verdict.verdict))}" -->'
+            f" {_end(verdict, f'{mine}v{at}', ids)}"
+        )
 
 
 def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
@@ -262,5 +353,9 @@ def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text in one line, shortened, with the characters that Mermaid, Markdown or HTML interpret as numeric codes."""
-    return _READ.sub(lambda found: f"#{ord(found[0])};", shortened(" ".join(text.split()), _LONGEST))
+    """Return the text in one line, shortened, with the characters that Mermaid, Markdown or HTML
+    interpret as numeric codes.
+    """
+    return _READ.sub(
+        lambda found: f"#{ord(found[0])};", shortened(" ".join(text.split()), _LONGEST)
+    )

@@ -1,7 +1,9 @@
-"""Resolve the references between a tree's nodes, and check that every run reaches exactly one verdict with a score.
+"""Resolve the references between a tree's nodes, and check that every run reaches exactly one
+verdict with a score.
 
-Names, labels and expressions are resolved; cycles are refused. The check tries every verdict of every decision. What cannot
-affect the rest of a walk is left out of its state, so that paths which meet again are followed once.
+Names, labels and expressions are resolved; cycles are refused. The check tries every verdict of
+every decision. What cannot affect the rest of a walk is left out of its state, so that paths which
+meet again are followed once.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from otel_eval.scorers.dag.walk import Step, TreePlan, WalkState
 from otel_eval.scorers.parameters import with_schema
 from otel_eval.scorers.values import text_of
 
-_GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRING", "DYN"), "a text")}
+_GIVES: Final = {
+    "binary": (("BOOL", "DYN"), "true or false"),
+    "choice": (("STRING", "DYN"), "a text"),
+}
 
 
 @with_schema({"type": "object", "additionalProperties": NODE, "minProperties": 1})
@@ -26,12 +31,15 @@ def nodes(key: str, value: Any) -> dict[str, Node]:
     """Parse the nodes of a tree and compile their expressions.
 
     Raises:
-        ConfigError: with every problem within nodes, or, if there is none, every problem between nodes.
+        ConfigError: with every problem within nodes, or, if there is none, every problem between
+            nodes.
     """
     try:
         found = parse_nodes(key, value)
     except ConfigError as error:
-        raise ConfigError(*dict.fromkeys([*error.problems, *_expression_problems(key, value)])) from None
+        raise ConfigError(
+            *dict.fromkeys([*error.problems, *_expression_problems(key, value)])
+        ) from None
     labels = _labels(key, found)
     before: dict[str, list[str]] = {name: [] for name in found}
     for name, node in found.items():
@@ -45,17 +53,33 @@ def nodes(key: str, value: Any) -> dict[str, Node]:
         above[name] = frozenset(before[name]).union(*(above[each] for each in before[name]))
         made[name] = _compiled(f"{key}.{name}", found[name], types, problems)
         problems += _unreadable(f"{key}.{name}", made[name], labels, above[name])
-        if made[name].asks is not None and not made[name].reads and not any(name in made[each].children for each in before[name]):
-            problems.append(f"{key}.{name}.reads: missing; name what the judge is shown, e.g. reads: [output]")
+        if (
+            made[name].asks is not None
+            and not made[name].reads
+            and not any(name in made[each].children for each in before[name])
+        ):
+            problems.append(
+                f"{key}.{name}.reads: missing; name what the judge is shown, e.g. reads: [output]"
+            )
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
     return made
 
 
 def _expression_problems(key: str, value: Any) -> Iterator[str]:
-    """Yield problems of the expressions if the nodes could not be parsed; any name may then be an output, of any type."""
-    given = {name: node for name, node in value.items() if isinstance(node, Mapping)} if isinstance(value, Mapping) else {}
-    labels = dict.fromkeys(map(str, [*value, *(node.get("output_label") for node in given.values())])) if given else {}
+    """Yield problems of the expressions if the nodes could not be parsed; any name may then be an
+    output, of any type.
+    """
+    given = (
+        {name: node for name, node in value.items() if isinstance(node, Mapping)}
+        if isinstance(value, Mapping)
+        else {}
+    )
+    labels = (
+        dict.fromkeys(map(str, [*value, *(node.get("output_label") for node in given.values())]))
+        if given
+        else {}
+    )
     for name, node in given.items():
         if isinstance(node.get("cel"), str):
             try:
@@ -75,7 +99,9 @@ def _labels(key: str, made: Mapping[str, Node]) -> dict[str, str]:
         owner = labels.setdefault(node.label, name) if node.label else name
         if owner != name:
             where, label = f"{key}.{name}.output_label", redacted_repr(node.label)
-            raise ConfigError(f"{where}: {label} is the output of {redacted_repr(owner)} already; rename one")
+            raise ConfigError(
+                f"{where}: {label} is the output of {redacted_repr(owner)} already; rename one"
+            )
     return labels
 
 
@@ -90,11 +116,16 @@ def _ordered(key: str, before: Mapping[str, list[str]]) -> list[str]:
     except CycleError as error:
         circle: list[str] = error.args[1]
         cycle = " → ".join(circle)
-        raise ConfigError(f"{key}.{circle[0]}: leads back to itself ({cycle}); a run would never end, cut the circle") from None
+        raise ConfigError(
+            f"{key}.{circle[0]}: leads back to itself ({cycle}); a run would never end, cut the"
+            " circle"
+        ) from None
 
 
 def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]) -> Node:
-    """Return the node with its compiled expression; add the type of its output to `types`, and problems to `problems`."""
+    """Return the node with its compiled expression; add the type of its output to `types`, and
+    problems to `problems`.
+    """
     if node.cel is None:
         return node
     try:
@@ -104,22 +135,35 @@ def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]
         return node
     allowed, wanted = _GIVES.get(node.kind, ((program.returns,), ""))
     if program.returns not in allowed:
-        problems.append(f"{where}.cel: gives {program.returns}, not {wanted}; compare it with something, or convert it")
+        problems.append(
+            f"{where}.cel: gives {program.returns}, not {wanted}; compare it with something, or"
+            " convert it"
+        )
     if node.label:
         types[node.label] = program.type
     return replace(node, program=program)
 
 
-def _unreadable(where: str, node: Node, labels: Mapping[str, str], above: frozenset[str]) -> Iterator[str]:
-    """Yield a problem for each name that is neither a part of the run nor the output of an ancestor of the node."""
+def _unreadable(
+    where: str, node: Node, labels: Mapping[str, str], above: frozenset[str]
+) -> Iterator[str]:
+    """Yield a problem for each name that is neither a part of the run nor the output of an ancestor
+    of the node.
+    """
     where = f"{where}.{'reads' if node.cel is None else 'cel'}"
     for read in sorted(node.named - {*PARTS, "run"}):
         maker = labels.get(read)
         if maker is None:
-            yield f"{where}: there is no {redacted_repr(read)} to read; {did_you_mean(read, [*PARTS, *labels])}"
+            yield (
+                f"{where}: there is no {redacted_repr(read)} to read;"
+                f" {did_you_mean(read, [*PARTS, *labels])}"
+            )
         elif maker not in above:
             remedy = f"add {node.name} to the children of {maker}"
-            yield f"{where}: {read} is the output of {redacted_repr(maker)}, which does not lead here; {remedy}"
+            yield (
+                f"{where}: {read} is the output of {redacted_repr(maker)}, which does not lead"
+                f" here; {remedy}"
+            )
 
 
 _MOST_STATES: Final = 20_000
@@ -135,7 +179,8 @@ class CoverageSearch:
     def __init__(self, plan: TreePlan) -> None:
         self._plan = plan
         self.problems: list[str] = []
-        # The nodes for which it matters whether a node has run: its readers, and the nodes that lead to it.
+        # The nodes for which it matters whether a node has run: its readers, and the nodes that
+        # lead to it.
         self._dependents = {name: {*plan.readers[name]} for name in plan.nodes}
         for name, node in plan.nodes.items():
             for each in node.successors:
@@ -146,7 +191,8 @@ class CoverageSearch:
             state, ready = waiting.pop()
             self._do_tasks(state, ready)
             run = {step.node for step in state.path}
-            # Walks that agree in everything that affects the rest continue in the same way: only the first is followed.
+            # Walks that agree in everything that affects the rest continue in the same way: only
+            # the first is followed.
             relevant = frozenset(name for name in run if self._dependents[name] - run)
             known = (relevant, frozenset(state.opened - run), frozenset(ready), state.end is None)
             if known in seen:
@@ -155,7 +201,8 @@ class CoverageSearch:
             if len(seen) > _MOST_STATES:
                 first = min(plan.roots)
                 self.problems.append(
-                    f"{first}: more ways lead on from here than can be checked; split the tree by then: {{scorer: …}}"
+                    f"{first}: more ways lead on from here than can be checked; split the tree by"
+                    " then: {scorer: …}"
                 )
             elif ready:
                 waiting += self._decided(state, ready, plan.nodes[min(ready)])
@@ -163,22 +210,29 @@ class CoverageSearch:
                 self.problems.append(self._unfinished(state, run))
 
     def _do_tasks(self, state: WalkState, ready: set[str]) -> None:
-        """Run all tasks that are ready, repeatedly, since a task may make others ready. Tasks do not fork the walk."""
+        """Run all tasks that are ready, repeatedly, since a task may make others ready. Tasks do
+        not fork the walk.
+        """
         while tasks := {name for name in ready if self._plan.nodes[name].kind == "task"}:
             ready -= tasks
             for name in tasks:
                 ready.update(state.record(self._plan.nodes[name], None))
 
-    def _decided(self, state: WalkState, ready: set[str], node: Node) -> list[tuple[WalkState, set[str]]]:
+    def _decided(
+        self, state: WalkState, ready: set[str], node: Node
+    ) -> list[tuple[WalkState, set[str]]]:
         after = []
         for verdict in node.verdicts:
             if verdict.then is None and state.end is not None:
                 nodes = self._plan.nodes
                 scored = next(
-                    name for name, chosen, _ in state.path if chosen is not None and nodes[name].by_verdict[chosen] is state.end
+                    name
+                    for name, chosen, _ in state.path
+                    if chosen is not None and nodes[name].by_verdict[chosen] is state.end
                 )
                 self.problems.append(
-                    f"{node.name}: a run may reach a score here and at {scored} as well; let a verdict of one lead to the other"
+                    f"{node.name}: a run may reach a score here and at {scored} as well; let a"
+                    " verdict of one lead to the other"
                 )
                 continue
             fork = state.fork()
@@ -186,14 +240,29 @@ class CoverageSearch:
         return after
 
     def _unfinished(self, state: WalkState, run: set[str]) -> str:
-        """Return the problem of a walk that ended without a score; it names a node that should have run."""
+        """Return the problem of a walk that ended without a score; it names a node that should have
+        run.
+        """
         plan = self._plan
-        node, verdict, _ = next((step for step in reversed(state.path) if step.verdict is not None), Step("", None))
+        node, verdict, _ = next(
+            (step for step in reversed(state.path) if step.verdict is not None), Step("", None)
+        )
         after = f"after {f'{node}: {text_of(verdict)}'!r} " if verdict is not None else ""
-        blocked = sorted(name for name in plan.nodes.keys() - run if name in state.opened or plan.reads[name] & run)
+        blocked = sorted(
+            name
+            for name in plan.nodes.keys() - run
+            if name in state.opened or plan.reads[name] & run
+        )
         if not blocked:
             return f"{node}: {after}no score is reached; let every way end in one"
         name = blocked[0]
         missing = sorted(plan.reads[name] - run)
-        why = f"waits for {missing[0]}, which does not run then" if missing else "runs only where a verdict leads to it"
-        return f"{name}: {after}no score is reached, as this node {why}; let every way end in one score"
+        why = (
+            f"waits for {missing[0]}, which does not run then"
+            if missing
+            else "runs only where a verdict leads to it"
+        )
+        return (
+            f"{name}: {after}no score is reached, as this node {why}; let every way end in one"
+            " score"
+        )

@@ -1,13 +1,15 @@
-"""Walk a decision tree for one run: tasks extract, decisions choose a verdict, and one verdict gives the score.
+"""Walk a decision tree for one run: tasks extract, decisions choose a verdict, and one verdict
+gives the score.
 
-The walk runs in rounds: all nodes that are ready, then those that become ready by them. The result depends on the verdicts alone,
-neither on the order in which nodes were written nor on which judge answers first. A node without an answer blocks only the nodes
-that depend on it.
+The walk runs in rounds: all nodes that are ready, then those that become ready by them. The result
+depends on the verdicts alone, neither on the order in which nodes were written nor on which judge
+answers first. A node without an answer blocks only the nodes that depend on it.
 
-A tree without judges is also compiled to one expression, whose value is the number of the path that a run takes; each node's
-expression stands where a walk would evaluate it. If the expression has no value (an error, a value that was not recorded, an
-output that is too large), the run is walked. In a tree of ten expressions, this takes half the time of a walk for small runs, and
-two thirds for large ones (`tests/bench/decision_tree.py`).
+A tree without judges is also compiled to one expression, whose value is the number of the path that
+a run takes; each node's expression stands where a walk would evaluate it. If the expression has no
+value (an error, a value that was not recorded, an output that is too large), the run is walked. In
+a tree of ten expressions, this takes half the time of a walk for small runs, and two thirds for
+large ones (`tests/bench/decision_tree.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class TreePlan:
     Attributes:
         nodes: the nodes by name.
         roots: the names of the nodes that run first.
-        waits: node → number of its unmet dependencies at the start: one for each task that it reads, and one more if it is
-            the `then` of some verdict.
+        waits: node → number of its unmet dependencies at the start: one for each task that it
+            reads, and one more if it is the `then` of some verdict.
         readers: task → the nodes that depend on its output.
         judge_nodes: the nodes that a judge answers.
         reads: node → the tasks whose output it reads.
@@ -44,13 +46,19 @@ class TreePlan:
     def __init__(self, nodes: Mapping[str, Node], roots: Iterable[str]) -> None:
         makers = {node.label: name for name, node in nodes.items() if node.label}
         self.nodes, self.roots = nodes, tuple(sorted(roots))
-        self.reads = {name: {makers[each] for each in node.named if each in makers} for name, node in nodes.items()}
+        self.reads = {
+            name: {makers[each] for each in node.named if each in makers}
+            for name, node in nodes.items()
+        }
         for name, node in nodes.items():
             for child in node.children:
                 self.reads[child].add(name)
         gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
         self.waits = {name: len(tasks) + (name in gated) for name, tasks in self.reads.items()}
-        self.readers = {name: tuple(sorted(each for each in nodes if name in self.reads[each])) for name in nodes}
+        self.readers = {
+            name: tuple(sorted(each for each in nodes if name in self.reads[each]))
+            for name in nodes
+        }
         self.judge_nodes = {name for name, node in nodes.items() if node.program is None}
 
 
@@ -63,7 +71,9 @@ class Step(NamedTuple):
 
 
 class NodeAnswer(NamedTuple):
-    """The result of a node: the output of a task or the verdict of a decision, and the judge's reason, or ""."""
+    """The result of a node: the output of a task or the verdict of a decision, and the judge's
+    reason, or "".
+    """
 
     value: Any
     reason: str = ""
@@ -106,10 +116,16 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
     ready: Sequence[str] = plan.roots
     while ready and state.end is None:
         coming: list[str] = []
-        judged = await _judged([plan.nodes[name] for name in ready], state.outputs, ask) if plan.judge_nodes else {}
+        judged = (
+            await _judged([plan.nodes[name] for name in ready], state.outputs, ask)
+            if plan.judge_nodes
+            else {}
+        )
         for name in ready:
             node = plan.nodes[name]
-            found = judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
+            found = (
+                judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
+            )
             if type(found) is Skipped or type(found) is Failed:
                 trouble = trouble or found
             else:
@@ -118,7 +134,9 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
                 if node.kind == "task":
                     evaluation.bind_label(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
-    return WalkResult(state.path, state.end or trouble or Failed("NoVerdict", "no verdict was reached"))
+    return WalkResult(
+        state.path, state.end or trouble or Failed("NoVerdict", "no verdict was reached")
+    )
 
 
 class WalkState:
@@ -142,7 +160,11 @@ class WalkState:
     def fork(self) -> WalkState:
         """Return an independent copy of this state."""
         other = WalkState(self._plan)
-        other._waits, other.opened, other.outputs = dict(self._waits), set(self.opened), dict(self.outputs)
+        other._waits, other.opened, other.outputs = (
+            dict(self._waits),
+            set(self.opened),
+            dict(self.outputs),
+        )
         other.path, other.end = [*self.path], self.end
         return other
 
@@ -166,11 +188,19 @@ class WalkState:
         waits = self._waits
         for name in names:
             waits[name] -= 1
-        return names if len(names) == 1 and not waits[names[0]] else [name for name in names if not waits[name]]
+        return (
+            names
+            if len(names) == 1 and not waits[names[0]]
+            else [name for name in names if not waits[name]]
+        )
 
 
-async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, NodeAnswer | Skipped | Failed]:
-    """Request the judges' answers for all nodes without an expression concurrently; return them by node."""
+async def _judged(
+    nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask
+) -> dict[str, NodeAnswer | Skipped | Failed]:
+    """Request the judges' answers for all nodes without an expression concurrently; return them by
+    node.
+    """
     judge_nodes = [node for node in nodes if node.program is None]
     if not judge_nodes:
         return {}
@@ -183,19 +213,28 @@ async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -
 
 
 def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
-    """Return the value, or a `Skipped` or `Failed` outcome if there is none; no expression has such an outcome as its value."""
+    """Return the value, or a `Skipped` or `Failed` outcome if there is none; no expression has such
+    an outcome as its value.
+    """
     try:
         value = evaluation.of(program)
     except NoScore as ended:
         return prefixed(ended.outcome, f"{node.name}: ", {})
-    if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
-        return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
+    if node.kind != "task" and (
+        type(value) is not node.verdict_type or value not in node.by_verdict
+    ):
+        return Failed(
+            "UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts"
+        )
     return value
 
 
 _LONGEST: Final = 2000  # characters of a judge's reason
 _TO_DO: Final = {
-    "task": "You extract something from what an agent's run recorded, for others to judge by. Do this and nothing else:",
+    "task": (
+        "You extract something from what an agent's run recorded, for others to judge by. Do this"
+        " and nothing else:"
+    ),
     "binary": "You decide one question about an agent's run, by these criteria alone:",
     "choice": "You decide one question about an agent's run, by these criteria alone:",
 }
@@ -212,30 +251,45 @@ def instruction_of(node: Node) -> str:
 _NAMES: Final = {"input": "run.input", "output": "run.output"}
 
 
-def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]) -> dict[str, Any] | Skipped:
-    """Return the data for the judge of a node: the parts of the run that it reads, and outputs of tasks.
+def shown_of(
+    node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]
+) -> dict[str, Any] | Skipped:
+    """Return the data for the judge of a node: the parts of the run that it reads, and outputs of
+    tasks.
 
     Returns `Skipped` if one of these parts was not recorded.
 
     Args:
         node: the node.
         trajectory: the run.
-        reference: the run's own reference, or `UNRECORDED`, or a `Skipped` outcome if there is none.
+        reference: the run's own reference, or `UNRECORDED`, or a `Skipped` outcome if there is
+            none.
         outputs: by label, the outputs of the tasks that lead to the node and that it reads.
     """
     calls = calls_as_data(trajectory.calls) if not trajectory.calls_unknown else UNRECORDED
-    there = {"input": trajectory.input, "output": trajectory.output, "calls": calls, "reference": reference}
+    there = {
+        "input": trajectory.input,
+        "output": trajectory.output,
+        "calls": calls,
+        "reference": reference,
+    }
     parts = {part: there[part] for part in sorted(node.reads) if part in there}
     for part, value in parts.items():
         if isinstance(value, Skipped):
             return Skipped(f"{node.name}: {value.text}", reason=value.reason)
         if value is UNRECORDED:
-            return Skipped(f"{node.name}: {_NAMES.get(part, part)} not recorded", reason=REASONS.get(part, "not_recorded"))
+            return Skipped(
+                f"{node.name}: {_NAMES.get(part, part)} not recorded",
+                reason=REASONS.get(part, "not_recorded"),
+            )
     return parts | dict(sorted(outputs.items()))
 
 
-async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
-    """Return the judge's answer, or a `Skipped` or `Failed` outcome; after an unusable answer, the request is repeated once.
+async def answered(
+    judge: Judge, node: Node, instruction: str, data: Mapping[str, Any]
+) -> NodeAnswer | Skipped | Failed:
+    """Return the judge's answer, or a `Skipped` or `Failed` outcome; after an unusable answer, the
+    request is repeated once.
 
     Args:
         judge: the judge.
@@ -250,7 +304,9 @@ async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str
         except JudgeError as error:
             if error.kind not in _UNUSABLE:
                 raise
-            reply = await ask(judge, build_prompt(f"{instruction}\n\n{_AGAIN}", data, words), schema)
+            reply = await ask(
+                judge, build_prompt(f"{instruction}\n\n{_AGAIN}", data, words), schema
+            )
         return _read(node, reply)
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
         return failed(error, where=f"{node.name}: ")
@@ -265,10 +321,16 @@ def _form(node: Node) -> tuple[dict[str, Any], str]:
     if node.kind == "binary":
         verdict, words = {"type": "boolean"}, "true or false"
     else:
-        verdict, words = {"type": "string", "enum": options}, " or ".join(map(partial(json.dumps, ensure_ascii=False), options))
-    # The reason comes first, so that models which write properties in this order reason before they decide.
+        verdict, words = (
+            {"type": "string", "enum": options},
+            " or ".join(map(partial(json.dumps, ensure_ascii=False), options)),
+        )
+    # The reason comes first, so that models which write properties in this order reason before they
+    # decide.
     properties = {"reason": {"type": "string"}, "verdict": verdict}
-    return {"properties": properties}, f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
+    return {
+        "properties": properties
+    }, f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
 
 
 def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
@@ -306,10 +368,13 @@ class CompiledTree:
 
 
 def compile_tree(plan: TreePlan) -> CompiledTree | None:
-    """Compile the tree to one expression; return None if it has judges, or is too large or too deep."""
+    """Compile the tree to one expression; return None if it has judges, or is too large or too
+    deep.
+    """
     nodes = plan.nodes.values()
     programs = [node.program for node in nodes if node.program is not None]
-    # The value of a task is passed to a function in Python (`fits`), which decides whether a label may have it.
+    # The value of a task is passed to a function in Python (`fits`), which decides whether a label
+    # may have it.
     handed = [node.program for node in nodes if node.kind == "task" and node.program is not None]
     if len(programs) != len(nodes) or not all(each.plain and not each.heavy for each in handed):
         return None
@@ -349,15 +414,20 @@ class _Writer:
         if self.left < 0:
             return str(_UNDECIDED)
         node, further = self._plan.nodes[ready[0]], ready[1:]
-        asked = f"({'' if node.program is None else node.program.source}\n)"  # the newline ends a comment
+        # the newline ends a comment
+        asked = f"({'' if node.program is None else node.program.source}\n)"
         if node.kind == "task":
             then = self._after(state, further, [*coming, *state.record(node, None)])
             return f"cel.bind({node.label}, {asked}, fits({node.label}) ? {then} : {_UNDECIDED})"
         followed = [(verdict.verdict, state.fork()) for verdict in node.verdicts]
-        then_by = {verdict: self._after(fork, further, [*coming, *fork.record(node, verdict)]) for verdict, fork in followed}
+        then_by = {
+            verdict: self._after(fork, further, [*coming, *fork.record(node, verdict)])
+            for verdict, fork in followed
+        }
         if node.kind == "binary":
             return f"({asked} ? {then_by[True]} : {then_by[False]})"
         chosen = "".join(
-            f"{self._verdict} == {json.dumps(each, ensure_ascii=False)} ? {then} : " for each, then in then_by.items()
+            f"{self._verdict} == {json.dumps(each, ensure_ascii=False)} ? {then} : "
+            for each, then in then_by.items()
         )
         return f"cel.bind({self._verdict}, {asked}, {chosen}{_UNDECIDED})"

@@ -1,4 +1,6 @@
-"""Read stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, as the same batches as live traces."""
+"""Read stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, as the same batches as
+live traces.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from otel_eval.otlp.protobuf import SpanBatch
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """The most bytes, after decompression, of a part that has to be decoded as a whole."""
 
-FORMATS: Final = "give OTLP (JSON, JSON Lines or protobuf), or Jaeger or Tempo JSON, each optionally gzipped"
+FORMATS: Final = (
+    "give OTLP (JSON, JSON Lines or protobuf), or Jaeger or Tempo JSON, each optionally gzipped"
+)
 """What a file may be, for messages."""
 
 PIECE: Final = 1024 * 1024

@@ -1,8 +1,10 @@
-"""Read JSON documents of traces of any size. Their keys show whether they are OTLP, Tempo or Jaeger.
+"""Read JSON documents of traces of any size. Their keys show whether they are OTLP, Tempo or
+Jaeger.
 
-A cursor holds a part of the text, and a few hundred spans are decoded at a time. Every known writer puts what the spans of a
-group share (resource, scope) before the spans; a group in another order is held in memory as a whole. Each group is read
-separately, so that the others can be used if one is broken.
+A cursor holds a part of the text, and a few hundred spans are decoded at a time. Every known writer
+puts what the spans of a group share (resource, scope) before the spans; a group in another order is
+held in memory as a whole. Each group is read separately, so that the others can be used if one is
+broken.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ _GROUPS: Final = {
 """The keys of lists of groups, and the name of each in OTLP/JSON."""
 
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
-_OF_RESULTS: Final = frozenset({"evaluation", "scorer", "outcome"})  # keys of each line of `exporters: jsonl`
+# keys of each line of `exporters: jsonl`
+_OF_RESULTS: Final = frozenset({"evaluation", "scorer", "outcome"})
 Read = Callable[[Notify], Iterator[SpanBatch]]
 """Reads the value at a cursor; its argument receives the problems."""
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
-_NEAR: Final = 16  # characters: an error this close to the end of the text may come from a value that is not read completely
+# characters: an error this close to the end of the text may come from a value that is not read
+# completely
+_NEAR: Final = 16
 _MARK: Final = "\ufeff"
 
 
@@ -47,7 +52,9 @@ def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[
 
 
 def _usable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBatch]:
-    """Yield batches until one cannot be used, which is reported and not raised, so that the parts after it are still read."""
+    """Yield batches until one cannot be used, which is reported and not raised, so that the parts
+    after it are still read.
+    """
     try:
         yield from batches
     except BrokenJson:
@@ -60,7 +67,9 @@ def _frame(name: str, group: Any) -> Iterator[SpanBatch]:
     yield read_document({name: [with_hex_ids(group)]})
 
 
-def _frame_within(frame: Frame, group: dict[str, Any], key: str, *parts: Any) -> Iterator[SpanBatch]:
+def _frame_within(
+    frame: Frame, group: dict[str, Any], key: str, *parts: Any
+) -> Iterator[SpanBatch]:
     return frame({**group, key: [*parts]})
 
 
@@ -71,7 +80,8 @@ def _frame_jaeger(trace: Any) -> Iterator[SpanBatch]:
 class Cursor:
     """A position in a JSON text that is read in pieces.
 
-    After each key of `members` and each number of `elements` the caller reads the value before it asks for the next.
+    After each key of `members` and each number of `elements` the caller reads the value before it
+    asks for the next.
 
     Args:
         pieces: the text.
@@ -118,7 +128,8 @@ class Cursor:
             except ValueError:
                 raise self._broken("a number is too long") from None
             is_number = self._text[self._at] in "-0123456789"
-            if end + _NEAR < len(self._text) or not is_number or not self._read_more():  # "1" may become "1.5"
+            # "1" may become "1.5"
+            if end + _NEAR < len(self._text) or not is_number or not self._read_more():
                 self._at = end
                 return value
 
@@ -132,7 +143,9 @@ class Cursor:
             yield key
 
     def elements(self) -> Iterator[int]:
-        """Yield the numbers of the elements of the list at this position, each before its element."""
+        """Yield the numbers of the elements of the list at this position, each before its
+        element.
+        """
         return self._inside("[", "]")
 
     def _inside(self, begin: str, end: str) -> Iterator[int]:
@@ -171,11 +184,15 @@ class Cursor:
         for piece in self._pieces:
             pieces.append(piece)
             size += len(piece)
-            if size >= len(rest):  # at least as much as is left to parse, so that a long value is not scanned too often
+            # at least as much as is left to parse, so that a long value is not scanned too often
+            if size >= len(rest):
                 break
         self._ended = not pieces
         try:
-            self._text, self._at = rest + self._decoder.decode(b"".join(pieces), final=not pieces), 0
+            self._text, self._at = (
+                rest + self._decoder.decode(b"".join(pieces), final=not pieces),
+                0,
+            )
         except UnicodeDecodeError:
             raise BrokenJson("not UTF-8") from None
         return True
@@ -184,7 +201,9 @@ class Cursor:
 _AT_ONCE: Final = 512  # spans, or log records
 _DEEPEST: Final = 8  # lists and wrappers around a document
 _LEVELS: Final = ((SCOPES, ("resource",)), (MEMBERS, ("scope", "instrumentationLibrary")))
-"""Of a group, and of a scope in it: the keys of its list, and the keys of what its spans share, which usually come first."""
+"""Of a group, and of a scope in it: the keys of its list, and the keys of what its spans share,
+which usually come first.
+"""
 
 Frame = Callable[[Any], Iterator[SpanBatch]]
 """Reads the spans or log records of a group, or of a scope if it is bound to the scope's group."""
@@ -203,10 +222,14 @@ def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
 
 
 def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
-    """Read the document at this position; it is parsed to its end before `InputError` is raised because it has no traces."""
+    """Read the document at this position; it is parsed to its end before `InputError` is raised
+    because it has no traces.
+    """
     first = cursor.peek()
     if first == "[" and depth < _DEEPEST:
-        yield from _each("", cursor, lambda inside: _document(cursor, inside, depth + 1), on_problem)
+        yield from _each(
+            "", cursor, lambda inside: _document(cursor, inside, depth + 1), on_problem
+        )
     elif first == "{":
         yield from _object(cursor, on_problem, depth)
     else:
@@ -219,7 +242,9 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
     for key in cursor.members():
         first = cursor.peek()
         if key in _GROUPS and first == "[":
-            yield from _each(key, cursor, partial(_group, cursor, partial(_frame, _GROUPS[key])), on_problem)
+            yield from _each(
+                key, cursor, partial(_group, cursor, partial(_frame, _GROUPS[key])), on_problem
+            )
         elif key == "trace" and first == "{" and depth < _DEEPEST:
             yield from _usable(_document(cursor, on_problem, depth + 1), problems.append)
         elif key == "data" and first == "[":
@@ -235,7 +260,9 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
 
 
 def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
-    """Read a document without a list of groups: a single Jaeger trace, or metrics, which are ignored; others are refused."""
+    """Read a document without a list of groups: a single Jaeger trace, or metrics, which are
+    ignored; others are refused.
+    """
     if isinstance(document.get("spans"), list) and "traceID" in document:
         yield from _frame_jaeger(document)
     elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
@@ -269,7 +296,9 @@ def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> 
 
 
 def _chunks(cursor: Cursor) -> Iterator[list[Any]]:
-    """Yield the elements of the list at this position in chunks; if the text is broken, first all that come before."""
+    """Yield the elements of the list at this position in chunks; if the text is broken, first all
+    that come before.
+    """
     chunk: list[Any] = []
     try:
         for _ in cursor.elements():

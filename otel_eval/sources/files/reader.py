@@ -1,8 +1,9 @@
 """Open a trace file, recognise its format by its first bytes, and yield what can be used.
 
-Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and pipes are copied to a temporary
-file, so that every input can be read more than once. JSON is one document, or one document on each line, and is read in parts.
-Protobuf is one message, or a sequence of messages, each after its length.
+Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and
+pipes are copied to a temporary file, so that every input can be read more than once. JSON is one
+document, or one document on each line, and is read in parts. Protobuf is one message, or a sequence
+of messages, each after its length.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from otel_eval.sources.files.translation import frame_console, is_console
 from otel_eval.wire import read_varint
 
 HEAD: Final = 256 * 1024
-"""The bytes from which the format is recognised; a program may have printed log records before the first span."""
+"""The bytes from which the format is recognised; a program may have printed log records before the
+first span.
+"""
 
 _GZIP: Final = b"\x1f\x8b"
 BROKEN_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -82,10 +85,16 @@ class Input:
             OSError: the input cannot be read.
         """
         place = self.path if self.copy is None else self.copy.fileno()
-        with io.BufferedReader(cast(Any, io.FileIO(place, closefd=self.copy is None)), HEAD) as stream:
+        with io.BufferedReader(
+            cast(Any, io.FileIO(place, closefd=self.copy is None)), HEAD
+        ) as stream:
             stream.seek(0)  # a copy may have been read before
             is_zipped = stream.peek(2)[:2] == _GZIP
-            yield io.BufferedReader(cast(Any, _Unzipped(fileobj=stream)), HEAD) if is_zipped else stream
+            yield (
+                io.BufferedReader(cast(Any, _Unzipped(fileobj=stream)), HEAD)
+                if is_zipped
+                else stream
+            )
 
 
 def _is_pipe(path: str) -> bool:
@@ -98,10 +107,14 @@ def _is_pipe(path: str) -> bool:
 
 
 class _Unzipped(gzip.GzipFile):
-    """Returns the data before a broken place, which `GzipFile.read` drops, and raises the error at the next read."""
+    """Returns the data before a broken place, which `GzipFile.read` drops, and raises the error at
+    the next read.
+    """
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, from which the format is recognised; fill less only at the end of the data, or before an error."""
+        """Fill the buffer, from which the format is recognised; fill less only at the end of the
+        data, or before an error.
+        """
         size = 0
         try:
             while size < len(buffer) and (data := self.read1(len(buffer) - size)):
@@ -124,22 +137,29 @@ def _ignore(_: str) -> None:
     """Ignore the line."""
 
 
-def read_file(path: str | os.PathLike[str], on_problem: Notify = _ignore, on_notice: Notify = _ignore) -> Iterator[SpanBatch]:
+def read_file(
+    path: str | os.PathLike[str], on_problem: Notify = _ignore, on_notice: Notify = _ignore
+) -> Iterator[SpanBatch]:
     """Yield the spans and log records of a trace file in batches; "-" is standard input.
 
-    The formats are OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, OTLP protobuf (one message, or many, each
-    after its length), and what the Python SDK's console exporter prints; each may be gzipped. `on_problem` is called with one
-    line about every part that was skipped, `on_notice` with one about what the format lacks.
+    The formats are OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, OTLP protobuf
+    (one message, or many, each after its length), and what the Python SDK's console exporter
+    prints; each may be gzipped. `on_problem` is called with one line about every part that was
+    skipped, `on_notice` with one about what the format lacks.
 
     Raises:
-        InputError: the file cannot be read, or nothing in it can be used; the message has its name and the reason in one line.
+        InputError: the file cannot be read, or nothing in it can be used; the message has its name
+            and the reason in one line.
     """
     with Input.repeatable(path) as source:
         yield from (batch for _, batch in read_pieces(source, on_problem, on_notice))
 
 
-def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore) -> Iterator[tuple[int, SpanBatch]]:
-    """Yield the batches of `read_file`, each with an offset: all bytes before the offset are in this batch and earlier ones.
+def read_pieces(
+    source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore
+) -> Iterator[tuple[int, SpanBatch]]:
+    """Yield the batches of `read_file`, each with an offset: all bytes before the offset are in
+    this batch and earlier ones.
 
     Raises:
         InputError: as `read_file` does.
@@ -151,7 +171,8 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
         with source.open() as stream:
             for batch in _frames(stream, problems.add, with_place(on_notice, name)):
                 problems.add_batch(batch)
-                if stream.tell() > offset:  # pieces that end at one offset are parts of one line or document
+                # pieces that end at one offset are parts of one line or document
+                if stream.tell() > offset:
                     before, offset = offset, stream.tell()
                 yield before, batch
     except InputError as error:
@@ -165,7 +186,9 @@ def read_pieces(source: Input, on_problem: Notify = _ignore, on_notice: Notify =
 
 
 class _SkippedParts:
-    """Reports skipped parts, but only once something was usable: if nothing is, the error in one line is enough."""
+    """Reports skipped parts, but only once something was usable: if nothing is, the error in one
+    line is enough.
+    """
 
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
@@ -187,21 +210,29 @@ class _SkippedParts:
                 self._notify(problem)
 
 
-def _frames(stream: io.BufferedReader, on_problem: Notify, on_notice: Notify) -> Iterator[SpanBatch]:
+def _frames(
+    stream: io.BufferedReader, on_problem: Notify, on_notice: Notify
+) -> Iterator[SpanBatch]:
     head = stream.peek(HEAD)
     if not head:
         raise InputError(f"is empty; {_FLUSH}")
     if is_console(head):
         return frame_console(stream, on_problem, on_notice)
     if not _may_be_text(head):
-        return frame_sequence(stream, on_problem) if starts_with_sequence(head) else frame_binary(stream, on_problem)
+        return (
+            frame_sequence(stream, on_problem)
+            if starts_with_sequence(head)
+            else frame_binary(stream, on_problem)
+        )
     if head.startswith(_NEWLINE) and starts_with_message(head):
         return _newline_first(stream, on_problem)
     return frame_text(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
-    """Whether an input with these first bytes is certainly JSON or console output, in which a pattern finds the ids."""
+    """Whether an input with these first bytes is certainly JSON or console output, in which a
+    pattern finds the ids.
+    """
     return is_console(head) or (_may_be_text(head) and not head.startswith(_NEWLINE))
 
 
@@ -210,7 +241,9 @@ def _may_be_text(head: bytes) -> bool:
 
 
 def _newline_first(stream: io.BufferedReader, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Read JSON after a blank line, or a protobuf message whose first length happens to be the code of a bracket."""
+    """Read JSON after a blank line, or a protobuf message whose first length happens to be the code
+    of a bracket.
+    """
     data = stream.read()
     with suppress(InputError):
         return frame_binary(io.BytesIO(data), on_problem)
@@ -222,7 +255,8 @@ _AHEAD: Final = 64  # lines after a broken first one that may show that each lin
 
 
 def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Yield the spans and log records of a text file: of one JSON document on each line, or of documents over several lines.
+    """Yield the spans and log records of a text file: of one JSON document on each line, or of
+    documents over several lines.
 
     Raises:
         InputError: the file is one document that is not JSON, or not one of traces or logs.
@@ -238,7 +272,9 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     if any(_is_json(line, dict) for line in ahead):
         return _lines(chain([first], ahead, lines), stream, skipped + 1, on_problem)
     begin = b"\n" * skipped + first + b"".join(ahead)
-    return stream_documents(Cursor(chain([begin], iter(partial(stream.read1, PIECE), b""))), on_problem)
+    return stream_documents(
+        Cursor(chain([begin], iter(partial(stream.read1, PIECE), b""))), on_problem
+    )
 
 
 def _is_long(line: bytes) -> bool:
@@ -261,13 +297,17 @@ def _is_json(line: bytes, wanted: type = object) -> bool:
         return False
 
 
-def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_problem: Notify) -> Iterator[SpanBatch]:
+def _lines(
+    lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_problem: Notify
+) -> Iterator[SpanBatch]:
     for number, line in enumerate(lines, first):
         if not line.strip(_BLANK):
             continue
         pieces = _line_pieces(line, stream)
         try:
-            yield from stream_documents(Cursor(pieces, number), with_place(on_problem, f"line {number}"))
+            yield from stream_documents(
+                Cursor(pieces, number), with_place(on_problem, f"line {number}")
+            )
         except InputError as error:
             on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
             deque(pieces, maxlen=0)  # skip the rest of the line
@@ -278,12 +318,14 @@ _LONGEST_VARINT: Final = 10  # bytes
 
 
 def frame_binary(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Return the messages of a protobuf file. Traces and logs can be distinguished only by whether their members are spans.
+    """Return the messages of a protobuf file. Traces and logs can be distinguished only by whether
+    their members are spans.
 
     Raises:
         InputError: the file is neither one message nor a sequence of messages.
     """
-    # Piece by piece: a single `read` allocates memory for all that it may return, however short the file is.
+    # Piece by piece: a single `read` allocates memory for all that it may return, however short the
+    # file is.
     data = b"".join(islice(iter(partial(stream.read, PIECE), b""), MAX_DOCUMENT // PIECE + 1))
     if len(data) > MAX_DOCUMENT:
         raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
@@ -305,9 +347,11 @@ def _message(data: bytes) -> SpanBatch:
 
 
 def starts_with_sequence(head: bytes) -> bool:
-    """Whether the first bytes are a length and a complete message of that length with spans or log records.
+    """Whether the first bytes are a length and a complete message of that length with spans or log
+    records.
 
-    A single message starts with the tag 10. Read as a length, 10 bytes are too few for the ids of a span.
+    A single message starts with the tag 10. Read as a length, 10 bytes are too few for the ids of a
+    span.
     """
     size, part = next(_delimited(io.BytesIO(head)), (0, b""))
     try:
@@ -317,7 +361,9 @@ def starts_with_sequence(head: bytes) -> bool:
 
 
 def starts_with_message(head: bytes) -> bool:
-    """Whether the first bytes are a tag, a length of one byte and a message; if not, the newline precedes JSON."""
+    """Whether the first bytes are a tag, a length of one byte and a message; if not, the newline
+    precedes JSON.
+    """
     try:
         return len(head) > 1 and bool(_message(head[: 2 + head[1]]))
     except InputError:
@@ -325,7 +371,9 @@ def starts_with_message(head: bytes) -> bool:
 
 
 def frame_sequence(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Yield the messages of a sequence, each of which follows its length; stop at an incomplete one, which is reported."""
+    """Yield the messages of a sequence, each of which follows its length; stop at an incomplete
+    one, which is reported.
+    """
     for number, (size, part) in enumerate(_delimited(stream), 1):
         if not size or len(part) < size:
             on_problem(f"message {number}: it is cut or has no length; nothing after it was read")
@@ -342,14 +390,18 @@ def _has_items(batch: SpanBatch) -> bool:
 
 
 def _delimited(stream: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
-    """Yield the length of every message with its bytes: fewer if the file is cut, none if the length is over `MAX_DOCUMENT`."""
+    """Yield the length of every message with its bytes: fewer if the file is cut, none if the
+    length is over `MAX_DOCUMENT`.
+    """
     while first := stream.read(1):
         size = _length(first, stream)
         yield size, stream.read(size) if size <= MAX_DOCUMENT else b""
 
 
 def _length(first: bytes, stream: io.BufferedIOBase) -> int:
-    """Read a length: a varint, or four bytes that begin with 0, as the Collector's file exporter writes; 0 if it is cut."""
+    """Read a length: a varint, or four bytes that begin with 0, as the Collector's file exporter
+    writes; 0 if it is cut.
+    """
     if first == b"\0":
         return int.from_bytes(stream.read(3))
     varint = first

@@ -1,9 +1,11 @@
-"""Rewrite spans of other formats as OTLP/JSON: of Tempo, of Jaeger, and those that the Python SDK's console exporter prints.
+"""Rewrite spans of other formats as OTLP/JSON: of Tempo, of Jaeger, and those that the Python SDK's
+console exporter prints.
 
-Tempo, and protobuf's own JSON printer, differ from OTLP/JSON in two ways: ids are base64 (by their length: 24 or 12 characters,
-22 or 11 without padding), and scopes may have their older name. In Jaeger's spans, attributes are called tags, and events logs;
-times are microseconds, and status, kind and scope are tags (specification/trace/sdk_exporters/jaeger.md of OpenTelemetry). The
-console exporter prints JSON objects one after another, mixed with what the program printed.
+Tempo, and protobuf's own JSON printer, differ from OTLP/JSON in two ways: ids are base64 (by their
+length: 24 or 12 characters, 22 or 11 without padding), and scopes may have their older name. In
+Jaeger's spans, attributes are called tags, and events logs; times are microseconds, and status,
+kind and scope are tags (specification/trace/sdk_exporters/jaeger.md of OpenTelemetry). The console
+exporter prints JSON objects one after another, mixed with what the program printed.
 """
 
 from __future__ import annotations
@@ -23,16 +25,26 @@ from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.sources.files import Notify
 
-_IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
+_IDS: Final = frozenset(
+    {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
+)
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
-SCOPES: Final = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
+SCOPES: Final = (
+    "scopeSpans",
+    "scope_spans",
+    "scopeLogs",
+    "scope_logs",
+    "instrumentationLibrarySpans",
+)
 MEMBERS: Final = ("spans", "logRecords", "log_records")
 _PARTS: Final = frozenset({*SCOPES, *MEMBERS, "links"})
 _OLDER: Final = {"instrumentationLibrarySpans": "scopeSpans", "instrumentationLibrary": "scope"}
 
 
 def with_hex_ids(part: Any) -> Any:
-    """Convert a group of spans or logs, or part of one, to OTLP/JSON. Invalid parts stay unchanged: the decoder refuses them."""
+    """Convert a group of spans or logs, or part of one, to OTLP/JSON. Invalid parts stay unchanged:
+    the decoder refuses them.
+    """
     if not isinstance(part, dict):
         return part
     converted = {key: _converted(key, value) for key, value in part.items()}
@@ -53,7 +65,10 @@ def hex_of(value: Any) -> Any:
     if not isinstance(value, str) or len(value) not in _BASE64_LENGTHS:
         return value
     try:
-        return b64decode(value + "=" * (-len(value) % 4), altchars=b"-_" if "-" in value or "_" in value else None).hex()
+        return b64decode(
+            value + "=" * (-len(value) % 4),
+            altchars=b"-_" if "-" in value or "_" in value else None,
+        ).hex()
     except ValueError:
         return value
 
@@ -62,7 +77,9 @@ _KINDS: Final = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consum
 _CODES: Final = {"OK": 1, "ERROR": 2}
 _SCOPE_NAMES: Final = ("otel.scope.name", "otel.library.name")
 _SCOPE_VERSIONS: Final = ("otel.scope.version", "otel.library.version")
-_FIELD_TAGS: Final = frozenset({"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS})
+_FIELD_TAGS: Final = frozenset(
+    {"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS}
+)
 """Tags for which OTLP has fields of their own."""
 
 _VALUES: Final = {
@@ -90,10 +107,14 @@ def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(span, dict):
         raise InputError("a Jaeger span must be an object")
     tags = _tags(span.get("tags"))
-    # Jaeger's query API shares processes by id; its storage formats repeat the process in each span.
+    # Jaeger's query API shares processes by id; its storage formats repeat the process in each
+    # span.
     process = span.get("process") or processes.get(str(span.get("processID", ""))) or {}
     scope = {"name": _first(tags, _SCOPE_NAMES), "version": _first(tags, _SCOPE_VERSIONS)}
-    return {"resource": _resource(process), "scopeSpans": [{"scope": scope, "spans": [_jaeger_span(span, tags)]}]}
+    return {
+        "resource": _resource(process),
+        "scopeSpans": [{"scope": scope, "spans": [_jaeger_span(span, tags)]}],
+    }
 
 
 def _resource(process: Any) -> dict[str, Any]:
@@ -115,15 +136,23 @@ def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, Any]) -> dict[str, 
         "kind": _KINDS.get(str(_unwrapped(tags.get("span.kind"))).lower(), 0),
         "startTimeUnixNano": start,
         "endTimeUnixNano": start + duration,
-        "attributes": _attributes({key: value for key, value in tags.items() if key not in _FIELD_TAGS}),
+        "attributes": _attributes(
+            {key: value for key, value in tags.items() if key not in _FIELD_TAGS}
+        ),
         "events": [_jaeger_event(log) for log in _objects(span.get("logs"))],
         "status": _jaeger_status(tags),
     }
 
 
 def _micros(value: Any) -> int:
-    # NaN is unequal to itself, and infinity is beyond the bound: Python's parser accepts both in JSON.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e18:
+    # NaN is unequal to itself, and infinity is beyond the bound: Python's parser accepts both in
+    # JSON.
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or value != value
+        or abs(value) > 1e18
+    ):
         raise InputError("startTime and duration must be microseconds")
     return int(value * 1000)
 
@@ -137,14 +166,18 @@ def _parent(span: Mapping[str, Any]) -> Any:
     own = _padded(span.get("traceID"), 32)
     # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
-        if reference.get("refType") == "CHILD_OF" and _padded(reference.get("traceID"), 32) in (None, own):
+        if reference.get("refType") == "CHILD_OF" and _padded(reference.get("traceID"), 32) in (
+            None,
+            own,
+        ):
             return _padded(reference.get("spanID"), 16)
     return _padded(span.get("parentSpanID"), 16)
 
 
 def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
     code = _CODES.get(str(_unwrapped(tags.get("otel.status_code"))).upper(), 0)
-    if not code and str(_unwrapped(tags.get("error"))).lower() == "true":  # how OpenTracing marks a failed span
+    # how OpenTracing marks a failed span
+    if not code and str(_unwrapped(tags.get("error"))).lower() == "true":
         code = _CODES["ERROR"]
     message = _unwrapped(tags.get("otel.status_description"))
     return {"code": code, "message": message if isinstance(message, str) else None}
@@ -153,7 +186,9 @@ def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
 def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
     fields = _tags(log.get("fields"))
     name = _unwrapped(fields.pop("event", None))
-    return _event(_micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields))
+    return _event(
+        _micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields)
+    )
 
 
 def _tags(value: Any) -> dict[str, dict[str, Any]]:
@@ -163,7 +198,8 @@ def _tags(value: Any) -> dict[str, dict[str, Any]]:
 
 def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
     value, kind = tag.get("value"), _VALUES.get(str(tag.get("type")).lower())
-    if kind == "boolValue" and isinstance(value, str):  # as stored in Elasticsearch, where tag values are text
+    # as stored in Elasticsearch, where tag values are text
+    if kind == "boolValue" and isinstance(value, str):
         return {kind: value.lower() == "true"}
     return _scalar(value) if kind in ("stringValue", None) else {kind: value}
 
@@ -178,8 +214,9 @@ def _first(tags: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 NOTICE: Final = (
-    "output of the Python SDK's console exporter, which lacks scopes, flags and nanoseconds: runs can be shown and are not "
-    "scored, because for many instrumentations the scope decides what a span means; export OTLP to score them"
+    "output of the Python SDK's console exporter, which lacks scopes, flags and nanoseconds: runs"
+    " can be shown and are not scored, because for many instrumentations the scope decides what a"
+    " span means; export OTLP to score them"
 )
 NO_SCOPES: Final = "the console exporter records no scopes, which decide what a span means"
 """Why a run that was read from output of the console exporter is not scored."""
@@ -187,7 +224,9 @@ NO_SCOPES: Final = "the console exporter records no scopes, which decide what a 
 _ORIGIN: Final = "otel_eval.read_from"  # an attribute that marks the scope of such spans
 _MARKED: Final = Wanted(frozenset({_ORIGIN}))
 
-_SPAN: Final = re.compile(rb'^\{\s*"name":\s*"(?:[^"\\\n]|\\.)*",\s*"context":\s*\{\s*"trace_id":\s*"0x', re.MULTILINE)
+_SPAN: Final = re.compile(
+    rb'^\{\s*"name":\s*"(?:[^"\\\n]|\\.)*",\s*"context":\s*\{\s*"trace_id":\s*"0x', re.MULTILINE
+)
 _MARK: Final = b"\xef\xbb\xbf"  # byte order mark, as PowerShell writes
 _SCOPE: Final = {"attributes": [{"key": _ORIGIN, "value": {"stringValue": "console"}}]}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -200,12 +239,18 @@ def is_console(start: bytes) -> bool:
 
 
 def lacks_scopes(trace: ClosedTrace) -> bool:
-    """Whether spans of the trace were read from output of the console exporter, which lacks scopes."""
+    """Whether spans of the trace were read from output of the console exporter, which lacks
+    scopes.
+    """
     return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
 
 
-def frame_console(stream: BufferedIOBase, on_problem: Notify, on_notice: Notify) -> Iterator[SpanBatch]:
-    """Yield the spans in the order printed; a notice has the number of other lines and objects that were printed."""
+def frame_console(
+    stream: BufferedIOBase, on_problem: Notify, on_notice: Notify
+) -> Iterator[SpanBatch]:
+    """Yield the spans in the order printed; a notice has the number of other lines and objects that
+    were printed.
+    """
     on_notice(NOTICE)
     others = 0
     for number, text in _printed(stream):
@@ -223,7 +268,8 @@ def frame_console(stream: BufferedIOBase, on_problem: Notify, on_notice: Notify)
 def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
     """Yield each JSON object, and each line outside of objects, with the number of its first line.
 
-    The exporter indents every line of a span but the first and the last, which hold one bracket each.
+    The exporter indents every line of a span but the first and the last, which hold one bracket
+    each.
     """
     lines: list[bytes] = []
     size = first = 0
@@ -277,7 +323,10 @@ def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
         "endTimeUnixNano": _nanoseconds(span.get("end_time")),
         "attributes": _json_attributes(span.get("attributes")),
         "events": [_console_event(each) for each in _objects(span.get("events"))],
-        "status": {"code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}", "message": status.get("description")},
+        "status": {
+            "code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}",
+            "message": status.get("description"),
+        },
     }
 
 
@@ -290,17 +339,29 @@ def _nanoseconds(value: Any) -> int:
     if value is None:
         return 0
     try:
-        return (datetime.fromisoformat(value).astimezone(UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+        return (
+            (datetime.fromisoformat(value).astimezone(UTC) - _EPOCH)
+            // timedelta(microseconds=1)
+            * 1000
+        )
     except (TypeError, ValueError, OverflowError):
         raise InputError("start_time and end_time must be ISO 8601 times") from None
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    return _event(_nanoseconds(event.get("timestamp")), event.get("name"), _json_attributes(event.get("attributes")))
+    return _event(
+        _nanoseconds(event.get("timestamp")),
+        event.get("name"),
+        _json_attributes(event.get("attributes")),
+    )
 
 
 def _json_attributes(value: Any) -> list[dict[str, Any]]:
-    return _attributes({key: _any(each) for key, each in value.items()}) if isinstance(value, dict) else []
+    return (
+        _attributes({key: _any(each) for key, each in value.items()})
+        if isinstance(value, dict)
+        else []
+    )
 
 
 def _any(value: Any) -> dict[str, Any]:
@@ -316,7 +377,12 @@ def _event(time_ns: int, name: Any, attributes: list[dict[str, Any]]) -> dict[st
     return {"timeUnixNano": time_ns, "name": name, "attributes": attributes}
 
 
-_SCALARS: Final = ((str, "stringValue"), (bool, "boolValue"), (int, "intValue"), (float, "doubleValue"))
+_SCALARS: Final = (
+    (str, "stringValue"),
+    (bool, "boolValue"),
+    (int, "intValue"),
+    (float, "doubleValue"),
+)
 
 
 def _scalar(value: Any) -> dict[str, Any]:

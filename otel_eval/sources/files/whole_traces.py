@@ -1,9 +1,10 @@
 """Read every trace of stored inputs as a whole, as soon as its last span was read.
 
-A first pass finds the byte after which each trace is complete, in bounded memory. A pattern finds the ids in JSON, without
-parsing; other text that matches costs no more than an entry. The second pass parses, and closes each trace at that byte. So a
-trace that is spread over several files is never evaluated in parts, and only traces that are open at the same time take memory;
-those that exceed `traces.max_bytes` together are written to a temporary file.
+A first pass finds the byte after which each trace is complete, in bounded memory. A pattern finds
+the ids in JSON, without parsing; other text that matches costs no more than an entry. The second
+pass parses, and closes each trace at that byte. So a trace that is spread over several files is
+never evaluated in parts, and only traces that are open at the same time take memory; those that
+exceed `traces.max_bytes` together are written to a temporary file.
 """
 
 from __future__ import annotations
@@ -26,13 +27,20 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
+from otel_eval.otlp.protobuf import (
+    SpanBatch,
+    read_logs,
+    read_traces,
+    reserialize_logs,
+    reserialize_traces,
+)
 from otel_eval.sources.files import PIECE, Gap, Notify
 from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
 _UNREAD: Final = "an input could not be read to its end"
-_SLICES: Final = 8  # parts of `max_bytes`; memory is checked before each part is added to the buffer
+# parts of `max_bytes`; memory is checked before each part is added to the buffer
+_SLICES: Final = 8
 
 
 def read_whole_traces(
@@ -71,8 +79,12 @@ def read_whole_traces(
         yield from traces.finish(on_problem)
 
 
-def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Notify, on_notice: Notify) -> Iterator[ClosedTrace]:
-    """Yield the traces that end in an input, which has the bytes from `begin` to `end` of all inputs joined."""
+def _read(
+    source: Input, begin: int, end: int, traces: _Traces, on_problem: Notify, on_notice: Notify
+) -> Iterator[ClosedTrace]:
+    """Yield the traces that end in an input, which has the bytes from `begin` to `end` of all
+    inputs joined.
+    """
     before, cut = 0, ""
     try:
         for offset, batch in read_pieces(source, on_problem, on_notice):
@@ -91,7 +103,9 @@ def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Noti
 
 
 def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
-    """Add the last offset of each trace to the index; return where each input ends. Offsets count over all inputs joined."""
+    """Add the last offset of each trace to the index; return where each input ends. Offsets count
+    over all inputs joined.
+    """
     begin, ends = 0, []
     for source in sources:
         end = begin
@@ -112,24 +126,34 @@ class _Traces:
 
     def __init__(self, limits: Limits, index: TraceIndex) -> None:
         limits = replace(limits, max_traces=maxsize, idle_s=inf, max_age_s=inf, grace_period_s=inf)
-        self._buffer: Final = TraceBuffer(replace(limits, decision_wait_s=inf, decision_wait_partial_s=inf))
+        self._buffer: Final = TraceBuffer(
+            replace(limits, decision_wait_s=inf, decision_wait_partial_s=inf)
+        )
         self._index: Final = index
         self._ends: Final = index.in_order()
         self._next = next(self._ends, None)
 
     def push(self, batch: SpanBatch) -> Iterator[ClosedTrace]:
         """Add a batch, and yield the traces that a limit closed."""
-        for items, push in ((batch.spans, self._buffer.push_many), (batch.logs, self._buffer.push_logs)):
+        for items, push in (
+            (batch.spans, self._buffer.push_many),
+            (batch.logs, self._buffer.push_logs),
+        ):
             for part, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
                 self._free_memory(size)
                 push(part, 0.0)
         yield from self._buffer.pop_closed(0.0)
 
     def _free_memory(self, size: int) -> None:
-        """If `size` more bytes exceed `max_bytes`, write the oldest traces to the index until half of `max_bytes` is free."""
+        """If `size` more bytes exceed `max_bytes`, write the oldest traces to the index until half
+        of `max_bytes` is free.
+        """
         most = self._buffer.limits.max_bytes
         if self._buffer.open_bytes + size > most:
-            while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
+            while (
+                self._buffer.open_bytes > most // 2
+                and (trace_id := self._buffer.oldest) is not None
+            ):
                 self._write_to_index(trace_id)
 
     def _write_to_index(self, trace_id: bytes) -> None:
@@ -139,7 +163,9 @@ class _Traces:
             self._buffer.drop(trace_id)
 
     def close_before(self, position: int, cut: str = "") -> Iterator[ClosedTrace]:
-        """Close and yield the traces whose last span is before the position; `cut` is why spans of theirs may be missing."""
+        """Close and yield the traces whose last span is before the position; `cut` is why spans of
+        theirs may be missing.
+        """
         while self._next is not None and self._next[0] < position:
             for trace in self._close(self._next[1]):
                 yield replace(trace, cut=trace.cut or cut) if cut else trace
@@ -154,19 +180,26 @@ class _Traces:
         self._buffer.drop(trace_id)
 
     def finish(self, on_problem: Notify) -> Iterator[ClosedTrace]:
-        """Close and yield all other traces, and report how many may have been evaluated in parts."""
+        """Close and yield all other traces, and report how many may have been evaluated in
+        parts.
+        """
         left = 0
         for trace_id in chain(self._index.ids(), iter(lambda: self._buffer.oldest, None)):
             left += 1
             yield from self._close(trace_id)
         if left:
-            on_problem(f"{left} traces may have been evaluated in parts: their ids are written in an unusual way")
+            on_problem(
+                f"{left} traces may have been evaluated in parts: their ids are written in an"
+                " unusual way"
+            )
         if early := self._buffer.counts.traces_over_limit:
             on_problem(f"{early} traces were evaluated early; raise traces.max_bytes")
 
 
 def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
-    """Yield the items in slices, each with its size in memory; a slice ends with the item that reaches `most_bytes`."""
+    """Yield the items in slices, each with its size in memory; a slice ends with the item that
+    reaches `most_bytes`.
+    """
     begin = size = 0
     for end, item in enumerate(items, 1):
         size += item[3] + SPAN_OVERHEAD_BYTES
@@ -176,7 +209,8 @@ def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
 
 
 def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
-    """Yield in parts: the number of bytes read so far, and the ids found since, each with the offset at which it was found last.
+    """Yield in parts: the number of bytes read so far, and the ids found since, each with the
+    offset at which it was found last.
 
     An input that cannot be read ends early. The second pass reports that.
     """
@@ -196,7 +230,9 @@ _IDS_AT_ONCE: Final = 2**16
 
 
 def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
-    """Yield in parts the trace ids in JSON of any of the formats, each with the offset at which it was found last."""
+    """Yield in parts the trace ids in JSON of any of the formats, each with the offset at which it
+    was found last.
+    """
     found: dict[bytes, int] = {}
     kept, start = b"", 0
     with suppress(OSError, *BROKEN_GZIP):  # the second pass reports that
@@ -215,7 +251,9 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
 
 @lru_cache(1024)
 def _trace_id(text: bytes) -> bytes | None:
-    """Decode an id of 16 bytes from hexadecimal, which may be shortened or follow "0x", or from base64; None if it is neither."""
+    """Decode an id of 16 bytes from hexadecimal, which may be shortened or follow "0x", or from
+    base64; None if it is neither.
+    """
     try:
         value = json.loads(b'"' + text + b'"').removeprefix("0x")
         trace_id = bytes.fromhex(hex_of(value).rjust(32, "0"))
@@ -228,23 +266,35 @@ _MOST_CACHED: Final = 16 * 2**20
 _POSITIONS: Final = "CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID"
 _PARTS: Final = "CREATE TABLE part (number INTEGER PRIMARY KEY, id BLOB, spans BLOB, logs BLOB)"
 _PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
-_ADD: Final = "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position, excluded.position)"
+_ADD: Final = (
+    "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position,"
+    " excluded.position)"
+)
 
 
 class TraceIndex(AbstractContextManager["TraceIndex"]):
     """The last position of each trace, and parts of traces that exceed the memory limit.
 
-    Both are in a database without a name, which SQLite keeps in memory and, beyond its cache, in a temporary file.
+    Both are in a database without a name, which SQLite keeps in memory and, beyond its cache, in a
+    temporary file.
 
     Args:
         cached_bytes: the size of SQLite's cache.
     """
 
     def __init__(self, cached_bytes: int = _MOST_CACHED) -> None:
-        # A generator may be resumed on another thread than it began on. Nothing has to outlast the process: no journal, no sync.
+        # A generator may be resumed on another thread than it began on. Nothing has to outlast the
+        # process: no journal, no sync.
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         cache = f"PRAGMA cache_size = -{cached_bytes // 1024}"
-        for each in (cache, "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _POSITIONS, _PARTS, _PARTS_BY_ID):
+        for each in (
+            cache,
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            _POSITIONS,
+            _PARTS,
+            _PARTS_BY_ID,
+        ):
             self._db.execute(each)
 
     def __exit__(self, *_: Any) -> None:
@@ -264,7 +314,8 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
     def in_order(self) -> Iterator[tuple[int, bytes]]:
         """Yield every id once, after its last position, in the order of these positions."""
         with _as_os_error():
-            # Not `yield from`, which would close the cursor of a reader that stopped: by then the database is closed.
+            # Not `yield from`, which would close the cursor of a reader that stopped: by then the
+            # database is closed.
             for row in self._db.execute("SELECT position, id FROM last ORDER BY position, id"):  # noqa: UP028
                 yield row
 
@@ -282,13 +333,17 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
     def pop(self, trace_id: bytes) -> Iterator[SpanBatch]:
         """Remove the parts of a trace, and yield them in the order in which they were stored."""
         for (number,) in self._numbers(trace_id):
-            spans, logs = self._db.execute("SELECT spans, logs FROM part WHERE number = ?", (number,)).fetchone()
+            spans, logs = self._db.execute(
+                "SELECT spans, logs FROM part WHERE number = ?", (number,)
+            ).fetchone()
             self._db.execute("DELETE FROM part WHERE number = ?", (number,))
             yield read_traces(spans)
             yield read_logs(logs)
 
     def _numbers(self, trace_id: bytes) -> list[tuple[int]]:
-        return self._db.execute("SELECT number FROM part WHERE id = ? ORDER BY number", (trace_id,)).fetchall()
+        return self._db.execute(
+            "SELECT number FROM part WHERE id = ? ORDER BY number", (trace_id,)
+        ).fetchall()
 
     def ids(self) -> list[bytes]:
         """Return the ids of the traces of which parts are stored."""

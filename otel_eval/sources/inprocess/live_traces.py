@@ -1,7 +1,9 @@
-"""The recorder's state of open traces and of spans queued for the worker, its limits, and the search for detached runs.
+"""The recorder's state of open traces and of spans queued for the worker, its limits, and the
+search for detached runs.
 
-A run is detached if its trace has open spans, but none below the run, and no unfinished agent run encloses it: it is complete.
-The span of a server or a job may be open for hours, with one agent run after the other below it.
+A run is detached if its trace has open spans, but none below the run, and no unfinished agent run
+encloses it: it is complete. The span of a server or a job may be open for hours, with one agent run
+after the other below it.
 """
 
 from __future__ import annotations
@@ -18,22 +20,27 @@ from otel_eval.assembly import Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcessLimits(Limits):
-    """Limits of what a process holds. The decision waits do not apply: the SDK reports the end of every span.
+    """Limits of what a process holds. The decision waits do not apply: the SDK reports the end of
+    every span.
 
     Spans are submitted to the worker with a reason, here `overflow`, `idle` or `aged`.
 
     Attributes:
         max_traces: open traces; over the limit the oldest is submitted as `overflow`.
-        max_spans_per_trace: further spans of the trace are dropped and counted, and it closes as `overflow`.
-        max_bytes_per_trace: bytes of the ended spans of one trace; over the limit they are submitted as `overflow`, and
-            further spans of the trace are dropped and counted.
-        max_bytes: bytes of all spans of open traces; over the limit the ended spans of the oldest are submitted as `overflow`.
-        max_spans: spans of all open traces, checked once a second; over the limit the oldest are submitted as `overflow`.
-        max_waiting_spans: spans of closed traces that are queued for the worker; traces over the limit are dropped.
-        idle_s: after this time without a start or end of a span, the ended spans of a trace are submitted as `idle`; its open
-            spans are still tracked.
-        max_age_s: a trace is submitted as `aged` and forgotten when it has been open for this time, or for this time since
-            spans of it were last submitted as detached.
+        max_spans_per_trace: further spans of the trace are dropped and counted, and it closes as
+            `overflow`.
+        max_bytes_per_trace: bytes of the ended spans of one trace; over the limit they are
+            submitted as `overflow`, and further spans of the trace are dropped and counted.
+        max_bytes: bytes of all spans of open traces; over the limit the ended spans of the oldest
+            are submitted as `overflow`.
+        max_spans: spans of all open traces, checked once a second; over the limit the oldest are
+            submitted as `overflow`.
+        max_waiting_spans: spans of closed traces that are queued for the worker; traces over the
+            limit are dropped.
+        idle_s: after this time without a start or end of a span, the ended spans of a trace are
+            submitted as `idle`; its open spans are still tracked.
+        max_age_s: a trace is submitted as `aged` and forgotten when it has been open for this time,
+            or for this time since spans of it were last submitted as detached.
     """
 
     max_spans: int = 1_000_000
@@ -41,7 +48,9 @@ class InProcessLimits(Limits):
 
     @property
     def max_waiting_bytes(self) -> int:
-        """The bytes of spans of closed traces that are queued for the worker; over the limit, traces are dropped and counted."""
+        """The bytes of spans of closed traces that are queued for the worker; over the limit,
+        traces are dropped and counted.
+        """
         return max(self.max_bytes // 2, self.max_bytes_per_trace)
 
 
@@ -51,7 +60,8 @@ _SAMPLED: Final = 1
 
 @dataclass(slots=True, eq=False)
 class EndedSpans:
-    """Spans of one trace that were submitted to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
+    """Spans of one trace that were submitted to the worker, and why: closed, detached, idle, aged,
+    overflow or shutdown.
 
     Attributes:
         parents: ids of parents that replace those of the spans, by span id.
@@ -73,13 +83,18 @@ class EndedSpans:
 
     @classmethod
     def detached(
-        cls, trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
+        cls,
+        trace_id: int,
+        ended: Sequence[ReadableSpan],
+        live: Mapping[int, Any],
+        is_agent: Callable[[Any], bool],
     ) -> EndedSpans | None:
-        """Return the ended spans that are complete; None if no agent's span is among them, or a parent of any span is unknown.
+        """Return the ended spans that are complete; None if no agent's span is among them, or a
+        parent of any span is unknown.
 
-        An unknown parent may be an agent's, and its span may be part of any run. A span below open spans gets the outermost of
-        them as its parent: those between are open and not agents', so they belong to no run, and evaluation treats spans with the
-        same missing parent as siblings.
+        An unknown parent may be an agent's, and its span may be part of any run. A span below open
+        spans gets the outermost of them as its parent: those between are open and not agents', so
+        they belong to no run, and evaluation treats spans with the same missing parent as siblings.
 
         Args:
             ended: the ended spans of the trace that were not submitted yet.
@@ -87,14 +102,22 @@ class EndedSpans:
             is_agent: whether a span, open or ended, is an agent's.
         """
         trees = _Trees({_id(span): span for span in ended}, live, is_agent)
-        outermost = {span_id: trees.outermost_open(_parent(span)) for span_id, span in trees.ended.items()}
+        outermost = {
+            span_id: trees.outermost_open(_parent(span)) for span_id, span in trees.ended.items()
+        }
         if _UNKNOWN in outermost.values():
             return None
-        spans = [span for span in ended if outermost[_id(span)] >= 0 and _id(span) not in trees.busy]
+        spans = [
+            span for span in ended if outermost[_id(span)] >= 0 and _id(span) not in trees.busy
+        ]
         if not any(map(is_agent, spans)):
             return None
         submitted = {_id(span) for span in spans}
-        parents = {each: outermost[each] for each in submitted if outermost[each] and _parent(trees.ended[each]) not in submitted}
+        parents = {
+            each: outermost[each]
+            for each in submitted
+            if outermost[each] and _parent(trees.ended[each]) not in submitted
+        }
         return cls(trace_id, spans, "detached", parents)
 
 
@@ -105,25 +128,50 @@ class LiveTrace:
         open: the open spans by id; None for a span whose start was not seen.
         spans: the ended spans that were not submitted yet.
         early: whether a span of it started before the processor was added.
-        queued: whether it is queued for the worker to be closed; `counted` of its spans count as queued then.
+        queued: whether it is queued for the worker to be closed; `counted` of its spans count as
+            queued then.
         search_queued: whether it is queued for the worker to search it for detached runs.
         closed: whether it was closed; spans that end later are late.
         cut: whether spans of it are dropped at a limit.
         since: when it was created, or spans of it were last submitted as detached.
-        last_counts: the numbers of open and ended spans at the last sweep, which have not changed since `unchanged_since`.
+        last_counts: the numbers of open and ended spans at the last sweep, which have not changed
+            since `unchanged_since`.
         searched: the number of ended spans when it was last searched for detached runs.
-        had_detached: whether detached runs of it were submitted: then it is not closed for its age while no ended spans are held.
-        check_above: the number of ended spans above which it is searched for detached runs (at half of the limit), or spans are
-            dropped (at the limit); below 0 every further span is dropped.
+        had_detached: whether detached runs of it were submitted: then it is not closed for its age
+            while no ended spans are held.
+        check_above: the number of ended spans above which it is searched for detached runs (at half
+            of the limit), or spans are dropped (at the limit); below 0 every further span is
+            dropped.
         size: the bytes of the first `measured` ended spans.
-        removals: how often spans were removed, so that a measurement or search that overlapped a removal is discarded.
-        live_size: the bytes of the `live_measured` open spans at the last measurement; the next is at `live_due`.
+        removals: how often spans were removed, so that a measurement or search that overlapped a
+            removal is discarded.
+        live_size: the bytes of the `live_measured` open spans at the last measurement; the next is
+            at `live_due`.
     """
 
     __slots__ = (
-        *("trace_id", "check_above", "open", "searched", "had_detached", "spans", "closed", "queued", "early", "cut"),
+        *(
+            "trace_id",
+            "check_above",
+            "open",
+            "searched",
+            "had_detached",
+            "spans",
+            "closed",
+            "queued",
+            "early",
+            "cut",
+        ),
         *("since", "unchanged_since", "last_counts", "counted"),
-        *("size", "measured", "removals", "live_size", "live_measured", "live_due", "search_queued"),
+        *(
+            "size",
+            "measured",
+            "removals",
+            "live_size",
+            "live_measured",
+            "live_due",
+            "search_queued",
+        ),
     )
 
     def __init__(self, trace_id: int, now: float, check_above: int) -> None:
@@ -160,7 +208,12 @@ class _Trees:
         busy: the ids of ended spans that have an open descendant.
     """
 
-    def __init__(self, ended: Mapping[int, ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        ended: Mapping[int, ReadableSpan],
+        live: Mapping[int, Any],
+        is_agent: Callable[[Any], bool],
+    ) -> None:
         self.ended, self._is_agent = ended, is_agent
         self._spans: Final = {**live, **ended}
         self.busy: Final = set[int]()
@@ -171,14 +224,17 @@ class _Trees:
         self._outermost: Final[dict[int, int]] = {0: 0}
 
     def outermost_open(self, span_id: int) -> int:
-        """Return the id of the outermost open span among a span and its ancestors; 0 if none of them is open.
+        """Return the id of the outermost open span among a span and its ancestors; 0 if none of
+        them is open.
 
-        `_AGENT` if one of them is an agent's span of an unfinished run, `_UNKNOWN` if a parent is unknown.
+        `_AGENT` if one of them is an agent's span of an unfinished run, `_UNKNOWN` if a parent is
+        unknown.
         """
         chain = []
         while span_id in self._spans and span_id not in self._outermost:
             chain.append(span_id)
-            self._outermost[span_id] = 0 if span_id in self.ended else _UNKNOWN  # parent links may form a circle
+            # parent links may form a circle
+            self._outermost[span_id] = 0 if span_id in self.ended else _UNKNOWN
             span_id = _parent(self._spans[span_id])
         outermost = self._outermost.get(span_id, _UNKNOWN)
         for each in reversed(chain):

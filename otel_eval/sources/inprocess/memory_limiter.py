@@ -1,4 +1,6 @@
-"""Keep the memory of the spans that a process holds within `max_bytes` and `max_bytes_per_trace`."""
+"""Keep the memory of the spans that a process holds within `max_bytes` and
+`max_bytes_per_trace`.
+"""
 
 from __future__ import annotations
 
@@ -16,38 +18,52 @@ from otel_eval.sources.inprocess.sdk_spans import SPAN_BYTES, size_of
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
 _FEW_SPANS: Final = 16  # bytes are measured after this many spans at the earliest
 _REMEDY: Final = "raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
-_EARLY: Final = "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are evaluated early; %s"
+_EARLY: Final = (
+    "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are"
+    " evaluated early; %s"
+)
 _DROPPED: Final = (
-    "evaluation is slower than spans arrive: traces are dropped while queued traces hold %d spans, or %d bytes (half of "
-    "traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer or faster scorers"
+    "evaluation is slower than spans arrive: traces are dropped while queued traces hold %d spans,"
+    " or %d bytes (half of traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer"
+    " or faster scorers"
 )
 
 
 class SpanMemoryLimiter:
-    """Measures ended spans, each once, and submits traces to the worker early if they hold too many bytes.
+    """Measures ended spans, each once, and submits traces to the worker early if they hold too many
+    bytes.
 
-    `enforce` runs on a thread of its own: the threads on which spans end do not wait for it, and it does not wait for scorers.
+    `enforce` runs on a thread of its own: the threads on which spans end do not wait for it, and it
+    does not wait for scorers.
 
     Args:
         recorder: holds the spans.
         limits: the limits of the recorder.
-        reserve: called with the bytes that the recorder holds, to free as many of those that are kept for late spans.
+        reserve: called with the bytes that the recorder holds, to free as many of those that are
+            kept for late spans.
     """
 
-    def __init__(self, recorder: Recorder, limits: InProcessLimits, reserve: Callable[[int], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, limits: InProcessLimits, reserve: Callable[[int], None]
+    ) -> None:
         self._recorder, self._limits, self._reserve = recorder, limits, reserve
         self._warnings: Final = Warnings()
         self._spans = self._bytes = 0  # measured in this pass
         self.held_bytes = 0  # of open traces and of spans queued for the worker, as measured last
 
     def enforce(self) -> None:
-        """Measure new spans, and submit what exceeds a limit. Linear in the new spans, plus 0.3 µs for each open trace."""
+        """Measure new spans, and submit what exceeds a limit. Linear in the new spans, plus 0.3 µs
+        for each open trace.
+        """
         now, entries = time.monotonic(), self._recorder.entries()
         self._spans = self._bytes = 0
         for entry in entries:
             if len(entry.spans) > entry.measured:
                 self._measure(entry)
-            if 8 * abs(len(entry.open) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
+            if (
+                8 * abs(len(entry.open) - entry.live_measured) > entry.live_measured
+                or now >= entry.live_due
+            ):
                 self._measure_live(entry, now)
         for submitted in self._recorder.unmeasured():
             fresh = submitted.spans[submitted.measured :]
@@ -62,7 +78,9 @@ class SpanMemoryLimiter:
     def warn_of_drops(self) -> None:
         """Log one warning, once traces were dropped."""
         if self._recorder.counts["traces_dropped"]:
-            self._warnings.once("dropped", _DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
+            self._warnings.once(
+                "dropped", _DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes
+            )
 
     def _measure(self, entry: LiveTrace) -> None:
         removals, begin = entry.removals, entry.measured
@@ -73,7 +91,9 @@ class SpanMemoryLimiter:
         self._bytes += size
 
     def _measure_live(self, entry: LiveTrace, now: float) -> None:
-        """Measure open spans. They may still get attributes, so this is repeated as the trace ages or their number changes."""
+        """Measure open spans. They may still get attributes, so this is repeated as the trace ages
+        or their number changes.
+        """
         live = [span for span in entry.open.copy().values() if span is not None]
         entry.live_measured, entry.live_size = len(live), _sizes(live)
         self._spans += len(live)
@@ -81,7 +101,9 @@ class SpanMemoryLimiter:
         entry.live_due = now + max(1.0, now - entry.since)
 
     def _schedule_next(self) -> None:
-        """Schedule the next measurement: after as many spans of the size measured now as hold an eighth of `max_bytes`."""
+        """Schedule the next measurement: after as many spans of the size measured now as hold an
+        eighth of `max_bytes`.
+        """
         if self._spans:
             share = self._limits.max_bytes // 8 * self._spans // self._bytes
             self._recorder.call_after(min(MANY_SPANS, max(_FEW_SPANS, share)))
@@ -95,7 +117,9 @@ class SpanMemoryLimiter:
                 self._recorder.request_search(entry)
 
     def _enforce_total(self, entries: list[LiveTrace]) -> None:
-        """Submit the ended spans of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
+        """Submit the ended spans of the oldest traces, then whole traces, until open traces fit
+        into `max_bytes`.
+        """
         most, held = self._limits.max_bytes, sum(map(_open_bytes, entries))
         if held > most:
             self._warnings.once("early", _EARLY, most, _REMEDY)
@@ -112,7 +136,9 @@ class SpanMemoryLimiter:
 
 
 def _open_bytes(entry: LiveTrace) -> int:
-    """The bytes of an open trace; 0 if it is queued for the worker, where its bytes are counted separately."""
+    """The bytes of an open trace; 0 if it is queued for the worker, where its bytes are counted
+    separately.
+    """
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 
 

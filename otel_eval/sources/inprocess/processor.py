@@ -1,4 +1,6 @@
-"""The span processor that a program adds to its provider: it passes every trace to `handover` once none of its spans is open."""
+"""The span processor that a program adds to its provider: it passes every trace to `handover` once
+none of its spans is open.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import SpanFrame, SpanReader
-from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.live_traces import (
+    EndedSpans,
+    InProcessLimits,
+    LiveTrace,
+    is_relevant,
+)
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import (
@@ -34,10 +41,13 @@ Handover = Callable[[bytes, list[SpanFrame], str], None]
 
 _numbers: Final = count()  # of processors, in the order of their creation
 _SHUTDOWN_S: Final = 30.0
-_BLOCKED_S: Final = 2.0  # that the delivery of one result may take at shutdown before the others are abandoned
-_AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, if they could not be exported later
+# that the delivery of one result may take at shutdown before the others are abandoned
+_BLOCKED_S: Final = 2.0
+# the longest that a root's end waits for its scores, if they could not be exported later
+_AT_ONCE_S: Final = 0.2
 _MOST_AWAITING: Final = 1000  # threads of the program
-_YIELD_S: Final = 1e-3  # once in 512 spans at most, and only while the thread that limits bytes waits for the interpreter
+# once in 512 spans at most, and only while the thread that limits bytes waits for the interpreter
+_YIELD_S: Final = 1e-3
 
 
 _TRACES_LOOKED_AT: Final = 64
@@ -45,33 +55,45 @@ _SPANS_LOOKED_AT: Final = 8
 
 
 class InProcessSource(SpanProcessor):
-    """Counts the open spans of each trace, and passes complete traces to `handover` on a worker thread.
+    """Counts the open spans of each trace, and passes complete traces to `handover` on a worker
+    thread.
 
     `on_start` and `on_end` never raise, never block and do no I/O.
 
     Args:
-        handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a time. `why` is "closed"
-            (no span is open), "detached" (complete runs of a trace with open spans), "idle" or "aged" (some spans did not end
-            in time), "overflow" (over a limit) or "shutdown". A trace may be passed again, with the spans that ended since.
+        handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a
+            time. `why` is "closed" (no span is open), "detached" (complete runs of a trace with
+            open spans), "idle" or "aged" (some spans did not end in time), "overflow" (over a
+            limit) or "shutdown". A trace may be passed again, with the spans that ended since.
         limits: the limits of what is held.
         tick_s: the seconds between two checks of the limits.
     """
 
-    def __init__(self, handover: Handover, *, limits: InProcessLimits | None = None, tick_s: float = 1.0) -> None:
+    def __init__(
+        self, handover: Handover, *, limits: InProcessLimits | None = None, tick_s: float = 1.0
+    ) -> None:
         limits = limits or InProcessLimits()
         self._handover: Final = handover
         self._reset()
-        self._worker: Final = WorkerThread("otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s)
-        self._recorder: Final = Recorder(limits, self._worker.put, self._began, self._is_agents, self._on_many_spans)
+        self._worker: Final = WorkerThread(
+            "otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s
+        )
+        self._recorder: Final = Recorder(
+            limits, self._worker.put, self._began, self._is_agents, self._on_many_spans
+        )
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
-            "otel-eval-memory", "the limits of bytes were not enforced", tick=self._limiter.enforce, tick_s=tick_s
+            "otel-eval-memory",
+            "the limits of bytes were not enforced",
+            tick=self._limiter.enforce,
+            tick_s=tick_s,
         )
         self._errors = 0
         self._inactive = False
         self.number: Final = next(_numbers)
         self._last_at_exit = False
-        weak_shutdown: Final = weakref.WeakMethod(self.shutdown)  # the hook must not keep this object alive
+        # the hook must not keep this object alive
+        weak_shutdown: Final = weakref.WeakMethod(self.shutdown)
         self._exit_hook: Final = lambda: alive() if (alive := weak_shutdown()) is not None else None
         atexit.register(self._exit_hook)
         in_each_child(self, InProcessSource._after_fork)
@@ -79,7 +101,8 @@ class InProcessSource(SpanProcessor):
     def _reset(self) -> None:
         self._ending, self._flushing = threading.Lock(), threading.Lock()
         self._pipeline = self._resource = None
-        # Of threads that await the results of a trace before on_end returns; None if this processor could be moved to the front.
+        # Of threads that await the results of a trace before on_end returns; None if this processor
+        # could be moved to the front.
         self._at_once: threading.Semaphore | None = None
         self._limit_requested = False
         self._scopes = SdkResourceScopes()
@@ -87,17 +110,23 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ what subclasses add
 
     def _is_agent(self, span: SpanReader, scope_name: str) -> bool:
-        """Whether a span, open or ended, of a scope of that name is an agent's; called on the worker."""
+        """Whether a span, open or ended, of a scope of that name is an agent's; called on the
+        worker.
+        """
         return False
 
     def _note_early(self, trace_id: bytes) -> None:
-        """Called with the id of a trace in which a span started before the processor was added, before the trace is passed on."""
+        """Called with the id of a trace in which a span started before the processor was added,
+        before the trace is passed on.
+        """
 
     def _tick(self) -> None:
         """Called about once a second on the worker."""
 
     def _reserve(self, size: int) -> None:
-        """Called with the bytes of the spans that the processor holds, about once a second and when many spans have ended."""
+        """Called with the bytes of the spans that the processor holds, about once a second and when
+        many spans have ended.
+        """
 
     def _deliver(self, timeout_s: float) -> bool:
         """Deliver the results of the traces; False if not all were delivered in time."""
@@ -135,9 +164,11 @@ class InProcessSource(SpanProcessor):
             self._errors += 1
 
     def _await_scores(self, turns: threading.Semaphore) -> None:
-        """Wait until the trace is scored; one thread at a time, unless callbacks run on the threads of the program.
+        """Wait until the trace is scored; one thread at a time, unless callbacks run on the threads
+        of the program.
 
-        A `ConcurrentMultiSpanProcessor` has few threads for callbacks, and the export of the scores needs one of them.
+        A `ConcurrentMultiSpanProcessor` has few threads for callbacks, and the export of the scores
+        needs one of them.
         """
         if turns.acquire(blocking=False):
             try:
@@ -145,7 +176,8 @@ class InProcessSource(SpanProcessor):
             finally:
                 turns.release()
 
-    # ------------------------------------------------------------------ per trace, on the caller's thread
+    # ------------------------------------------------------------------ per trace, on the caller's
+    # thread
 
     def _began(self, span: Any) -> None:
         """Called with the first span of a trace, for what takes too much time for every span."""
@@ -164,22 +196,29 @@ class InProcessSource(SpanProcessor):
 
     def _on_many_spans(self) -> None:
         if self._limit_requested:
-            # The thread has not run since: it loses the race for the interpreter's lock against a thread that releases it often,
-            # such as an event loop on a busy machine.
+            # The thread has not run since: it loses the race for the interpreter's lock against a
+            # thread that releases it often, such as an event loop on a busy machine.
             time.sleep(_YIELD_S)
             return
         self._limit_requested = True
         self._limiting.put(self._limit)
 
     def _deactivate_if_duplicate(self, pipeline: Any) -> bool:
-        """Deactivate this processor, with a warning, if an older one of the pipeline does the same; True if it did."""
+        """Deactivate this processor, with a warning, if an older one of the pipeline does the same;
+        True if it did.
+        """
         for other in neighbours(pipeline):
-            if isinstance(other, InProcessSource) and other.number < self.number and other.is_active and self.equals(other):
+            if (
+                isinstance(other, InProcessSource)
+                and other.number < self.number
+                and other.is_active
+                and self.equals(other)
+            ):
                 self._inactive = True
                 self._recorder.shut_down()
                 _log.warning(
-                    "a second %s with the same configuration was added to this TracerProvider and stays inactive; "
-                    "add it once (OTEL_EVAL_CONFIG adds one, too)",
+                    "a second %s with the same configuration was added to this TracerProvider and"
+                    " stays inactive; add it once (OTEL_EVAL_CONFIG adds one, too)",
                     type(self).__name__,
                 )
                 return True
@@ -191,31 +230,42 @@ class InProcessSource(SpanProcessor):
 
     @property
     def is_doubled(self) -> bool:
-        """Whether an older processor of the same provider does the same, so that this one is inactive."""
+        """Whether an older processor of the same provider does the same, so that this one is
+        inactive.
+        """
         return self._inactive
 
     @property
     def is_active(self) -> bool:
-        """Whether spans are recorded: the processor was neither shut down nor deactivated as a duplicate."""
+        """Whether spans are recorded: the processor was neither shut down nor deactivated as a
+        duplicate.
+        """
         return not self._inactive and not self._ending.locked()
 
     def look_at_open(self, saw: Callable[[SpanReader, str, str], None]) -> None:
-        """Call `saw` with open spans of the newest traces, the names of their scopes and their services; on the worker."""
+        """Call `saw` with open spans of the newest traces, the names of their scopes and their
+        services; on the worker.
+        """
         for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
             for span in filter(None, list(entry.open.values())[:_SPANS_LOOKED_AT]):
                 service = span.resource.attributes.get("service.name", "")
                 saw(SdkSpanReader(span), _scope_name(span), str(service))
 
     def pipeline(self) -> tuple[Any, Any] | None:
-        """The processors and the resource of the provider whose spans were seen last, if the SDK shows them."""
+        """The processors and the resource of the provider whose spans were seen last, if the SDK
+        shows them.
+        """
         return None if self._pipeline is None else (self._pipeline, self._resource)
 
     def be_last_registered_at_exit(self) -> None:
-        """Run before every exit hook registered so far: providers close at exit, the newest first, and need the scores before."""
+        """Run before every exit hook registered so far: providers close at exit, the newest first,
+        and need the scores before.
+        """
         atexit.unregister(self._exit_hook)
         atexit.register(self._exit_hook)
 
-    # ------------------------------------------------------------------ on the threads of the processor
+    # ------------------------------------------------------------------ on the threads of the
+    # processor
 
     def _limit(self) -> None:
         self._limit_requested = False
@@ -225,7 +275,9 @@ class InProcessSource(SpanProcessor):
         return self._is_agent(SdkSpanReader(span), _scope_name(span))
 
     def _serve(self, item: LiveTrace | EndedSpans) -> None:
-        """Pass the spans of a queued trace to `handover`, or search it for detached runs; called on the worker."""
+        """Pass the spans of a queued trace to `handover`, or search it for detached runs; called on
+        the worker.
+        """
         if self._inactive:
             return
         submitted = self._recorder.take(item)
@@ -235,7 +287,9 @@ class InProcessSource(SpanProcessor):
         if submitted.early:
             self._note_early(trace_id)
         frame, parents = self._scopes.frame, submitted.parents
-        ids = [(span, cast(Any, span.context).span_id) for span in submitted.spans if is_relevant(span)]
+        ids = [
+            (span, cast(Any, span.context).span_id) for span in submitted.spans if is_relevant(span)
+        ]
         frames = [frame(span, trace_id, span_id, parents.get(span_id)) for span, span_id in ids]
         if frames:
             self._handover(trace_id, frames, submitted.why)
@@ -247,13 +301,17 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ life cycle
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Score every complete trace and deliver the results; False if that was not finished in time."""
+        """Score every complete trace and deliver the results; False if that was not finished in
+        time.
+        """
         deadline = time.monotonic() + timeout_millis / 1000
         for entry in self._recorder.entries():
             self._recorder.request_search(entry)
-        drained = self._worker.drain(timeout_millis / 1000)  # twice: the first drain may queue detached runs
+        # twice: the first drain may queue detached runs
+        drained = self._worker.drain(timeout_millis / 1000)
         drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
-        # A provider flushed here may flush this processor in turn: the nested call has nothing left to do.
+        # A provider flushed here may flush this processor in turn: the nested call has nothing left
+        # to do.
         if not self._flushing.acquire(blocking=False):
             return drained
         try:
@@ -262,7 +320,9 @@ class InProcessSource(SpanProcessor):
             self._flushing.release()
 
     def shutdown(self) -> None:
-        """Stop recording, evaluate open traces (as "shutdown"), and deliver all results. A second call does nothing."""
+        """Stop recording, evaluate open traces (as "shutdown"), and deliver all results. A second
+        call does nothing.
+        """
         if not self._ending.acquire(blocking=False):  # never released, so that shutdown runs once
             return
         deadline = time.monotonic() + _SHUTDOWN_S
@@ -271,13 +331,20 @@ class InProcessSource(SpanProcessor):
         self._limiting.end()
         self._limiter.warn_of_drops()
         if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked_s() > _BLOCKED_S):
-            why = "an exporter does not return" if self._blocked_s() > _BLOCKED_S else "scoring is behind"
+            why = (
+                "an exporter does not return"
+                if self._blocked_s() > _BLOCKED_S
+                else "scoring is behind"
+            )
             _log.warning("some runs were not scored before shutdown: %s", why)
-        self._flushing.acquire(blocking=False)  # never released: `force_flush` has nothing to deliver after this
+        # never released: `force_flush` has nothing to deliver after this
+        self._flushing.acquire(blocking=False)
         self._close(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[str, Any]:
-        """Return the counters of dropped spans and errors, and the gauges of open traces and held bytes."""
+        """Return the counters of dropped spans and errors, and the gauges of open traces and held
+        bytes.
+        """
         mine = {
             "open_traces": len(self._recorder),
             "oldest_trace_s": round(self._recorder.oldest_s(time.monotonic()), 3),

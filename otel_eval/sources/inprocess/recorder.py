@@ -1,12 +1,14 @@
-"""Count the spans that start and end in each trace, and submit a trace to the worker when none of its spans is open.
+"""Count the spans that start and end in each trace, and submit a trace to the worker when none of
+its spans is open.
 
-The two callbacks run on the threads of the traced program, so they take no lock, read no clock and create no objects: they do a
-look-up and one operation on a dictionary, and one on a deque.
+The two callbacks run on the threads of the traced program, so they take no lock, read no clock and
+create no objects: they do a look-up and one operation on a dictionary, and one on a deque.
 
-Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only *closing* needs several
-steps and takes `_lock`. The closing thread sets `closed` and then reads `open`; a starting span is added to `open` before
-`closed` is read: one of the two sees the other. The thread that saw `closed` takes the lock and checks whether the trace is
-still closed. Each span is submitted exactly once, by the thread that removes it from the deque.
+Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only
+*closing* needs several steps and takes `_lock`. The closing thread sets `closed` and then reads
+`open`; a starting span is added to `open` before `closed` is read: one of the two sees the other.
+The thread that saw `closed` takes the lock and checks whether the trace is still closed. Each span
+is submitted exactly once, by the thread that removes it from the deque.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.live_traces import (
+    EndedSpans,
+    InProcessLimits,
+    LiveTrace,
+    is_relevant,
+)
 from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
@@ -32,11 +39,13 @@ class Recorder:
     """Tracks open traces; `started` and `ended` are the hot path.
 
     Args:
-        put: queues for the worker a `LiveTrace` that may be closed now or is to be searched for detached runs, or `EndedSpans`;
-            must neither block nor raise (`SimpleQueue.put`).
+        put: queues for the worker a `LiveTrace` that may be closed now or is to be searched for
+            detached runs, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
         began: called with the first span of each new trace, on the caller's thread.
-        is_agent: whether a span is an agent's; called on the worker. A trace without one is submitted as a whole.
-        many: called after many starts and ends of spans, on the thread of the last one; must neither block nor raise.
+        is_agent: whether a span is an agent's; called on the worker. A trace without one is
+            submitted as a whole.
+        many: called after many starts and ends of spans, on the thread of the last one; must
+            neither block nor raise.
     """
 
     def __init__(
@@ -56,13 +65,19 @@ class Recorder:
         self._check_above = self._limit // 2
         self.reset(put)
 
-    def reset(self, put: Callable[[LiveTrace | EndedSpans], None], *, is_child: bool = False) -> None:
-        """Start empty, also in a child process after a fork: every lock is new, and traces that started before are `early`."""
+    def reset(
+        self, put: Callable[[LiveTrace | EndedSpans], None], *, is_child: bool = False
+    ) -> None:
+        """Start empty, also in a child process after a fork: every lock is new, and traces that
+        started before are `early`.
+        """
         self._put, self._is_child = put, is_child
-        # Guards closing: `closed`, removal from `_traces`, what is queued, `counts`. Reentrant: a finalizer may end a span.
+        # Guards closing: `closed`, removal from `_traces`, what is queued, `counts`. Reentrant: a
+        # finalizer may end a span.
         self._lock = RLock()
         self._traces: dict[int, LiveTrace] = {}
-        self._waiting_spans = self.waiting_bytes = 0  # queued for the worker; only measured bytes count
+        # queued for the worker; only measured bytes count
+        self._waiting_spans = self.waiting_bytes = 0
         self._unmeasured: deque[EndedSpans] = deque()
         self.call_after(MANY_SPANS)
         self._is_shut_down = False
@@ -85,7 +100,8 @@ class Recorder:
 
     def started(self, span: Any, parent_context: Any) -> None:
         """Note that a span started. Its context is a tuple: (trace id, span id, …)."""
-        context = getattr(span, "_context", None) or span.context  # faster than the property in SDK 1.30 to 1.45
+        # faster than the property in SDK 1.30 to 1.45
+        context = getattr(span, "_context", None) or span.context
         if not next(self._credit, False):
             self._note_many()
         entry = self._traces.get(context[0])
@@ -119,13 +135,16 @@ class Recorder:
             return None
         if not self._is_shut_down:
             self._began(span)
-        if self._is_shut_down:  # `_began` shuts the recorder down if another processor does the same
+        # `_began` shuts the recorder down if another processor does the same
+        if self._is_shut_down:
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
-        if parent is not None and (parent.start_time or 0) >= self._since_ns:  # the trace was submitted before the parent's end
+        # the trace was submitted before the parent's end
+        if parent is not None and (parent.start_time or 0) >= self._since_ns:
             entry.open.setdefault(parent.context.span_id, parent)
-        elif parent is not None and not self._is_child:  # after a fork, spans that started before it end in the other process
+        elif parent is not None and not self._is_child:
+            # after a fork, spans that started before it end in the other process
             entry.early = True
             entry.open.setdefault(parent.context.span_id, None)
         return entry
@@ -133,9 +152,12 @@ class Recorder:
     def _entry(self, trace_id: int) -> LiveTrace:
         if len(self._traces) >= self.limits.max_traces:
             with self._lock:
-                if (oldest := self._oldest()) is not None:  # else another thread removed a trace, or changed the dictionary
+                # else another thread removed a trace, or changed the dictionary
+                if (oldest := self._oldest()) is not None:
                     self.evict(oldest)
-        return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._check_above))
+        return self._traces.setdefault(
+            trace_id, LiveTrace(trace_id, time.monotonic(), self._check_above)
+        )
 
     def evict(self, entry: LiveTrace) -> None:
         """Submit a trace before its end because of a limit, and forget it."""
@@ -152,12 +174,16 @@ class Recorder:
             self._entry(context[0]).open[context[1]] = entry.open.pop(context[1], None)
 
     def _note_many(self) -> None:
-        """Have bytes measured, since many spans started or ended; less often with many open traces, each of which takes time."""
+        """Have bytes measured, since many spans started or ended; less often with many open traces,
+        each of which takes time.
+        """
         self.call_after(self._many_spans)
         self._many()
 
     def _unmatched_end(self, span: ReadableSpan) -> None:
-        """Handle the end of a span whose start was not seen, or whose trace was submitted while the span was open."""
+        """Handle the end of a span whose start was not seen, or whose trace was submitted while the
+        span was open.
+        """
         if not is_relevant(span):
             return
         if self._is_shut_down:
@@ -166,7 +192,8 @@ class Recorder:
             return
         self._began(span)
         trace_id = span.context[0]
-        if (span.start_time or 0) >= self._since_ns:  # its start was seen, so its trace was submitted: it is late
+        # its start was seen, so its trace was submitted: it is late
+        if (span.start_time or 0) >= self._since_ns:
             with self._lock:
                 self._submit(EndedSpans(trace_id, [span], "closed"))
             return
@@ -176,7 +203,9 @@ class Recorder:
         self._complete_or_limit(entry, span)
 
     def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
-        """Handle a span that may complete the trace, comes after it was closed, or exceeds a limit."""
+        """Handle a span that may complete the trace, comes after it was closed, or exceeds a
+        limit.
+        """
         if entry.closed:
             self._handle_late(entry, span)
             return
@@ -203,7 +232,10 @@ class Recorder:
     def _is_full(self, count: int) -> bool:
         """Whether `count` more spans exceed the limits of what is queued for the worker."""
         limits = self.limits
-        return self._waiting_spans + count > limits.max_waiting_spans or self.waiting_bytes > limits.max_waiting_bytes
+        return (
+            self._waiting_spans + count > limits.max_waiting_spans
+            or self.waiting_bytes > limits.max_waiting_bytes
+        )
 
     def _queue(self, item: LiveTrace | EndedSpans) -> None:
         """Queue a trace that may be closed, or submitted spans, for the worker."""
@@ -238,7 +270,9 @@ class Recorder:
             self.counts["spans_dropped"] += 1
 
     def _await_parent(self, entry: LiveTrace, span: ReadableSpan) -> bool:
-        """Whether a span that started before the recorder has a parent that has not ended; that counts as open then."""
+        """Whether a span that started before the recorder has a parent that has not ended; that
+        counts as open then.
+        """
         parent = span.parent
         if parent is None or parent.is_remote or (span.start_time or 0) >= self._since_ns:
             return False
@@ -250,7 +284,9 @@ class Recorder:
     # ------------------------------------------------------------------ for the worker
 
     def take(self, entry: LiveTrace | EndedSpans) -> EndedSpans | None:
-        """Return the spans of a queued item; None for a trace that has an open span again, or is searched for detached runs."""
+        """Return the spans of a queued item; None for a trace that has an open span again, or is
+        searched for detached runs.
+        """
         if isinstance(entry, EndedSpans):
             with self._lock:
                 self._unqueue(entry)
@@ -259,7 +295,8 @@ class Recorder:
             entry.search_queued = False
             self._detach(entry, time.monotonic())
             return None
-        entry.queued = False  # before reading `open`: a thread that empties it afterwards queues it again
+        # before reading `open`: a thread that empties it afterwards queues it again
+        entry.queued = False
         with self._lock:
             self._unqueue(entry)
             if entry.closed:
@@ -269,7 +306,9 @@ class Recorder:
             return self._remove(entry, "closed") if entry.closed else None
 
     def close(self, entry: LiveTrace, why: str) -> None:
-        """Submit the ended spans of a trace, even if others are open, and forget the trace; spans that end later are late."""
+        """Submit the ended spans of a trace, even if others are open, and forget the trace; spans
+        that end later are late.
+        """
         with self._lock:
             if not entry.closed:
                 entry.closed = True
@@ -288,7 +327,9 @@ class Recorder:
         size, measured = entry.size, entry.measured
         entry.note_removal()
         why = "overflow" if entry.cut else why
-        return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
+        return EndedSpans(
+            entry.trace_id, spans, why, early=entry.early, size=size, measured=measured
+        )
 
     def _submit(self, submitted: EndedSpans) -> None:
         if self._is_full(len(submitted.spans)):
@@ -298,7 +339,9 @@ class Recorder:
             self._queue(submitted)
 
     def sweep(self, now: float) -> None:
-        """Submit traces that are idle, aged or over a limit. Called about once a second; costs 0.2 µs for each trace."""
+        """Submit traces that are idle, aged or over a limit. Called about once a second; costs 0.2
+        µs for each trace.
+        """
         entries = self.entries()
         for entry in entries:
             self._sweep(entry, now)
@@ -312,7 +355,9 @@ class Recorder:
     def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)
         seen = (len(entry.open), len(entry.spans))
-        if now - entry.since >= self.limits.max_age_s and not (entry.had_detached and not entry.spans):
+        if now - entry.since >= self.limits.max_age_s and not (
+            entry.had_detached and not entry.spans
+        ):
             self.close(entry, "aged")
         elif seen[0] > self._limit:
             self.close(entry, "overflow")
@@ -323,32 +368,54 @@ class Recorder:
                 self._submit(self._pop_ended(entry, "idle"))
 
     def _detach(self, entry: LiveTrace, now: float) -> None:
-        """Submit the ended spans of a trace that are complete, if there are detached runs; its age counts from then on."""
+        """Submit the ended spans of a trace that are complete, if there are detached runs; its age
+        counts from then on.
+        """
         removals, ended = entry.removals, entry.spans.copy()
         if entry.early or entry.cut or len(ended) == entry.searched:
             return
         entry.searched = len(ended)
         found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
         with self._lock:
-            if found is None or entry.closed or entry.queued or entry.cut or entry.removals != removals:
+            if (
+                found is None
+                or entry.closed
+                or entry.queued
+                or entry.cut
+                or entry.removals != removals
+            ):
                 return
             submitted = {id(span) for span in found.spans}
-            rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in submitted]
+            rest = [
+                span
+                for span in (entry.spans.popleft() for _ in range(len(ended)))
+                if id(span) not in submitted
+            ]
             entry.spans.extendleft(reversed(rest))
             entry.note_removal()
-            entry.since, entry.searched, entry.had_detached, entry.check_above = now, len(rest), True, self._check_above
+            entry.since, entry.searched, entry.had_detached, entry.check_above = (
+                now,
+                len(rest),
+                True,
+                self._check_above,
+            )
             self._submit(found)
 
     # ------------------------------------------------------------------ for the memory limiter
 
     def entries(self) -> list[LiveTrace]:
-        """Return the open traces, the oldest first; those that are queued to be closed are among them."""
+        """Return the open traces, the oldest first; those that are queued to be closed are among
+        them.
+        """
         return list(self._traces.copy().values())
 
     def call_after(self, spans: int) -> None:
-        """Have `many` called after this number of spans (twice as many starts and ends), or later with many open traces."""
+        """Have `many` called after this number of spans (twice as many starts and ends), or later
+        with many open traces.
+        """
         self._many_spans = spans
-        self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # one item for each start or end
+        # one item for each start or end
+        self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))
 
     def unmeasured(self) -> Iterator[EndedSpans]:
         """Yield submitted spans that are queued and not all measured, each item once."""
@@ -358,7 +425,9 @@ class Recorder:
                 yield submitted
 
     def add_size(self, item: LiveTrace | EndedSpans, removals: int, count: int, size: int) -> None:
-        """Add the size of `count` more spans, unless spans were removed since `removals` was read."""
+        """Add the size of `count` more spans, unless spans were removed since `removals` was
+        read.
+        """
         with self._lock:
             if item.removals == removals:
                 item.measured += count
@@ -372,14 +441,18 @@ class Recorder:
             self._put(entry)
 
     def submit_ended(self, entry: LiveTrace) -> None:
-        """Submit the ended spans of a trace because of `max_bytes`; its open spans are still tracked."""
+        """Submit the ended spans of a trace because of `max_bytes`; its open spans are still
+        tracked.
+        """
         with self._lock:
             if entry.spans and not entry.closed and not entry.queued:
                 self.counts["traces_evicted"] += 1
                 self._submit(self._pop_ended(entry, "overflow"))
 
     def truncate(self, entry: LiveTrace) -> None:
-        """Submit the ended spans of a trace because of `max_bytes_per_trace`; its further spans are dropped."""
+        """Submit the ended spans of a trace because of `max_bytes_per_trace`; its further spans are
+        dropped.
+        """
         with self._lock:
             if not entry.closed and not entry.queued:
                 entry.cut, entry.check_above = True, -1

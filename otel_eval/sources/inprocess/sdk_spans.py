@@ -1,11 +1,12 @@
-"""Read spans of the SDK as a receiver reads them from OTLP, measure them, hold them for scores, and access private attributes.
+"""Read spans of the SDK as a receiver reads them from OTLP, measure them, hold them for scores, and
+access private attributes.
 
-Each access to a private attribute of the SDK is guarded: if a version differs, only an optimisation is lost. Checked with SDK
-1.30 to 1.45.
+Each access to a private attribute of the SDK is guarded: if a version differs, only an optimisation
+is lost. Checked with SDK 1.30 to 1.45.
 
-Why the order of processors matters: a provider shuts them down in the order in which they were added. A batch processor added
-before ours is closed before the last run's scores can be sent through it. Scores are added to copies of spans: an ended span is
-read-only.
+Why the order of processors matters: a provider shuts them down in the order in which they were
+added. A batch processor added before ours is closed before the last run's scores can be sent
+through it. Scores are added to copies of spans: an ended span is read-only.
 """
 
 from __future__ import annotations
@@ -47,15 +48,18 @@ def neighbours(pipeline: Any) -> tuple[Any, ...]:
 
 
 def runs_on_callers(pipeline: Any) -> bool:
-    """Whether callbacks run on the thread on which the span starts or ends, and not in a pool of threads."""
+    """Whether callbacks run on the thread on which the span starts or ends, and not in a pool of
+    threads.
+    """
     return isinstance(pipeline, SynchronousMultiSpanProcessor)
 
 
 def move_to_front(processor: Any, pipeline: Any) -> bool:
-    """Have `processor` called, flushed and shut down before the others; False if that cannot be ensured.
+    """Have `processor` called, flushed and shut down before the others; False if that cannot be
+    ensured.
 
-    The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a callback that is under
-    way is not disturbed.
+    The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a
+    callback that is under way is not disturbed.
     """
     if not runs_on_callers(pipeline):
         return False
@@ -74,8 +78,9 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
 def open_parent(span: Any, parent_context: Any) -> Any:
     """Return the span's parent if that is an open span of the same provider; else None.
 
-    Called for the first span of a trace that is seen: such a parent started before the processor was added, or its trace was
-    submitted since. The processor will still be notified of its end, but not of the end of another provider's span.
+    Called for the first span of a trace that is seen: such a parent started before the processor
+    was added, or its trace was submitted since. The processor will still be notified of its end,
+    but not of the end of another provider's span.
     """
     parent = span.parent
     if parent is None or parent.is_remote or not parent.trace_flags.sampled:
@@ -88,19 +93,22 @@ def open_parent(span: Any, parent_context: Any) -> Any:
 
 
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.
-SPAN_BYTES: Final = 2600  # an ended span: the object, its context, its empty collections and their locks
+# an ended span: the object, its context, its empty collections and their locks
+SPAN_BYTES: Final = 2600
 _ATTRIBUTE_BYTES: Final = 80  # beside the value: the entry of a dictionary that grows by doubling
 _EVENT_BYTES: Final = 420  # without attributes
 _LINK_BYTES: Final = 560  # without attributes, with its context
-_DICTIONARIES: Final = (dict, OrderedDict)  # which of them the SDK uses depends on its version and on limits
+# which of them the SDK uses depends on its version and on limits
+_DICTIONARIES: Final = (dict, OrderedDict)
 _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, MappingProxyType})
 
 
 def size_of(span: ReadableSpan) -> int:
-    """Estimate the bytes of a span, open or ended, within a factor of two; takes about 1 µs, linear in the span's content.
+    """Estimate the bytes of a span, open or ended, within a factor of two; takes about 1 µs, linear
+    in the span's content.
 
-    Texts and bytes count with their size in memory, in sequences and in attributes of events and links too. A text that
-    several spans share counts for each of them, as it does in OTLP.
+    Texts and bytes count with their size in memory, in sequences and in attributes of events and
+    links too. A text that several spans share counts for each of them, as it does in OTLP.
     """
     size = SPAN_BYTES + getsizeof(span.name) + _attributes_size(raw_attributes(span))
     for each in _inner(span, "_events", "events"):
@@ -118,14 +126,18 @@ def raw_attributes(span: ReadableSpan) -> Any:
 
 
 def attributes_of(attributes: Any) -> dict[str, Any]:
-    """Return the attributes as a dictionary that must not be changed. The SDK's own mapping takes a lock for each key."""
+    """Return the attributes as a dictionary that must not be changed. The SDK's own mapping takes a
+    lock for each key.
+    """
     inner: Any = getattr(attributes, "_dict", None)
     held: dict[str, Any] = inner if type(inner) in _DICTIONARIES else dict(attributes or {})
     return held
 
 
 def _inner(span: Any, field: str, public: str) -> Iterable[Any]:
-    """Return events or links. The public property copies them under a lock; here the SDK's deque is copied in one step."""
+    """Return events or links. The public property copies them under a lock; here the SDK's deque is
+    copied in one step.
+    """
     kept = getattr(getattr(span, field, None), "_dq", None)
     if kept is None:
         return tuple(getattr(span, public))
@@ -140,7 +152,9 @@ def _attributes_size(attributes: Any) -> int:
 
 
 def _elements_size(values: Iterable[Any]) -> int:
-    """Return the bytes of the elements of sequences and mappings, however deeply nested; each collection counts once."""
+    """Return the bytes of the elements of sequences and mappings, however deeply nested; each
+    collection counts once.
+    """
     size, rest, seen = 0, [each for each in values if type(each) in _NESTED], set[int]()
     while rest:
         value = rest.pop()
@@ -156,7 +170,8 @@ def _elements_size(values: Iterable[Any]) -> int:
 @dataclass(slots=True)
 class _HeldTrace:
     since: float
-    spans: dict[bytes, tuple[ReadableSpan, list[Event]]] = field(default_factory=dict)  # by id, with the events they got
+    # by id, with the events they got
+    spans: dict[bytes, tuple[ReadableSpan, list[Event]]] = field(default_factory=dict)
 
 
 class HeldSpans:
@@ -187,11 +202,17 @@ class HeldSpans:
     def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
         """Remove these traces, and return their spans with the events added to them."""
         with self._lock:
-            found = [trace for trace_id in trace_ids if (trace := self._traces.pop(trace_id, None)) is not None]
+            found = [
+                trace
+                for trace_id in trace_ids
+                if (trace := self._traces.pop(trace_id, None)) is not None
+            ]
         return [_with_events(*held) for trace in found for held in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
-        """Return the ids of traces that have been held since `before` or longer, the oldest first."""
+        """Return the ids of traces that have been held since `before` or longer, the oldest
+        first.
+        """
         with self._lock:
             return [trace_id for trace_id, trace in self._traces.items() if trace.since <= before]
 
@@ -202,7 +223,9 @@ class HeldSpans:
 
 
 def _with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
-    """A span equal to `span` with the events added; the counts of what its limits dropped are kept."""
+    """A span equal to `span` with the events added; the counts of what its limits dropped are
+    kept.
+    """
     if not events:
         return span
     joined = [*span.events, *events]
@@ -218,19 +241,29 @@ def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Eve
     return Event(name, BoundedAttributes(attributes=attributes, immutable=True), timestamp_ns)
 
 
-_MAX_SCOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
+# resources × scopes; a process has a handful, a test suite a new one per provider
+_MAX_SCOPES: Final = 256
 
 _extension: Final = extension("_native")
-# The attributes behind the SDK's properties, read in one call in C. Checked with SDK 1.30 to 1.45; if one is missing, the
-# properties are read.
+# The attributes behind the SDK's properties, read in one call in C. Checked with SDK 1.30 to 1.45;
+# if one is missing, the properties are read.
 _FIELDS: Final = attrgetter(
-    *("_name", "_kind._value_", "_start_time", "_end_time", "_status._status_code._value_", "_status._description"),
+    *(
+        "_name",
+        "_kind._value_",
+        "_start_time",
+        "_end_time",
+        "_status._status_code._value_",
+        "_status._description",
+    ),
     *("_attributes._dict", "_events._dq"),
 )
 
 
 def otlp_value(value: Any) -> Any:
-    """Convert a value to what OTLP would carry: lists for tuples, base64 text for bytes, built-in types for their subclasses."""
+    """Convert a value to what OTLP would carry: lists for tuples, base64 text for bytes, built-in
+    types for their subclasses.
+    """
     match value:
         case None | bool():
             return value
@@ -250,7 +283,9 @@ def otlp_value(value: Any) -> Any:
 
 
 def _items(attributes: Any) -> dict[str, Any]:
-    """Return a copy of the attributes: the program may change its own meanwhile, for example to redact them."""
+    """Return a copy of the attributes: the program may change its own meanwhile, for example to
+    redact them.
+    """
     return attributes_of(attributes).copy()
 
 
@@ -269,7 +304,9 @@ class SdkSpanReader:
 
     @property
     def span_kind(self) -> int:
-        """The span's kind as a number of OTLP, which begins with 1 (internal); those of the SDK begin with 0."""
+        """The span's kind as a number of OTLP, which begins with 1 (internal); those of the SDK
+        begin with 0.
+        """
         return int(self._span.kind.value) + 1
 
     @property
@@ -304,12 +341,19 @@ class SdkSpanReader:
 
     def events(self) -> Iterator[SpanEvent]:
         """The span's events in order."""
-        return (SpanEvent(event.name, otlp_value(_items(event.attributes))) for event in self._span.events)
+        return (
+            SpanEvent(event.name, otlp_value(_items(event.attributes)))
+            for event in self._span.events
+        )
 
 
 def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     keys, prefixes = wanted.keys, wanted.prefixes
-    return {key: otlp_value(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
+    return {
+        key: otlp_value(value)
+        for key, value in items.items()
+        if key in keys or (prefixes and key.startswith(prefixes))
+    }
 
 
 class SdkResourceScope:
@@ -328,7 +372,9 @@ class SdkResourceScope:
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
         scope = _wanted(_items(getattr(self._scope, "attributes", None)), wanted)
-        return scope | _wanted(_items(self._resource.attributes if self._resource is not None else None), wanted)
+        return scope | _wanted(
+            _items(self._resource.attributes if self._resource is not None else None), wanted
+        )
 
     def reader(self, payload: ReadableSpan) -> SpanReader:
         """Return a reader of the span."""
@@ -342,10 +388,19 @@ class SdkResourceScope:
         return native_reader
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
-        """Return the key that orders spans of one id: end, number of attributes, then all that distinguishes the spans."""
+        """Return the key that orders spans of one id: end, number of attributes, then all that
+        distinguishes the spans.
+        """
         items, span = _items(raw_attributes(payload)), SdkSpanReader(payload)
         attributes = sorted(otlp_value(items).items())
-        rank = (span.name, span.start_ns, span.status_code, span.status_message, attributes, [*span.events()])
+        rank = (
+            span.name,
+            span.start_ns,
+            span.status_code,
+            span.status_message,
+            attributes,
+            [*span.events()],
+        )
         return (span.end_ns, len(items), repr(rank).encode())
 
 
@@ -356,7 +411,9 @@ class SdkResourceScopes:
         self._kept: dict[tuple[int, int], SdkResourceScope] = {}
 
     def of(self, span: ReadableSpan) -> SdkResourceScope:
-        """Return the object of the span's resource and scope. It references both, so their `id()` is not reused."""
+        """Return the object of the span's resource and scope. It references both, so their `id()`
+        is not reused.
+        """
         resource, scope = span.resource, span.instrumentation_scope
         key = (id(resource), id(scope))
         resource_scope = self._kept.get(key)
@@ -366,8 +423,12 @@ class SdkResourceScopes:
             resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
         return resource_scope
 
-    def frame(self, span: ReadableSpan, trace_id: bytes, span_id: int, parent_id: int | None = None) -> SpanFrame:
-        """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its parent."""
+    def frame(
+        self, span: ReadableSpan, trace_id: bytes, span_id: int, parent_id: int | None = None
+    ) -> SpanFrame:
+        """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its
+        parent.
+        """
         if parent_id is None and span.parent is not None:
             parent_id = span.parent.span_id
         parent = b"" if parent_id is None else parent_id.to_bytes(8, "big")
@@ -377,8 +438,8 @@ class SdkResourceScopes:
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
     """Return the frames of ended spans for assembly.
 
-    A span without ids (one created by hand) gets a made-up id; these ids increase in the order given. Such spans share one trace
-    unless their parent names another.
+    A span without ids (one created by hand) gets a made-up id; these ids increase in the order
+    given. Such spans share one trace unless their parent names another.
     """
     scopes, made_up = SdkResourceScopes(), count(1)
     items = []

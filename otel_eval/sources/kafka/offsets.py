@@ -1,14 +1,17 @@
-"""Find the offset of a partition that may be committed, and the offset before it at which a new owner begins to read trace ids.
+"""Find the offset of a partition that may be committed, and the offset before it at which a new
+owner begins to read trace ids.
 
-A trace is finished when it is evaluated and all its results are delivered. The watermark is the first offset of any unfinished
-trace. A new owner that begins there reads every unfinished trace from its first record.
+A trace is finished when it is evaluated and all its results are delivered. The watermark is the
+first offset of any unfinished trace. A new owner that begins there reads every unfinished trace
+from its first record.
 
-A finished trace may still get late spans after the watermark. The new owner has no record of the trace: it would evaluate them
-as a complete trace and give its result another content under the same id. Therefore it first reads the trace ids of a margin
-before the watermark: these traces are finished, and it drops their spans. The margin is a length of record time. It is longer
-if a finished trace has records on both sides of the watermark: then it begins no later than that trace. An owner that commits
-shortly after a rebalance has read little more than the former owner's margin, so the metadata of each commit has the offset at
-which the margin begins.
+A finished trace may still get late spans after the watermark. The new owner has no record of the
+trace: it would evaluate them as a complete trace and give its result another content under the same
+id. Therefore it first reads the trace ids of a margin before the watermark: these traces are
+finished, and it drops their spans. The margin is a length of record time. It is longer if a
+finished trace has records on both sides of the watermark: then it begins no later than that trace.
+An owner that commits shortly after a rebalance has read little more than the former owner's margin,
+so the metadata of each commit has the offset at which the margin begins.
 """
 
 from __future__ import annotations
@@ -33,11 +36,14 @@ class Watermark:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        # Offsets only rise, so the order in which traces are added is the order of their first offsets.
+        # Offsets only rise, so the order in which traces are added is the order of their first
+        # offsets.
         self._first: dict[bytes, tuple[int, float]] = {}
 
     def add_record(self, offset: int, time_s: float, trace_ids: Iterable[bytes]) -> int:
-        """Add a record with spans of these traces; return the first offset of any of them, or the record's own without traces."""
+        """Add a record with spans of these traces; return the first offset of any of them, or the
+        record's own without traces.
+        """
         firsts = [self._first.setdefault(trace_id, (offset, time_s))[0] for trace_id in trace_ids]
         self.position = offset + 1
         return min(firsts, default=offset)
@@ -62,7 +68,8 @@ _LEAST_STEP_S: Final = 0.1
 
 
 class Margin:
-    """Record times by offset, as far back as a margin may reach. A time that is less than an earlier one counts as that one.
+    """Record times by offset, as far back as a margin may reach. A time that is less than an
+    earlier one counts as that one.
 
     Args:
         length_s: the length of the margin in record time.
@@ -72,7 +79,8 @@ class Margin:
     def __init__(self, length_s: float, start: int) -> None:
         self._length_s, self._step_s = length_s, max(length_s / _STEPS, _LEAST_STEP_S)
         self._start = start
-        # Offset, greatest time up to it, and the first offset of any trace with a record from there to the next sample.
+        # Offset, greatest time up to it, and the first offset of any trace with a record from there
+        # to the next sample.
         self._samples: deque[tuple[int, float, int]] = deque()
         self._latest_s = float("-inf")
 
@@ -85,7 +93,9 @@ class Margin:
             self._samples[-1] = (*self._samples[-1][:2], first)
 
     def start(self, low: int) -> int:
-        """Return the offset at which the margin before a watermark begins; the watermarks of later calls must not be lower."""
+        """Return the offset at which the margin before a watermark begins; the watermarks of later
+        calls must not be lower.
+        """
         samples = self._samples
         first, at_low = low, None
         for offset, time_s, reach in reversed(samples):
@@ -136,7 +146,11 @@ class CommitNote(NamedTuple):
             margin, partitions = found["margin"], found["partitions"]
         except (ValueError, TypeError, LookupError, RecursionError):
             return cls()
-        return cls(margin, partitions) if isinstance(margin, int) and isinstance(partitions, int) else cls()
+        return (
+            cls(margin, partitions)
+            if isinstance(margin, int) and isinstance(partitions, int)
+            else cls()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,8 @@ class Start:
     Attributes:
         low: the first offset whose spans are evaluated.
         margin: the first offset that is read, for its trace ids.
-        since_s: the time since which all spans of the topic are read, in Unix seconds; 0 if all are read.
+        since_s: the time since which all spans of the topic are read, in Unix seconds; 0 if all are
+            read.
     """
 
     low: int
@@ -163,7 +178,9 @@ class OffsetFinder:
         now: returns Unix seconds.
     """
 
-    def __init__(self, topic: str, initial_offset: str, counters: Counters, now: Callable[[], float]) -> None:
+    def __init__(
+        self, topic: str, initial_offset: str, counters: Counters, now: Callable[[], float]
+    ) -> None:
         self._topic, self._initial, self._counters, self._now = topic, initial_offset, counters, now
         self._warnings: Final = Warnings()
 
@@ -178,25 +195,38 @@ class OffsetFinder:
         """
         first, end = consumer.get_watermark_offsets(committed, timeout=_TIMEOUT_S)
         if committed.offset < 0:
-            # Reading from the end of the log, the first spans of runs under way are missed: such runs are `joined`.
+            # Reading from the end of the log, the first spans of runs under way are missed: such
+            # runs are `joined`.
             is_latest = self._initial == "latest"
-            return Start(end, end, self._now()) if is_latest else Start(first, first, self._now() if first else 0.0)
+            return (
+                Start(end, end, self._now())
+                if is_latest
+                else Start(first, first, self._now() if first else 0.0)
+            )
         note = CommitNote.of(committed.metadata)
         if note.partitions and partitions:
             self.compare(note.partitions, partitions)
         if not first <= committed.offset <= end:
             return self.out_of_range(committed.partition, committed.offset, first)
-        # Retention may have deleted records of the margin; a margin after the commit is an error of another program.
-        margin = committed.offset if note.margin is None else min(max(note.margin, first), committed.offset)
+        # Retention may have deleted records of the margin; a margin after the commit is an error of
+        # another program.
+        margin = (
+            committed.offset
+            if note.margin is None
+            else min(max(note.margin, first), committed.offset)
+        )
         return Start(committed.offset, margin)
 
     def out_of_range(self, partition: int, offset: int, first: int) -> Start:
-        """Count and log that an offset is out of range; return a start at the first record, where earlier runs are `joined`."""
+        """Count and log that an offset is out of range; return a start at the first record, where
+        earlier runs are `joined`.
+        """
         self._counters.add("kafka.offsets_out_of_range", partition=str(partition))
         self._warnings.say(
             f"range {partition}",
-            "offset %d of partition %d of %s is out of range: records were deleted before they were read, or the topic was "
-            "recreated; reading continues at %d (raise the topic's retention)",
+            "offset %d of partition %d of %s is out of range: records were deleted before they were"
+            " read, or the topic was recreated; reading continues at %d (raise the topic's"
+            " retention)",
             *(offset, partition, self._topic, first),
         )
         return Start(first, first, self._now())
@@ -208,7 +238,7 @@ class OffsetFinder:
         self._counters.add("kafka.partition_count_changes")
         self._warnings.say(
             "partitions",
-            "topic %s has %d partitions and had %d: keys are mapped anew, so traces that were being written are split; add "
-            "partitions while no trace is open, or use a new topic",
+            "topic %s has %d partitions and had %d: keys are mapped anew, so traces that were being"
+            " written are split; add partitions while no trace is open, or use a new topic",
             *(self._topic, partitions, before),
         )

@@ -1,4 +1,6 @@
-"""Process one partition: pass the spans of its records to a pipeline, measure record time, and advance its watermark."""
+"""Process one partition: pass the spans of its records to a pipeline, measure record time, and
+advance its watermark.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,24 @@ _MOST_ROUNDS: Final = 4  # of evaluation, before the consumer is polled again
 _LONGEST_IDLE_S: Final = 0.5
 
 _WHY: Final = {
-    "unkeyed": "records of %s have no key that is the trace id of all their spans: their traces may be split between partitions; "
-    "set partition_traces_by_id in the Collector's kafka exporter, or unkeyed: accept for a topic of one partition",
+    "unkeyed": (
+        "records of %s have no key that is the trace id of all their spans: their traces may be"
+        " split between partitions; set partition_traces_by_id in the Collector's kafka exporter,"
+        " or unkeyed: accept for a topic of one partition"
+    ),
     "malformed": "records of %s hold no OTLP traces in the encoding that is configured; %s",
     "oversized": "records of %s exceed max_message_size; %s",
 }
 
 
 class RecordClock:
-    """A monotonic clock: the greatest record time, plus the time since then in which no record could be read.
+    """A monotonic clock: the greatest record time, plus the time since then in which no record
+    could be read.
 
-    A reader that lags, was paused or was restarted closes traces at the same records as the reader before it, however fast it
-    reads. At the end of a partition wall time counts, so that its last traces are closed if no more records arrive. At most half
-    a second counts between two polls: a process that was suspended does not know what arrived meanwhile.
+    A reader that lags, was paused or was restarted closes traces at the same records as the reader
+    before it, however fast it reads. At the end of a partition wall time counts, so that its last
+    traces are closed if no more records arrive. At most half a second counts between two polls: a
+    process that was suspended does not know what arrived meanwhile.
 
     Args:
         wall: returns Unix seconds. Record times after it are wrong and count as now.
@@ -48,15 +55,21 @@ class RecordClock:
         self._now_s = 0.0
 
     def record(self, time_s: float) -> float:
-        """Advance to the time of a record; return that time, or a plausible one if it is missing or in the future."""
+        """Advance to the time of a record; return that time, or a plausible one if it is missing or
+        in the future.
+        """
         time_s = min(time_s, self._wall()) if time_s > 0 else self._now_s or self._wall()
         self._now_s = max(self._now_s, time_s)
         return time_s
 
     def idle(self, elapsed_s: float) -> None:
-        """Advance by a time in which no record could be read: by half a second at most, and never beyond wall time."""
+        """Advance by a time in which no record could be read: by half a second at most, and never
+        beyond wall time.
+        """
         if self._now_s:
-            self._now_s = max(self._now_s, min(self._now_s + min(elapsed_s, _LONGEST_IDLE_S), self._wall()))
+            self._now_s = max(
+                self._now_s, min(self._now_s + min(elapsed_s, _LONGEST_IDLE_S), self._wall())
+            )
 
     def __call__(self) -> float:
         """Return the time in Unix seconds; 0 before the first record."""
@@ -79,8 +92,10 @@ class Services:
 
 
 PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
-"""Makes the pipeline of a partition from the evaluator that its results name, the time since which all its spans are read (Unix
-seconds), the clock that measures its waits, and a function that is called with the id of each evaluated trace."""
+"""Makes the pipeline of a partition from the evaluator that its results name, the time since which
+all its spans are read (Unix seconds), the clock that measures its waits, and a function that is
+called with the id of each evaluated trace.
+"""
 
 
 class Partition:
@@ -93,7 +108,9 @@ class Partition:
         pipeline: makes the pipeline of its spans.
     """
 
-    def __init__(self, number: int, evaluator: str, start: Start, services: Services, pipeline: PipelineMaker) -> None:
+    def __init__(
+        self, number: int, evaluator: str, start: Start, services: Services, pipeline: PipelineMaker
+    ) -> None:
         self.number: Final = number
         self.evaluator: Final = evaluator
         self.clock: Final = RecordClock()
@@ -103,7 +120,8 @@ class Partition:
         self.queue: Final[deque[TopicRecord]] = deque()  # fetched from the topic and not processed
         self.expected = start.margin  # the offset of the next record, unless the log has gaps
         self.is_at_end = self.is_paused = False
-        self.is_refused = self.is_blocked = False  # by a limit of the pipeline; by a dead letter that cannot be written
+        # by a limit of the pipeline; by a dead letter that cannot be written
+        self.is_refused = self.is_blocked = False
         self.committed: tuple[int, int] | None = None
         self._start, self._services = start, services
         # Traces that former owners finished: time of the last record, offset of the first.
@@ -113,7 +131,9 @@ class Partition:
     # ------------------------------------------------------------------ in
 
     def process(self, records: Sequence[TopicRecord] = ()) -> None:
-        """Queue records, and process the queue in order up to the first record that is refused or blocked."""
+        """Queue records, and process the queue in order up to the first record that is refused or
+        blocked.
+        """
         self.enqueue(records)
         self.is_refused = self.is_blocked = False
         while self.queue and not (self.is_refused or self.is_blocked):
@@ -126,21 +146,29 @@ class Partition:
             self.is_at_end, self.expected = False, records[-1].offset + 1
 
     def _next_batch(self) -> list[TopicRecord]:
-        """Return the next records to read together: at most a tenth of a second, and all before the start or none."""
+        """Return the next records to read together: at most a tenth of a second, and all before the
+        start or none.
+        """
         first, low = self.queue[0], self._start.low
 
         def belongs(record: TopicRecord) -> bool:
-            return record.time_s - first.time_s < _TICK_S and (record.offset < low) is (first.offset < low)
+            return record.time_s - first.time_s < _TICK_S and (record.offset < low) is (
+                first.offset < low
+            )
 
         return list(takewhile(belongs, islice(self.queue, _MOST_RECORDS)))
 
     def _read_batch(self, records: list[TopicRecord]) -> None:
-        """Push these records, or note their trace ids if they are before the start; they stay queued if the push is refused."""
+        """Push these records, or note their trace ids if they are before the start; they stay
+        queued if the push is refused.
+        """
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:  # these belong to finished traces
             self._services.counters.add("kafka.records_reread", len(records))
             trace_ids = self._services.reader.trace_ids
-            firsts = {record.offset: self._note_finished(record, trace_ids(record)) for record in records}
+            firsts = {
+                record.offset: self._note_finished(record, trace_ids(record)) for record in records
+            }
         else:
             if time_s - before_s >= _TICK_S:
                 self.evaluate()  # what is due before these records must not get their spans
@@ -149,12 +177,16 @@ class Partition:
                 return
             firsts = pushed
         for record in records:
-            self.margin.add_record(record.offset, self.clock.record(record.time_s), firsts[record.offset])
+            self.margin.add_record(
+                record.offset, self.clock.record(record.time_s), firsts[record.offset]
+            )
         for _ in records:
             self.queue.popleft()
 
     def _note_finished(self, record: TopicRecord, trace_ids: Iterable[bytes]) -> int:
-        """Note that these traces of a record are finished; return the first offset of any of them."""
+        """Note that these traces of a record are finished; return the first offset of any of
+        them.
+        """
         first = record.offset
         for trace_id in trace_ids:
             _, known = self._finished.pop(trace_id, (0.0, record.offset))
@@ -165,15 +197,21 @@ class Partition:
         return first
 
     def _push(self, records: Sequence[TopicRecord]) -> dict[int, int] | None:
-        """Push the spans of records to the pipeline; None if the pipeline or the dead letters do not accept them now.
+        """Push the spans of records to the pipeline; None if the pipeline or the dead letters do
+        not accept them now.
 
         Returns for the offset of each record the first offset of any of its traces.
         """
         found = self._services.reader.read(records)
         trace_ids = {trace_id for ids in found.trace_ids for trace_id in ids}
-        # Without keys, one record may hold spans of traces that a former owner finished and of others.
+        # Without keys, one record may hold spans of traces that a former owner finished and of
+        # others.
         decided = trace_ids & self._finished.keys()
-        spans = [span for span in found.batch.spans if span[0] not in decided] if decided else found.batch.spans
+        spans = (
+            [span for span in found.batch.spans if span[0] not in decided]
+            if decided
+            else found.batch.spans
+        )
         try:
             if spans:
                 self.pipeline.spans(spans)
@@ -181,38 +219,64 @@ class Partition:
             self.is_refused = True
             return None
         if not all(self._refuse(records[position], why) for position, why in found.refused.items()):
-            self.is_blocked = True  # when the records are read again, the spans of the others are duplicates
+            # when the records are read again, the spans of the others are duplicates
+            self.is_blocked = True
             return None
         self._count(len(records) - len(found.refused), len(spans), found.batch)
         firsts = {}
         for record, ids in zip(records, found.trace_ids, strict=True):
             first = self._note_finished(record, decided.intersection(ids))
             undecided = [trace_id for trace_id in ids if trace_id not in decided]
-            firsts[record.offset] = min(first, self.watermark.add_record(record.offset, record.time_s, undecided))
+            firsts[record.offset] = min(
+                first, self.watermark.add_record(record.offset, record.time_s, undecided)
+            )
         self._forget_finished()
         self._finish_closed(trace_ids)
         return firsts
 
     def _forget_finished(self) -> None:
-        """Forget traces that former owners finished, once no spans of them are expected any more."""
+        """Forget traces that former owners finished, once no spans of them are expected any
+        more.
+        """
         oldest_s = self.clock() - self._services.keep_s
         while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
             del self._finished[first[0]]
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
-        """Count a record that cannot be used and write it to the dead letters; False if it cannot be written now."""
+        """Count a record that cannot be used and write it to the dead letters; False if it cannot
+        be written now.
+        """
         services, dead = self._services, self._services.dead_records
-        if why != "unkeyed" and dead is not None and not dead.add(services.topic, self.number, record, why):
-            services.warnings.say("dead", "records of %s cannot be written to the dead letters; reading waits", services.topic)
+        if (
+            why != "unkeyed"
+            and dead is not None
+            and not dead.add(services.topic, self.number, record, why)
+        ):
+            services.warnings.say(
+                "dead",
+                "records of %s cannot be written to the dead letters; reading waits",
+                services.topic,
+            )
             return False
-        note = "they are written to the dead letters" if dead is not None else "they are dropped; name a dead_letter to keep them"
-        services.warnings.say(why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, note)))
+        note = (
+            "they are written to the dead letters"
+            if dead is not None
+            else "they are dropped; name a dead_letter to keep them"
+        )
+        services.warnings.say(
+            why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, note))
+        )
         services.counters.add("kafka.records", outcome=why)
         return True
 
     def _count(self, records: int, accepted: int, batch: SpanBatch) -> None:
         add, decided = self._services.counters.add, len(batch.spans) - accepted
-        for name, amount in (("accepted", accepted), ("decided", decided), ("rejected", batch.rejected), ("own", batch.own)):
+        for name, amount in (
+            ("accepted", accepted),
+            ("decided", decided),
+            ("rejected", batch.rejected),
+            ("own", batch.own),
+        ):
             if amount:
                 add("kafka.spans", amount, outcome=name)
         if records:
@@ -227,7 +291,9 @@ class Partition:
                 return
 
     def drain(self) -> None:
-        """Evaluate all open traces as incomplete, those of queued records too: each round frees memory for more of these."""
+        """Evaluate all open traces as incomplete, those of queued records too: each round frees
+        memory for more of these.
+        """
         while True:
             self.process()
             self.pipeline.drain(Completeness.OVERFLOW)
@@ -238,14 +304,18 @@ class Partition:
         return self._services.undelivered.waits((self.evaluator, trace_id.hex()))
 
     def _evaluated(self, trace_id: bytes) -> None:
-        """Finish a trace that the pipeline has evaluated, or note it as undelivered if results of it are not delivered yet."""
+        """Finish a trace that the pipeline has evaluated, or note it as undelivered if results of
+        it are not delivered yet.
+        """
         if self._is_undelivered(trace_id):
             self._undelivered.add(trace_id)
         else:
             self.watermark.finish(trace_id)
 
     def _finish_closed(self, trace_ids: set[bytes]) -> None:
-        """Finish traces that are not open in the pipeline: their spans came too late, or a limit had closed them."""
+        """Finish traces that are not open in the pipeline: their spans came too late, or a limit
+        had closed them.
+        """
         self._undelivered -= trace_ids  # with new spans they are evaluated again
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):
             self._evaluated(trace_id)
@@ -257,7 +327,9 @@ class Partition:
             self.watermark.finish(trace_id)
 
     def idle(self, elapsed_s: float) -> None:
-        """Advance the clock at the end of the partition, and if the pipeline refuses spans until traces close."""
+        """Advance the clock at the end of the partition, and if the pipeline refuses spans until
+        traces close.
+        """
         if self.is_refused or (self.is_at_end and not self.queue):
             self.clock.idle(elapsed_s)
 

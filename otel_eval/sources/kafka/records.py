@@ -1,4 +1,6 @@
-"""Decode records as spans, and write records that cannot be used to a dead-letter file or a dead-letter topic."""
+"""Decode records as spans, and write records that cannot be used to a dead-letter file or a
+dead-letter topic.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ from otel_eval.wire import fields
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
 _TIMEOUT_S: Final = 5.0  # of writing a dead letter
-_MAX_EXPANSION: Final = 4  # the most memory that a decoded record may take, as a multiple of the size limit
+# the most memory that a decoded record may take, as a multiple of the size limit
+_MAX_EXPANSION: Final = 4
 
 Refusal = Literal["unkeyed", "malformed", "oversized"]
-"""Why a record cannot be used: its key is not the trace id of all its spans, it cannot be read, or it is too large."""
+"""Why a record cannot be used: its key is not the trace id of all its spans, it cannot be read, or
+it is too large.
+"""
 
 
 class TopicRecord(NamedTuple):
@@ -40,7 +45,11 @@ class TopicRecord(NamedTuple):
 def trace_id_of(key: bytes | None) -> bytes | None:
     """Decode the key of a record as a trace id; None if it is not one.
 
-    >>> trace_id_of(b"4bf92f3577b34da6a3ce929d0e0e4736").hex(), trace_id_of(b"4bf9"), trace_id_of(None)
+    >>> (
+    ...     trace_id_of(b"4bf92f3577b34da6a3ce929d0e0e4736").hex(),
+    ...     trace_id_of(b"4bf9"),
+    ...     trace_id_of(None),
+    ... )
     ('4bf92f3577b34da6a3ce929d0e0e4736', None, None)
     """
     return bytes.fromhex(key.decode("ascii")) if key is not None and _KEY.fullmatch(key) else None
@@ -50,9 +59,13 @@ _RESOURCE_SPANS: Final = 0x0A  # tag of field 1 with a length
 
 
 def _is_complete(value: bytes) -> bool:
-    """Whether a message is complete: the message after a truncated one would be decoded as the rest of it."""
+    """Whether a message is complete: the message after a truncated one would be decoded as the rest
+    of it.
+    """
     try:
-        return bool(value) and all(value[each.start] == _RESOURCE_SPANS for each in fields(value, 0, len(value)))
+        return bool(value) and all(
+            value[each.start] == _RESOURCE_SPANS for each in fields(value, 0, len(value))
+        )
     except ValueError:
         return False
 
@@ -82,27 +95,38 @@ class RecordReader:
         needs_key: whether a record whose key is not the trace id of all its spans is refused.
     """
 
-    def __init__(self, encoding: Encoding, max_bytes: int, max_attributes: int, *, needs_key: bool) -> None:
+    def __init__(
+        self, encoding: Encoding, max_bytes: int, max_attributes: int, *, needs_key: bool
+    ) -> None:
         self._encoding, self._max_bytes, self._max_attributes = encoding, max_bytes, max_attributes
         self._needs_key: Final = needs_key
 
     def read(self, records: Sequence[TopicRecord]) -> ReadRecords:
-        """Decode records: together if all can be used, which takes a third of the time, else one after the other."""
+        """Decode records: together if all can be used, which takes a third of the time, else one
+        after the other.
+        """
         return self._read_joined(records) or self._read_singly(records)
 
     def _read_joined(self, records: Sequence[TopicRecord]) -> ReadRecords | None:
-        """Decode records in protobuf as one message, which joined messages are; None if any record is unusual."""
+        """Decode records in protobuf as one message, which joined messages are; None if any record
+        is unusual.
+        """
         if self._encoding is not Encoding.PROTOBUF or not self._needs_key:
             return None
         keys = [trace_id_of(record.key) for record in records]
         body = b"".join([record.value or b"" for record in records])
-        if None in keys or len(body) > self._max_bytes or not all(_is_complete(record.value or b"") for record in records):
+        if (
+            None in keys
+            or len(body) > self._max_bytes
+            or not all(_is_complete(record.value or b"") for record in records)
+        ):
             return None
         try:
             batch = self._decoded(body)
         except (InputError, MemoryError):
             return None
-        # A span whose key is that of another of these records is not noticed: checking each record separately takes the time.
+        # A span whose key is that of another of these records is not noticed: checking each record
+        # separately takes the time.
         if not {span[0] for span in batch.spans} <= set(keys):
             return None
         return ReadRecords(batch, [(key,) for key in keys if key is not None], {})
@@ -116,9 +140,15 @@ class RecordReader:
         """
         most = _MAX_EXPANSION * self._max_bytes
         is_json = self._encoding is Encoding.JSON
-        if (json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)) > most:
+        if (
+            json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)
+        ) > most:
             raise MemoryError
-        return read_json(Signal.TRACES, body, self._max_attributes) if is_json else read_traces(body, self._max_attributes)
+        return (
+            read_json(Signal.TRACES, body, self._max_attributes)
+            if is_json
+            else read_traces(body, self._max_attributes)
+        )
 
     def _read_singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
         found, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
@@ -146,7 +176,9 @@ class RecordReader:
         return batch if is_keyed or not self._needs_key else "unkeyed"
 
     def trace_ids(self, record: TopicRecord) -> Collection[bytes]:
-        """Return the trace ids of a record: its key if keys are required and it is valid, else those of its spans."""
+        """Return the trace ids of a record: its key if keys are required and it is valid, else
+        those of its spans.
+        """
         key = trace_id_of(record.key)
         if key is not None and self._needs_key:
             return (key,)
@@ -162,7 +194,13 @@ class DeadRecordsFile(JsonLinesFile):
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Append the record and sync the file; False if that failed."""
         content = {"key": _text(record.key), "value": _text(record.value)}
-        fields = {"topic": topic, "partition": partition, "offset": record.offset, "why": why, **content}
+        fields = {
+            "topic": topic,
+            "partition": partition,
+            "offset": record.offset,
+            "why": why,
+            **content,
+        }
         try:
             self.write(json.dumps(fields).encode() + b"\n")
             self.sync()
@@ -176,7 +214,8 @@ def _text(content: bytes | None) -> str | None:
 
 
 class DeadRecordsTopic:
-    """Writes records to a topic as they are, with topic, partition, offset and the reason in headers.
+    """Writes records to a topic as they are, with topic, partition, offset and the reason in
+    headers.
 
     Args:
         settings: the settings of librdkafka for the cluster.
@@ -189,12 +228,21 @@ class DeadRecordsTopic:
 
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Write the record and wait for the acknowledgement; False if there is none."""
-        place = {"topic": topic, "partition": str(partition), "offset": str(record.offset), "why": why}
+        place = {
+            "topic": topic,
+            "partition": str(partition),
+            "offset": str(record.offset),
+            "why": why,
+        }
         headers = [(f"otel_eval.{name}", value.encode()) for name, value in place.items()]
         done: list[bool] = []
         try:
             self._producer.produce(
-                self._topic, record.value, record.key, headers=headers, on_delivery=lambda error, _: done.append(error is None)
+                self._topic,
+                record.value,
+                record.key,
+                headers=headers,
+                on_delivery=lambda error, _: done.append(error is None),
             )
             self._producer.flush(_TIMEOUT_S + 1.0)
         except (BufferError, KafkaException):

@@ -1,4 +1,6 @@
-"""Read a topic as a member of a consumer group, on one thread: poll, process records, evaluate, commit."""
+"""Read a topic as a member of a consumer group, on one thread: poll, process records, evaluate,
+commit.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,12 @@ _SETTINGS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # if records are deleted meanwhile; `OffsetFinder` decides where reading begins
+    # if records are deleted meanwhile; `OffsetFinder` decides where reading begins
+    "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
 }
-_GAUGES: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # of a pipeline
+# of a pipeline
+_GAUGES: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})
 _DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # fetched ahead for each partition
 
 
@@ -54,7 +58,8 @@ class KafkaSource:
         services: what all partitions share.
         finder: finds where the reading of a partition begins.
         pipeline: makes the pipeline of a partition.
-        limits: the limits of all partitions together; each gets an equal share, but at least one trace of the greatest size.
+        limits: the limits of all partitions together; each gets an equal share, but at least one
+            trace of the greatest size.
         backpressure: returns why evaluation must pause, or "".
     """
 
@@ -91,16 +96,24 @@ class KafkaSource:
         Raises:
             KafkaException: a setting cannot be used.
         """
-        self._consumer = Consumer(self._settings | {"on_commit": self._on_commit, "error_cb": self._warn}, logger=ClientLog())
+        self._consumer = Consumer(
+            self._settings | {"on_commit": self._on_commit, "error_cb": self._warn},
+            logger=ClientLog(),
+        )
         topics = [self._services.topic]
         self._consumer.subscribe(
-            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=lambda _, lost: self._release(lost, "lost")
+            topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=lambda _, lost: self._release(lost, "lost"),
         )
         self._progress_at = self._checked_at = time.monotonic()
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop reading and evaluating. Unfinished traces are read from the topic again by the next owner."""
+        """Stop reading and evaluating. Unfinished traces are read from the topic again by the next
+        owner.
+        """
         self._stopping.set()
 
     def close(self, timeout_s: float) -> None:
@@ -113,7 +126,11 @@ class KafkaSource:
     @property
     def is_open(self) -> bool:
         """Whether records are read and evaluated; False if there was no progress for a minute."""
-        return self._thread.is_alive() and not self._stopping.is_set() and time.monotonic() - self._progress_at < _STALLED_S
+        return (
+            self._thread.is_alive()
+            and not self._stopping.is_set()
+            and time.monotonic() - self._progress_at < _STALLED_S
+        )
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on."""
@@ -129,7 +146,12 @@ class KafkaSource:
                 self._step()
             except Exception as error:  # noqa: BLE001 - the thread must live on
                 self._counters.add("kafka.errors", reason=type(error).__name__)
-                self._warnings.say(f"step {type(error)}", "reading %s failed: %s", self._services.topic, _described(error))
+                self._warnings.say(
+                    f"step {type(error)}",
+                    "reading %s failed: %s",
+                    self._services.topic,
+                    _described(error),
+                )
                 self._stopping.wait(_FAILED_S)
         self._ending.wait()
         self._finish_delivered()
@@ -145,7 +167,8 @@ class KafkaSource:
         now = time.monotonic()
         elapsed_s, self._progress_at = now - self._progress_at, now
         is_paused = bool(self._backpressure())
-        # Polling calls the rebalance callbacks, so messages of a partition that was just revoked are dropped here.
+        # Polling calls the rebalance callbacks, so messages of a partition that was just revoked
+        # are dropped here.
         for message in messages:
             if message.error() is None:
                 self._enqueue(message)
@@ -182,7 +205,9 @@ class KafkaSource:
         self._warnings.say(reason, "reading %s: %s", self._services.topic, error.str())
 
     def _pause_or_resume(self, is_paused: bool) -> None:
-        """Pause fetching for partitions with queued records, resume it for others; polling continues, to stay in the group."""
+        """Pause fetching for partitions with queued records, resume it for others; polling
+        continues, to stay in the group.
+        """
         for partition in self._partitions.values():
             wanted = is_paused or bool(partition.queue)
             if wanted is not partition.is_paused:
@@ -206,14 +231,18 @@ class KafkaSource:
     # --------------------------------------------------------------- commits
 
     def _commit(self, partitions: Iterable[Partition], *, is_last: bool = False) -> None:
-        """Commit watermarks that advanced. A commit may fail in a rebalance: then the next owner reads more records again."""
+        """Commit watermarks that advanced. A commit may fail in a rebalance: then the next owner
+        reads more records again.
+        """
         advanced = [each for each in partitions if each.commit != each.committed]
         if not advanced:
             return
         offsets = []
         for each in advanced:
             each.committed = low, margin = each.commit
-            offsets.append(self._at(each.number, low, CommitNote(margin, self._number_of_partitions).text()))
+            offsets.append(
+                self._at(each.number, low, CommitNote(margin, self._number_of_partitions).text())
+            )
         try:
             self._consumer.commit(offsets=offsets, asynchronous=not is_last)
         except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
@@ -229,15 +258,23 @@ class KafkaSource:
 
     def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
         found = self._committed(consumer, assigned)
-        starts = {each.partition: self._start_partition(consumer, each) for each in found if not self._stopping.is_set()}
+        starts = {
+            each.partition: self._start_partition(consumer, each)
+            for each in found
+            if not self._stopping.is_set()
+        }
         positions = [self._at(number, start.margin) for number, start in starts.items()]
         if positions or not _is_cooperative(self._settings):
-            (consumer.incremental_assign if _is_cooperative(self._settings) else consumer.assign)(positions)
+            (consumer.incremental_assign if _is_cooperative(self._settings) else consumer.assign)(
+                positions
+            )
         self._divide_limits()
         self._counters.add("kafka.assignments", len(starts), event="assigned")
 
     def _committed(self, consumer: Any, assigned: Sequence[Any]) -> Sequence[Any]:
-        """Return the commits of partitions, retried until the cluster answers: without them nothing may be read."""
+        """Return the commits of partitions, retried until the cluster answers: without them nothing
+        may be read.
+        """
 
         def request() -> Sequence[Any]:
             found: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
@@ -248,14 +285,19 @@ class KafkaSource:
         return self._retried(request, f"commits of group {self._group}") or () if assigned else ()
 
     def _start_partition(self, consumer: Any, committed: Any) -> Start:
-        start = self._retried(lambda: self._finder.start(consumer, committed, self._number_of_partitions), self._offsets)
+        start = self._retried(
+            lambda: self._finder.start(consumer, committed, self._number_of_partitions),
+            self._offsets,
+        )
         if start is None:
             return Start(committed.offset, committed.offset)
         self._add_partition(committed.partition, start)
         return start
 
     def _retried(self, request: Callable[[], T], what: str) -> T | None:
-        """Return the answer of the cluster, retried until there is one; None if the source stops before."""
+        """Return the answer of the cluster, retried until there is one; None if the source stops
+        before.
+        """
         while not self._stopping.is_set():
             try:
                 return request()
@@ -265,25 +307,38 @@ class KafkaSource:
         return None
 
     def _add_partition(self, number: int, start: Start) -> None:
-        # Every owner of a partition has the same id, so a rebalance shows one evaluator, and a split trace shows two.
-        evaluator = blake2b(f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16).hexdigest()
+        # Every owner of a partition has the same id, so a rebalance shows one evaluator, and a
+        # split trace shows two.
+        evaluator = blake2b(
+            f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16
+        ).hexdigest()
         self._services.undelivered.evaluators.add(evaluator)
         self._partitions[number] = Partition(number, evaluator, start, self._services, self._make)
 
     def _enqueue(self, message: Any) -> None:
-        """Queue a record. It is polled only once, so nothing may fail before all records of a poll are queued."""
+        """Queue a record. It is polled only once, so nothing may fail before all records of a poll
+        are queued.
+        """
         self._handle_gap(message.partition(), message.offset())
         if (partition := self._partitions.get(message.partition())) is not None:
             _, time_ms = message.timestamp()
-            partition.enqueue((TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value()),))
+            partition.enqueue(
+                (TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value()),)
+            )
 
     def _handle_gap(self, number: int, offset: int) -> None:
-        """If records were deleted before they were read, evaluate open traces as incomplete and read from the first record."""
+        """If records were deleted before they were read, evaluate open traces as incomplete and
+        read from the first record.
+        """
         partition = self._partitions.get(number)
         if partition is None or offset <= partition.expected:
             return
-        ends = self._retried(lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S), self._offsets)
-        if ends is None or ends[0] <= partition.expected:  # offsets of transaction markers, or of records that compaction removed
+        ends = self._retried(
+            lambda: self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S),
+            self._offsets,
+        )
+        # offsets of transaction markers, or of records that compaction removed
+        if ends is None or ends[0] <= partition.expected:
             return
         start = self._finder.out_of_range(number, partition.expected, ends[0])
         partition.drain()
@@ -293,7 +348,14 @@ class KafkaSource:
 
     def _on_revoke(self, _: Any, revoked: Sequence[Any]) -> None:
         self._finish_delivered()
-        self._commit([self._partitions[each.partition] for each in revoked if each.partition in self._partitions], is_last=True)
+        self._commit(
+            [
+                self._partitions[each.partition]
+                for each in revoked
+                if each.partition in self._partitions
+            ],
+            is_last=True,
+        )
         self._release(revoked, "revoked")
 
     def _release(self, partitions: Sequence[Any], event: str) -> None:
@@ -306,14 +368,18 @@ class KafkaSource:
     def _remove_partition(self, number: int) -> None:
         partition = self._partitions.pop(number, None)
         if partition is not None:
-            lasting = {name: count for name, count in partition.counts().items() if name not in _GAUGES}
+            lasting = {
+                name: count for name, count in partition.counts().items() if name not in _GAUGES
+            }
             self._former = total_counts([self._former, lasting])
 
     def _divide_limits(self) -> None:
         """Divide the limits equally between the partitions."""
         limits, number = self._limits, max(1, len(self._partitions))
         most_bytes = max(limits.max_bytes // number, limits.max_bytes_per_trace)
-        share = replace(limits, max_bytes=most_bytes, max_traces=max(1, limits.max_traces // number))
+        share = replace(
+            limits, max_bytes=most_bytes, max_traces=max(1, limits.max_traces // number)
+        )
         for partition in self._partitions.values():
             partition.pipeline.use_limits(share)
 
@@ -322,9 +388,16 @@ class KafkaSource:
     def _check_topic(self) -> None:
         """Check that the topic exists, and count and log a change of its number of partitions."""
         try:
-            topic = self._consumer.list_topics(self._services.topic, timeout=_TIMEOUT_S).topics[self._services.topic]
+            topic = self._consumer.list_topics(self._services.topic, timeout=_TIMEOUT_S).topics[
+                self._services.topic
+            ]
         except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
-            self._warnings.say("topic", "the cluster of %s does not answer: %s", self._services.topic, _described(error))
+            self._warnings.say(
+                "topic",
+                "the cluster of %s does not answer: %s",
+                self._services.topic,
+                _described(error),
+            )
             return
         if topic.error is not None:
             self._warn(topic.error)
@@ -334,18 +407,29 @@ class KafkaSource:
         self._number_of_partitions = len(topic.partitions)
 
     def _update_gauges(self) -> None:
-        """Set the gauges: number of partitions, and for each its lag in records and the age of its oldest unfinished trace."""
+        """Set the gauges: number of partitions, and for each its lag in records and the age of its
+        oldest unfinished trace.
+        """
         gauges: dict[str, float] = {"kafka.partitions": len(self._partitions)}
         for number, each in self._partitions.items():
             _, end = self._consumer.get_watermark_offsets(self._at(number), cached=True)
             oldest_s = each.watermark.oldest_s
             gauges[f"kafka.lag{{partition={number}}}"] = max(0, end - each.watermark.position)
-            gauges[f"kafka.watermark_age_s{{partition={number}}}"] = 0.0 if oldest_s is None else max(0.0, time.time() - oldest_s)
+            gauges[f"kafka.watermark_age_s{{partition={number}}}"] = (
+                0.0 if oldest_s is None else max(0.0, time.time() - oldest_s)
+            )
         self._gauges = gauges
 
     def counts(self) -> dict[str, Any]:
-        """Return the counters of all partitions, former ones included, and the gauges of those owned now."""
-        return total_counts([self._former, *(each.counts() for each in list(self._partitions.values()))]) | self._gauges
+        """Return the counters of all partitions, former ones included, and the gauges of those
+        owned now.
+        """
+        return (
+            total_counts(
+                [self._former, *(each.counts() for each in list(self._partitions.values()))]
+            )
+            | self._gauges
+        )
 
 
 def _broker_assigns(settings: Mapping[str, Any]) -> bool:
@@ -353,13 +437,21 @@ def _broker_assigns(settings: Mapping[str, Any]) -> bool:
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
-    """Whether single partitions are assigned and revoked; otherwise each rebalance revokes all of them."""
-    return _broker_assigns(settings) or "cooperative" in str(settings.get("partition.assignment.strategy"))
+    """Whether single partitions are assigned and revoked; otherwise each rebalance revokes all of
+    them.
+    """
+    return _broker_assigns(settings) or "cooperative" in str(
+        settings.get("partition.assignment.strategy")
+    )
 
 
 def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the defaults and cooperative assignment, unless the user chose others."""
-    default = {} if _broker_assigns(settings) else {"partition.assignment.strategy": "cooperative-sticky"}
+    """Return the settings with the defaults and cooperative assignment, unless the user chose
+    others.
+    """
+    default = (
+        {} if _broker_assigns(settings) else {"partition.assignment.strategy": "cooperative-sticky"}
+    )
     return _DEFAULTS | default | dict(settings)
 
 

@@ -1,10 +1,12 @@
-"""Certificates of the receiver and bearer tokens (RFC 6750) of its clients, read again when their files change.
+"""Certificates of the receiver and bearer tokens (RFC 6750) of its clients, read again when their
+files change.
 
-Only digests of tokens are kept, and no message quotes a token. Every digest is compared in constant time, so that the time of a
-refusal reveals nothing.
+Only digests of tokens are kept, and no message quotes a token. Every digest is compared in constant
+time, so that the time of a refusal reveals nothing.
 
-Certificate files are checked for changes when a client connects or a metric is read, at most once in an interval. Invalid files,
-and a certificate that is expired or not yet valid, do not replace a valid one; that is logged once for each change.
+Certificate files are checked for changes when a client connects or a metric is read, at most once
+in an interval. Invalid files, and a certificate that is expired or not yet valid, do not replace a
+valid one; that is logged once for each change.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ _LONGEST_HEADER: Final = 8 * 1024
 class BearerTokens:
     """The bearer tokens in files, one a line, and in environment variables.
 
-    Files are checked for changes at most once a second. If a changed file is invalid or empty, its previous tokens stay valid,
-    because clients drop their data when they are refused. To revoke a token, write another one.
+    Files are checked for changes at most once a second. If a changed file is invalid or empty, its
+    previous tokens stay valid, because clients drop their data when they are refused. To revoke a
+    token, write another one.
 
     Args:
         files: paths of files with at least one token each; empty lines are skipped.
@@ -48,11 +51,19 @@ class BearerTokens:
     """
 
     def __init__(
-        self, files: Sequence[str] = (), variables: Sequence[str] = (), *, where: str = "auth", look_s: float = 1.0
+        self,
+        files: Sequence[str] = (),
+        variables: Sequence[str] = (),
+        *,
+        where: str = "auth",
+        look_s: float = 1.0,
     ) -> None:
         kept = "the tokens read before stay valid"
         digests = [partial(_variable, name, where) for name in variables]
-        opened = [partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, kept) for file in files]
+        opened = [
+            partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, kept)
+            for file in files
+        ]
         found: list[Any] = collect_errors([*digests, *opened])
         self._fixed: Final[list[bytes]] = found[: len(digests)]
         self._files: Final[list[WatchedFiles[list[bytes]]]] = found[len(digests) :]
@@ -72,7 +83,11 @@ class BearerTokens:
 def _tokens(file: str, where: str) -> list[bytes]:
     """The digests of the tokens in a file."""
     where = f"{where}.token_files: {file!r}"
-    raw = read_small_file(file, _MOST_TOKENS, lambda why: ConfigError(f"{where} {why}; name a file with one token a line"))
+    raw = read_small_file(
+        file,
+        _MOST_TOKENS,
+        lambda why: ConfigError(f"{where} {why}; name a file with one token a line"),
+    )
     lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
     if not any(lines):
         raise ConfigError(f"{where} is empty; write one token a line")
@@ -119,9 +134,11 @@ class Certificates:
     Args:
         where: the key of the configuration, for errors.
         cert_file, key_file: PEM files of the server's certificate, with its chain, and of its key.
-        client_ca_file: PEM file of authorities; clients must then have a certificate from one of them.
+        client_ca_file: PEM file of authorities; clients must then have a certificate from one of
+            them.
         min_version: "1.2" or "1.3".
-        reload_interval: the interval of the checks for changes, in seconds; 0: the files are read once.
+        reload_interval: the interval of the checks for changes, in seconds; 0: the files are read
+            once.
 
     Raises:
         ConfigError: a file cannot be read, or the key does not belong to the certificate.
@@ -142,15 +159,21 @@ class Certificates:
         self._version: Final = _VERSIONS[min_version]
         self._loaded: _Loaded | None = None
         files = [each.path for each in (self._cert, self._key, self._ca) if each]
-        self._files: Final = WatchedFiles(files, self._read, reload_interval or inf, "the certificate read before stays in use")
+        self._files: Final = WatchedFiles(
+            files, self._read, reload_interval or inf, "the certificate read before stays in use"
+        )
 
     def current(self) -> _Loaded:
-        """The certificate in the files, or the previous one if the files do not hold a valid one now."""
+        """The certificate in the files, or the previous one if the files do not hold a valid one
+        now.
+        """
         return self._files.current()
 
     @property
     def not_after(self) -> int | None:
-        """The end of validity of the certificate in use, in seconds since the epoch; None if it is unknown."""
+        """The end of validity of the certificate in use, in seconds since the epoch; None if it is
+        unknown.
+        """
         validity = self.current().validity
         return validity.not_after if validity else None
 
@@ -158,7 +181,8 @@ class Certificates:
         """Read the certificate in the files.
 
         Raises:
-            ConfigError: the files are invalid, or their certificate is not valid now while the one in use is.
+            ConfigError: the files are invalid, or their certificate is not valid now while the one
+                in use is.
         """
         loaded = self._load()
         if problem := loaded.problem:
@@ -170,7 +194,9 @@ class Certificates:
         return loaded
 
     def _load(self) -> _Loaded:
-        reads: list[Callable[[], bytes]] = [each.read for each in (self._cert, self._key, self._ca) if each]
+        reads: list[Callable[[], bytes]] = [
+            each.read for each in (self._cert, self._key, self._ca) if each
+        ]
         chain, key, *further = collect_errors(reads)
         authorities = further[0] if further else None
         return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
@@ -186,13 +212,17 @@ class Certificates:
         return context
 
     def grpc_credentials(self) -> Any:
-        """Credentials for a grpcio server, which calls `fetch` at each connection to get changed certificates."""
+        """Credentials for a grpcio server, which calls `fetch` at each connection to get changed
+        certificates.
+        """
         import grpc
 
         sent = self.current()
 
         def configuration(loaded: _Loaded) -> Any:
-            return grpc.ssl_server_certificate_configuration([(loaded.key, loaded.chain)], loaded.authorities)
+            return grpc.ssl_server_certificate_configuration(
+                [(loaded.key, loaded.chain)], loaded.authorities
+            )
 
         def fetch() -> Any:
             nonlocal sent
@@ -202,4 +232,6 @@ class Certificates:
             sent = now
             return configuration(now)
 
-        return grpc.dynamic_ssl_server_credentials(configuration(sent), fetch, require_client_authentication=self._ca is not None)
+        return grpc.dynamic_ssl_server_credentials(
+            configuration(sent), fetch, require_client_authentication=self._ca is not None
+        )

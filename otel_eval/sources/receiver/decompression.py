@@ -1,7 +1,7 @@
 """Compressed bodies (gzip, deflate, zstd), decompressed piece by piece and never beyond a limit.
 
-The memory of each piece is reserved before the next one is decompressed, so a decompression bomb takes at most one piece more
-than the limit.
+The memory of each piece is reserved before the next one is decompressed, so a decompression bomb
+takes at most one piece more than the limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.sources.receiver.memory import Reservation
 
 _PIECE: Final = 4 * 1024 * 1024
-_FED: Final = 16 * 1024  # input at a time; at the end of each member its unused part is copied, so it is small
+# input at a time; at the end of each member its unused part is copied, so it is small
+_FED: Final = 16 * 1024
 _WBITS: Final = {"gzip": 31, "deflate": 15}
-_WINDOW_LOG: Final = 23  # 8 MiB, which RFC 8878 recommends that decoders support; a frame can require gigabytes
+# 8 MiB, which RFC 8878 recommends that decoders support; a frame can require gigabytes
+_WINDOW_LOG: Final = 23
 
 
 @cache
 def _zstd() -> Any:
-    """The zstd library: part of Python from 3.14 on, before that of the extra `zstd`; None if it is not installed."""
+    """The zstd library: part of Python from 3.14 on, before that of the extra `zstd`; None if it is
+    not installed.
+    """
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return import_module(name)
@@ -43,7 +47,8 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
 
     Raises:
         InputError: it is not in this encoding, or it is truncated.
-        RequestTooLarge: it decompresses to more than `limit` bytes; at most `limit` and one piece were decompressed.
+        RequestTooLarge: it decompresses to more than `limit` bytes; at most `limit` and one piece
+            were decompressed.
         Overloaded: the memory for it is not available now.
     """
     parts: list[bytes] = []
@@ -58,7 +63,9 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
 
 
 def _decoder(coding: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """A function that makes a decompressor of one gzip member or zstd frame, and the error that it raises."""
+    """A function that makes a decompressor of one gzip member or zstd frame, and the error that it
+    raises.
+    """
     if coding != "zstd":
         return partial(zlib.decompressobj, _WBITS[coding]), zlib.error
     library = _zstd()
@@ -73,7 +80,8 @@ def _pieces(coding: str, data: bytes) -> Iterator[bytes]:
     while fed or at < len(data):
         member = make()
         while not member.eof:
-            # zlib returns the input that it did not use; zstd keeps it, and needs no new input for the next piece.
+            # zlib returns the input that it did not use; zstd keeps it, and needs no new input for
+            # the next piece.
             if not fed and getattr(member, "needs_input", True):
                 fed, at = data[at : at + _FED], at + _FED
             try:

@@ -1,8 +1,10 @@
-"""Handles one export request of either transport: reserve memory, read, estimate, decode, pass to the consumer, respond.
+"""Handles one export request of either transport: reserve memory, read, estimate, decode, pass to
+the consumer, respond.
 
-Transports read the body and write the response in their own form. The only error that a handler raises to a transport is a
-connection that breaks while the body is read. The bodies of responses, in protobuf and JSON, are Export…ServiceResponse, and
-google.rpc.Status with details. Source: opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
+Transports read the body and write the response in their own form. The only error that a handler
+raises to a transport is a connection that breaks while the body is read. The bodies of responses,
+in protobuf and JSON, are Export…ServiceResponse, and google.rpc.Status with details. Source:
+opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from google.protobuf import duration_pb2, json_format
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_eval.counters import Counters
@@ -33,7 +37,9 @@ from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 
 class ExportStatus(Enum):
-    """The outcome of a request, with its codes of google.rpc and HTTP; only after RETRYABLE may the client send it again."""
+    """The outcome of a request, with its codes of google.rpc and HTTP; only after RETRYABLE may the
+    client send it again.
+    """
 
     ACCEPTED = code_pb2.OK, HTTPStatus.OK
     INVALID = code_pb2.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST
@@ -46,14 +52,18 @@ class ExportStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExportResponse:
-    """The response. `rejected` counts the items of an accepted request that were not accepted; `message` is the reason."""
+    """The response. `rejected` counts the items of an accepted request that were not accepted;
+    `message` is the reason.
+    """
 
     status: ExportStatus
     message: str = ""
     rejected: int = 0
 
     def body(self, signal: Signal, encoding: Encoding) -> bytes:
-        """The body of a successful response; `partial_success` is set only if items were rejected or there is a warning."""
+        """The body of a successful response; `partial_success` is set only if items were rejected
+        or there is a warning.
+        """
         make, rejected = _RESPONSES[signal]
         response = make()
         if self.message:
@@ -64,8 +74,8 @@ class ExportResponse:
     def error(self) -> Any:
         """The google.rpc.Status of a failed request.
 
-        RetryInfo is added only where a retry helps: with it on RESOURCE_EXHAUSTED, clients would send a body that is too large
-        again and again.
+        RetryInfo is added only where a retry helps: with it on RESOURCE_EXHAUSTED, clients would
+        send a body that is too large again and again.
         """
         message = status_pb2.Status(code=self.status.code, message=self.message)
         if self.status is ExportStatus.RETRYABLE:
@@ -94,19 +104,23 @@ class ReceiverLimits:
     """Limits on the resources that clients use.
 
     Attributes:
-        max_body_bytes: the size of one body, both as sent and decompressed. OTLP's specification recommends 64 MiB.
-        max_inflight_bytes: the memory of all requests that are being received and decoded, decoding included; beyond it
-            clients get a retryable error.
-        max_attributes: the number of attributes of a span, an event, a link, a log record, a resource or a scope, and of events
-            or links of a span; items with more are rejected.
-        request_s: how long a request may take to arrive; over HTTP a sixth of it if less than 1 KiB a second arrives.
-        grpc_threads: the calls that are decoded and passed on at one time; Python runs one thread at a time, so more of them
-            would only wait for the consumer.
+        max_body_bytes: the size of one body, both as sent and decompressed. OTLP's specification
+            recommends 64 MiB.
+        max_inflight_bytes: the memory of all requests that are being received and decoded, decoding
+            included; beyond it clients get a retryable error.
+        max_attributes: the number of attributes of a span, an event, a link, a log record, a
+            resource or a scope, and of events or links of a span; items with more are rejected.
+        request_s: how long a request may take to arrive; over HTTP a sixth of it if less than 1 KiB
+            a second arrives.
+        grpc_threads: the calls that are decoded and passed on at one time; Python runs one thread
+            at a time, so more of them would only wait for the consumer.
         grpc_connections: open at one time; further ones are closed.
-        grpc_idle_s: how long a gRPC connection may have no call; then it is closed, and the client opens another for its next
-            call. Exporters that send each minute keep their connection.
-        http_connections: open at one time; a further one replaces one whose client is late, or gets 503.
-        http_idle_s: how long an HTTP connection may wait for the next request, its headers included.
+        grpc_idle_s: how long a gRPC connection may have no call; then it is closed, and the client
+            opens another for its next call. Exporters that send each minute keep their connection.
+        http_connections: open at one time; a further one replaces one whose client is late, or gets
+            503.
+        http_idle_s: how long an HTTP connection may wait for the next request, its headers
+            included.
     """
 
     max_body_bytes: int = 64 * 2**20
@@ -121,7 +135,9 @@ class ReceiverLimits:
 
     @property
     def most_bytes(self) -> int:
-        """The memory that one request may take: at least what ordinary spans in a body of the maximum size take."""
+        """The memory that one request may take: at least what ordinary spans in a body of the
+        maximum size take.
+        """
         return max(self.max_inflight_bytes, _MEMORY_FACTOR * self.max_body_bytes)
 
 
@@ -135,10 +151,12 @@ _REFUSALS: Final[dict[type[Exception], tuple[ExportStatus, str]]] = {
     Overloaded: (ExportStatus.RETRYABLE, "refused_requests"),
     InternalError: (ExportStatus.RETRYABLE, "internal_errors"),
 }
-"""The status of the response to a request that is refused because of such an error, and the counter."""
+"""The status of the response to a request that is refused because of such an error, and the
+counter.
+"""
 
-# By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a refused span was not accepted and
-# the sender keeps it to retry.
+# By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a
+# refused span was not accepted and the sender keeps it to retry.
 _COUNTERS: Final = (
     "requests",
     "bad_requests",
@@ -193,12 +211,20 @@ class ExportHandler:
         """Every counter by name, then by transport; a counter that was never incremented is {}."""
         counts: dict[str, dict[str, int]] = {}
         for name in _COUNTERS:
-            by_transport = {transport: self.counters.get(name, transport=transport) for transport in ("grpc", "http")}
+            by_transport = {
+                transport: self.counters.get(name, transport=transport)
+                for transport in ("grpc", "http")
+            }
             counts[name] = {transport: count for transport, count in by_transport.items() if count}
         return counts
 
     def answer(
-        self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
+        self,
+        transport: str,
+        signal: Signal,
+        encoding: Encoding,
+        size: int,
+        read: Callable[[Reservation], bytes],
     ) -> ExportResponse:
         """Handle one request, and return the response to it.
 
@@ -220,34 +246,52 @@ class ExportHandler:
 
     def refused(self, transport: str, error: Exception) -> ExportResponse:
         """Count an error because of which a request is refused, and return the response."""
-        status, name = next(refusal for kind, refusal in _REFUSALS.items() if isinstance(error, kind))
+        status, name = next(
+            refusal for kind, refusal in _REFUSALS.items() if isinstance(error, kind)
+        )
         self.count(transport, **{name: 1})
-        return ExportResponse(status, "internal error, retry" if isinstance(error, InternalError) else str(error))
+        return ExportResponse(
+            status, "internal error, retry" if isinstance(error, InternalError) else str(error)
+        )
 
     def take(
-        self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
+        self,
+        transport: str,
+        signal: Signal,
+        encoding: Encoding,
+        size: int,
+        read: Callable[[Reservation], bytes],
     ) -> ExportResponse:
-        """Handle one request like `answer`, but without counting it, and raise errors instead of responding to them.
+        """Handle one request like `answer`, but without counting it, and raise errors instead of
+        responding to them.
 
         Raises:
             InputError: it is invalid.
-            Overloaded: there is not enough memory, or the consumer refuses it for now; a retry can succeed.
+            Overloaded: there is not enough memory, or the consumer refuses it for now; a retry can
+                succeed.
             RequestTooLarge: it exceeds a limit for one request.
-            InternalError: the receiver has an error of its own; the client keeps the data and retries.
+            InternalError: the receiver has an error of its own; the client keeps the data and
+                retries.
             OSError: the connection broke in `read`.
         """
         with self.memory.enter(size) as reservation:
             body = read(reservation)
             self._reserve(signal, encoding, body, reservation)
             try:
-                request = rewrite(signal, load_json(body)) if encoding is Encoding.JSON else Rewritten(body)
+                request = (
+                    rewrite(signal, load_json(body))
+                    if encoding is Encoding.JSON
+                    else Rewritten(body)
+                )
                 return self._process(transport, signal, request)
             except (InputError, Overloaded, RequestTooLarge):
                 raise
             except Exception as error:  # noqa: BLE001 - a defect here must not lose data
                 raise InternalError(type(error).__name__) from None
 
-    def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
+    def _reserve(
+        self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation
+    ) -> None:
         """Reserve the memory that decoding will take.
 
         Raises:
@@ -268,14 +312,22 @@ class DecodingHandler(ExportHandler):
         super().__init__(limits)
         self._consumer = consumer
 
-    def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
-        """Reserve the memory that decoding and evaluating the request will take, before it is decoded."""
+    def _reserve(
+        self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation
+    ) -> None:
+        """Reserve the memory that decoding and evaluating the request will take, before it is
+        decoded.
+        """
         most = self.limits.most_bytes
-        size = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, most)
+        size = (
+            json_decoded_size(body)
+            if encoding is Encoding.JSON
+            else protobuf_decoded_size(signal, body, most)
+        )
         if size > most:
             raise RequestTooLarge(
-                f"decoding the request would take more than {most} bytes of memory, which is the limit "
-                "here (receivers.otlp.max_inflight_size); send less at once"
+                f"decoding the request would take more than {most} bytes of memory, which is the"
+                " limit here (receivers.otlp.max_inflight_size); send less at once"
             )
         # Parsing JSON takes more memory than evaluating its spans, which happens later.
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
@@ -286,12 +338,15 @@ class DecodingHandler(ExportHandler):
             return self._take_metrics(transport, request.body)
         batch = read_request(RawRequest(signal, request.body), self.limits.max_attributes)
         batch.reject(request.why, request.rejected)
-        # Items with unusable ids are forwarded, too: then the response warns of them but does not count them as rejected.
+        # Items with unusable ids are forwarded, too: then the response warns of them but does not
+        # count them as rejected.
         rejected = request.rejected if self._consumer.forwards else batch.rejected
         return self._acknowledge(transport, signal, batch, rejected)
 
     def _take_metrics(self, transport: str, body: bytes) -> ExportResponse:
-        """Accept metrics, so that an agent that sends them logs no errors, and discard them unless they are forwarded."""
+        """Accept metrics, so that an agent that sends them logs no errors, and discard them unless
+        they are forwarded.
+        """
         try:
             parse_metrics(body)
         except DecodeError:
@@ -300,23 +355,35 @@ class DecodingHandler(ExportHandler):
             self.count(transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.ACCEPTED)
 
-    def _acknowledge(self, transport: str, signal: Signal, batch: SpanBatch, rejected: int) -> ExportResponse:
+    def _acknowledge(
+        self, transport: str, signal: Signal, batch: SpanBatch, rejected: int
+    ) -> ExportResponse:
         is_traces = signal is Signal.TRACES
         kind, items = ("spans", batch.spans) if is_traces else ("logs", batch.logs)
         take = self._consumer.spans if is_traces else self._consumer.logs
         try:
             if items or self._consumer.forwards:
-                take(batch)  # returns once everything that must survive a crash is on disk; the acknowledgement follows
+                # returns once everything that must survive a crash is on disk; the acknowledgement
+                # follows
+                take(batch)
         except Overloaded:
             self.count(transport, **{f"refused_{kind}": len(items)})
             raise
-        amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": batch.rejected, f"own_{kind}": batch.own}
+        amounts = {
+            f"accepted_{kind}": len(items),
+            f"rejected_{kind}": batch.rejected,
+            f"own_{kind}": batch.own,
+        }
         self.count(transport, ignored_logs=batch.ignored, **amounts)
         return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, rejected), rejected)
 
 
 def _warning(batch: SpanBatch, rejected: int) -> str:
-    outcome = "rejected" if rejected == batch.rejected else "rejected or passed on without being evaluated"
+    outcome = (
+        "rejected"
+        if rejected == batch.rejected
+        else "rejected or passed on without being evaluated"
+    )
     return f"{batch.rejected} {outcome}, the first: {batch.why}" if batch.rejected else ""
 
 

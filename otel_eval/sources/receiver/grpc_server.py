@@ -1,11 +1,13 @@
 """OTLP over gRPC, and grpc.health.v1: a synchronous grpcio server whose handlers get raw bytes.
 
-Retryable errors are UNAVAILABLE with RetryInfo, never RESOURCE_EXHAUSTED without it, on which the Collector drops data. For the
-same reason the number of concurrent calls is limited by HTTP/2 flow control, which makes a client wait, and not by
-`maximum_concurrent_rpcs`, which responds RESOURCE_EXHAUSTED.
+Retryable errors are UNAVAILABLE with RetryInfo, never RESOURCE_EXHAUSTED without it, on which the
+Collector drops data. For the same reason the number of concurrent calls is limited by HTTP/2 flow
+control, which makes a client wait, and not by `maximum_concurrent_rpcs`, which responds
+RESOURCE_EXHAUSTED.
 
-Of the health service only `Check` is implemented: `Watch` would block a thread for each watcher, and a client that gets
-UNIMPLEMENTED has to treat the server as healthy. Source: grpc doc/health-checking.md.
+Of the health service only `Check` is implemented: `Watch` would block a thread for each watcher,
+and a client that gets UNIMPLEMENTED has to treat the server as healthy. Source: grpc
+doc/health-checking.md.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ import grpc
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.decompression import decompress
-from otel_eval.sources.receiver.export_handler import RETRY_INFO, ExportHandler, ExportResponse, ExportStatus, ReceiverLimits
+from otel_eval.sources.receiver.export_handler import (
+    RETRY_INFO,
+    ExportHandler,
+    ExportResponse,
+    ExportStatus,
+    ReceiverLimits,
+)
 from otel_eval.sources.receiver.memory import Reservation, RssMonitor
 from otel_eval.wire import sized
 
@@ -45,10 +53,11 @@ def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # two receivers on one port would share traces between them
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
-        # grpcio decompresses a whole message before it checks the size, too late for a decompression bomb.
+        # grpcio decompresses a whole message before it checks the size, too late for a
+        # decompression bomb.
         ("grpc.per_message_decompression", 0),
-        # The flow-control window. Probing would raise it to 256 MiB for each call that has no thread yet. A message for which a
-        # thread waits may arrive at once, whatever its size.
+        # The flow-control window. Probing would raise it to 256 MiB for each call that has no
+        # thread yet. A message for which a thread waits may arrive at once, whatever its size.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _AHEAD),
         ("grpc.max_concurrent_streams", _STREAMS),
@@ -57,7 +66,8 @@ def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
-        # Agents ping idle connections at any interval: by default gRPC closes one that pings twice within five minutes.
+        # Agents ping idle connections at any interval: by default gRPC closes one that pings twice
+        # within five minutes.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_ping_strikes", 0),
@@ -73,11 +83,14 @@ def _hide_metadata(record: logging.LogRecord) -> bool:
 
 
 class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Refuses calls without a valid token before their message is read. Health checks need no token."""
+    """Refuses calls without a valid token before their message is read. Health checks need no
+    token.
+    """
 
     def __init__(self, handler: ExportHandler) -> None:
         self._handler = handler
-        # A stream handler is called before the first message is read; the client sees no difference.
+        # A stream handler is called before the first message is read; the client sees no
+        # difference.
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -94,15 +107,19 @@ class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
 
 
 class _HandlerThreads(ThreadPoolExecutor):
-    """The threads of calls: if the system allows no more of them, a call waits for one that exists."""
+    """The threads of calls: if the system allows no more of them, a call waits for one that
+    exists.
+    """
 
     def _adjust_thread_count(self) -> None:
-        with suppress(RuntimeError):  # raised here, it would end the thread of grpcio that serves all calls
+        # raised here, it would end the thread of grpcio that serves all calls
+        with suppress(RuntimeError):
             super()._adjust_thread_count()
 
 
 class OtlpGrpcServer:
-    """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio answers by itself.
+    """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio
+    answers by itself.
 
     Args:
         handler: handles the requests.
@@ -110,7 +127,9 @@ class OtlpGrpcServer:
         ready: whether evaluation makes progress; health is NOT_SERVING while it does not.
     """
 
-    def __init__(self, handler: ExportHandler, certificates: Certificates | None, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, handler: ExportHandler, certificates: Certificates | None, ready: Callable[[], bool]
+    ) -> None:
         limits, self._handler, self._certificates = handler.limits, handler, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_hide_metadata)
         self._pool = _HandlerThreads(_WAITING, thread_name_prefix="otel-eval-grpc")
@@ -122,11 +141,16 @@ class OtlpGrpcServer:
         interceptors = [_TokenInterceptor(handler)] if handler.tokens else []
         self._server = grpc.server(self._pool, interceptors=interceptors, options=_options(limits))
         for signal, service in _SERVICES.items():
-            # As a stream, so that this code waits for the message, with a deadline: grpcio itself waits forever.
+            # As a stream, so that this code waits for the message, with a deadline: grpcio itself
+            # waits forever.
             export = grpc.stream_unary_rpc_method_handler(self._export(signal))
-            self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": export})])
+            self._server.add_generic_rpc_handlers(
+                [grpc.method_handlers_generic_handler(service, {"Export": export})]
+            )
         health = health_handler(("", *_SERVICES.values()), lambda: handler.is_open() and ready())
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(HEALTH, {"Check": health})])
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(HEALTH, {"Check": health})]
+        )
 
     def _export(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
         def export(messages: Iterator[bytes], context: Any) -> bytes:
@@ -137,7 +161,11 @@ class OtlpGrpcServer:
                 raise AssertionError("abort raises")
             with self._working:
                 answer = self._handler.answer(
-                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda reservation: self._decompressed(body, reservation)
+                    "grpc",
+                    signal,
+                    Encoding.PROTOBUF,
+                    len(body),
+                    lambda reservation: self._decompressed(body, reservation),
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
@@ -147,7 +175,11 @@ class OtlpGrpcServer:
 
     def _decompressed(self, body: bytes, reservation: Reservation) -> bytes:
         coding = _compression_of(body)
-        return decompress(coding, body, self._handler.limits.max_body_bytes, reservation) if coding else body
+        return (
+            decompress(coding, body, self._handler.limits.max_body_bytes, reservation)
+            if coding
+            else body
+        )
 
     def bind(self, address: str) -> int:
         """Bind the address, and return the port.
@@ -165,7 +197,9 @@ class OtlpGrpcServer:
         self._server.start()
 
     def stop(self, grace_s: float) -> Callable[[], None]:
-        """Refuse new calls at once, and return a function that waits for running calls, at most `grace_s` seconds."""
+        """Refuse new calls at once, and return a function that waits for running calls, at most
+        `grace_s` seconds.
+        """
         stopped = self._server.stop(grace_s)
 
         def wait() -> None:
@@ -179,11 +213,16 @@ class OtlpGrpcServer:
 def _compression_of(data: bytes) -> str:
     """The compression of a protobuf message by its first bytes, "" if it is not compressed.
 
-    No message of OTLP begins like gzip (a field of a type that does not exist) or zlib (a number as field 15).
+    No message of OTLP begins like gzip (a field of a type that does not exist) or zlib (a number as
+    field 15).
     """
     if data[:2] == b"\x1f\x8b":
         return "gzip"
-    return "deflate" if data[:1] == b"\x78" and len(data) > 1 and int.from_bytes(data[:2], "big") % 31 == 0 else ""
+    return (
+        "deflate"
+        if data[:1] == b"\x78" and len(data) > 1 and int.from_bytes(data[:2], "big") % 31 == 0
+        else ""
+    )
 
 
 def _refuse(context: Any, answer: ExportResponse) -> None:
@@ -216,26 +255,30 @@ def health_handler(services: Iterable[str], is_serving: Callable[[], bool]) -> A
 
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.25  # within this time a usual message arrives completely
-_PRESSED_LOOK_S: Final = 0.02  # while more than `few` reads wait, growth of the process is noticed within this time
+# while more than `few` reads wait, growth of the process is noticed within this time
+_PRESSED_LOOK_S: Final = 0.02
 
 
 class Deadlines:
     """Deadlines for reads of messages from clients.
 
-    A read that ends in time costs two dictionary operations. While many reads wait at once the deadline is shorter, because each
-    takes a thread that others need. While the process grows only the few oldest reads continue, because partly received messages
-    are in memory already.
+    A read that ends in time costs two dictionary operations. While many reads wait at once the
+    deadline is shorter, because each takes a thread that others need. While the process grows only
+    the few oldest reads continue, because partly received messages are in memory already.
 
     Args:
         limit_s: the deadline of a read, in seconds.
         many: while more reads than this wait, the deadline is `pressed_s`.
         pressed_s: the shorter deadline, in seconds.
-        few: while at most this number of reads wait, the memory is not checked: the limit of a message bounds it.
-        rss: the memory of the process. While more than `few` reads wait and it has grown, the deadline is `pressed_s`, and 0.25 s
-            for all but the `few` oldest.
+        few: while at most this number of reads wait, the memory is not checked: the limit of a
+            message bounds it.
+        rss: the memory of the process. While more than `few` reads wait and it has grown, the
+            deadline is `pressed_s`, and 0.25 s for all but the `few` oldest.
     """
 
-    def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, rss: RssMonitor) -> None:
+    def __init__(
+        self, limit_s: float, many: int, pressed_s: float, few: int, rss: RssMonitor
+    ) -> None:
         self._limit_s: Final = limit_s
         self._many: Final = many
         self._pressed_s: Final = min(limit_s, pressed_s)
@@ -243,7 +286,8 @@ class Deadlines:
         self._rss: Final = rss
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards _waits
-        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # start time and `end`, oldest first
+        # start time and `end`, oldest first
+        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="otel-eval-deadlines", daemon=True)
 
@@ -268,7 +312,9 @@ class Deadlines:
         self._over.set()
 
     def _watch(self) -> None:
-        while not self._over.wait(_PRESSED_LOOK_S if len(self._waits) > self._few else min(_LOOK_S, self._limit_s / 4)):
+        while not self._over.wait(
+            _PRESSED_LOOK_S if len(self._waits) > self._few else min(_LOOK_S, self._limit_s / 4)
+        ):
             for end in self._overdue():
                 end()
 
@@ -279,11 +325,15 @@ class Deadlines:
             if waiting <= self._few:
                 self._rss.at_ease()
             is_pressed = waiting > self._few and self._rss.has_grown
-            found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
+            found = self._older_than(
+                self._pressed_s if is_pressed or waiting > self._many else self._limit_s
+            )
             if is_pressed:
                 found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]
             return [self._waits.pop(number)[1] for number in found]
 
     def _older_than(self, limit_s: float) -> list[int]:
         before = time.monotonic() - limit_s
-        return list(itertools.takewhile(lambda number: self._waits[number][0] <= before, self._waits))
+        return list(
+            itertools.takewhile(lambda number: self._waits[number][0] <= before, self._waits)
+        )

@@ -14,18 +14,32 @@ from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
-from otel_eval.sources.receiver.export_handler import RETRY_S, ExportHandler, ExportResponse, ExportStatus, serialized
+from otel_eval.sources.receiver.export_handler import (
+    RETRY_S,
+    ExportHandler,
+    ExportResponse,
+    ExportStatus,
+    serialized,
+)
 from otel_eval.sources.receiver.memory import Reservation
 
-_PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
+_PATHS: Final = {
+    "/v1/traces": Signal.TRACES,
+    "/v1/logs": Signal.LOGS,
+    "/v1/metrics": Signal.METRICS,
+}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
-_FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection:"
+    b" close\r\n\r\n"
+)
 _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
-_GRACE_PARTS: Final = 6  # a minimum pace is required after this fraction (a sixth) of the time for a body
+# a minimum pace is required after this fraction (a sixth) of the time for a body
+_GRACE_PARTS: Final = 6
 _HANDSHAKE_S: Final = 10.0
 _PLAIN: Final = ("", "identity", "none")
 
@@ -46,12 +60,21 @@ class _OtlpHandler(ConnectionHandler):
         signal = _PATHS.get(self.path)
         encoding = _TYPES.get(self.headers.get_content_type())
         if signal is None:
-            self.send_error(HTTPStatus.NOT_FOUND, "no such path; OTLP is at /v1/traces, /v1/logs and /v1/metrics")
+            self.send_error(
+                HTTPStatus.NOT_FOUND,
+                "no such path; OTLP is at /v1/traces, /v1/logs and /v1/metrics",
+            )
         elif encoding is None:
-            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/x-protobuf or application/json")
+            self.send_error(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                "Content-Type must be application/x-protobuf or application/json",
+            )
         elif self._coding() not in (*_PLAIN, *supported_encodings()):
             known = ", ".join(supported_encodings())
-            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding must be absent or one of {known}")
+            self.send_error(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"Content-Encoding must be absent or one of {known}",
+            )
         else:
             self._export(signal, encoding)
 
@@ -68,7 +91,9 @@ class _OtlpHandler(ConnectionHandler):
         self.unread = True
         limit_s = handler.limits.request_s
         self.timed.set_deadline(limit_s, limit_s / _GRACE_PARTS)
-        answer = handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
+        answer = handler.answer(
+            "http", signal, encoding, size, lambda reservation: self._read(read, reservation)
+        )
         if answer.status is ExportStatus.ACCEPTED:
             return self.reply(HTTPStatus.OK, _NAMES[encoding], answer.body(signal, encoding))
         return self._refuse(encoding, answer)
@@ -76,14 +101,21 @@ class _OtlpHandler(ConnectionHandler):
     def _read(self, read: Read, reservation: Reservation) -> bytes:
         self.wait_for_client()
         try:
-            if self.headers.get("Expect", "").lower() == "100-continue" and self.request_version == "HTTP/1.1":
+            if (
+                self.headers.get("Expect", "").lower() == "100-continue"
+                and self.request_version == "HTTP/1.1"
+            ):
                 self._send_continue()
             body = read(reservation.grow)
         finally:
             self.server.mark_working()
         self.unread = False
         coding = self._coding()
-        return body if coding in _PLAIN else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
+        return (
+            body
+            if coding in _PLAIN
+            else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
+        )
 
     def _send_continue(self) -> None:
         """Send `100 Continue`. The body of a request that is refused before this is not sent."""
@@ -94,17 +126,26 @@ class _OtlpHandler(ConnectionHandler):
     def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
         self.close_connection = self.close_connection or self.unread
         extra = {"Retry-After": str(RETRY_S)} if answer.status is ExportStatus.RETRYABLE else {}
-        self.reply(answer.status.http, _NAMES[encoding], serialized(encoding, answer.error()), extra)
+        self.reply(
+            answer.status.http, _NAMES[encoding], serialized(encoding, answer.error()), extra
+        )
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():
             return
-        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED if self.path in _PATHS else HTTPStatus.NOT_FOUND, "POST OTLP to /v1/traces")
+        self.send_error(
+            HTTPStatus.METHOD_NOT_ALLOWED if self.path in _PATHS else HTTPStatus.NOT_FOUND,
+            "POST OTLP to /v1/traces",
+        )
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _not_allowed
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = (
+        _not_allowed
+    )
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse a request that is not an export request; also called by the base class, for invalid HTTP."""
+        """Refuse a request that is not an export request; also called by the base class, for
+        invalid HTTP.
+        """
         is_unauthorized = code == HTTPStatus.UNAUTHORIZED  # which has its own counter
         self.server.handler.count("http", requests=1, bad_requests=0 if is_unauthorized else 1)
         self.close_connection = True
@@ -119,8 +160,12 @@ class OtlpHttpServer(ConnectionServer):
     late_s = 2.0  # late with a handshake, a request or its body
     thread_name = "otel-eval-http"
 
-    def __init__(self, address: tuple[str, int], handler: ExportHandler, certificates: Certificates | None) -> None:
-        super().__init__(address, _OtlpHandler, handler.limits.http_connections, handler.limits.http_idle_s)
+    def __init__(
+        self, address: tuple[str, int], handler: ExportHandler, certificates: Certificates | None
+    ) -> None:
+        super().__init__(
+            address, _OtlpHandler, handler.limits.http_connections, handler.limits.http_idle_s
+        )
         self.handler, self.certificates = handler, certificates
 
     def refuse(self, request: Any) -> None:

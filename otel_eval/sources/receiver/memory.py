@@ -1,9 +1,12 @@
-"""Memory of the receiver: the limit for requests in flight, the size of the process, and returning freed memory to the system.
+"""Memory of the receiver: the limit for requests in flight, the size of the process, and returning
+freed memory to the system.
 
-Memory is reserved before a body is read, decompressed or decoded, so that a request that is refused takes none.
+Memory is reserved before a body is read, decompressed or decoded, so that a request that is refused
+takes none.
 
-The settings of glibc's allocator and of garbage collection reduce the CPU time of a receiver. They are meant for a process of its
-own, never set on import, and have no effect on platforms with another allocator.
+The settings of glibc's allocator and of garbage collection reduce the CPU time of a receiver. They
+are meant for a process of its own, never set on import, and have no effect on platforms with
+another allocator.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ class Reservation:
         self._held = held
 
     def grow(self, size: int) -> None:
-        """Reserve more bytes, for instance for a chunk that is to be read or a piece that was decompressed.
+        """Reserve more bytes, for instance for a chunk that is to be read or a piece that was
+        decompressed.
 
         Raises:
             Overloaded: they are not available, and another request holds some.
@@ -48,7 +52,8 @@ class Reservation:
 class MemoryLimiter:
     """A limit of bytes that the requests in flight share.
 
-    A single request is always admitted, whatever its size: the size of a body has a limit of its own.
+    A single request is always admitted, whatever its size: the size of a body has a limit of its
+    own.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -112,9 +117,11 @@ def resident() -> int:
 
 
 class RssMonitor:
-    """Whether the process has grown by more than a number of bytes since the last call of `at_ease`.
+    """Whether the process has grown by more than a number of bytes since the last call of
+    `at_ease`.
 
-    This is the only way to notice the memory of messages that grpcio has received in part: nothing counts it.
+    This is the only way to notice the memory of messages that grpcio has received in part: nothing
+    counts it.
 
     Args:
         limit_bytes: growth up to this is accepted.
@@ -147,10 +154,11 @@ _ARENAS: Final = 2  # glibc's default is eight for each core, each with free mem
 
 
 def tune_malloc() -> bool:
-    """Keep freed memory of request bodies instead of returning it to the kernel; False if the allocator cannot be set so.
+    """Keep freed memory of request bodies instead of returning it to the kernel; False if the
+    allocator cannot be set so.
 
-    Otherwise a body of 1.5 MB is mapped and unmapped each time, which takes as long as decoding it. The disadvantage: the process
-    keeps freed memory until `trim_malloc`.
+    Otherwise a body of 1.5 MB is mapped and unmapped each time, which takes as long as decoding it.
+    The disadvantage: the process keeps freed memory until `trim_malloc`.
     """
     mallopt = _of_glibc("mallopt")
     settings = ((_M_MMAP_THRESHOLD, _KEPT), (_M_TRIM_THRESHOLD, _KEPT), (_M_ARENA_MAX, _ARENAS))
@@ -158,9 +166,11 @@ def tune_malloc() -> bool:
 
 
 def trim_malloc() -> bool:
-    """Return every free page of the heap to the system; False if there was none, or the allocator is not glibc's.
+    """Return every free page of the heap to the system; False if there was none, or the allocator
+    is not glibc's.
 
-    A page with a single live block stays. The call takes milliseconds and does not hold the interpreter's lock.
+    A page with a single live block stays. The call takes milliseconds and does not hold the
+    interpreter's lock.
     """
     trim = _of_glibc("malloc_trim")
     return trim is not None and bool(trim(0))
@@ -176,7 +186,9 @@ def _of_glibc(name: str) -> Any:
 
 
 def tune_gc() -> None:
-    """Run garbage collection less often: buffered spans are many tuples of bytes, which form no cycles."""
+    """Run garbage collection less often: buffered spans are many tuples of bytes, which form no
+    cycles.
+    """
     gc.set_threshold(50_000, 20, 100)
 
 
@@ -187,10 +199,11 @@ _LEAST_BYTES: Final = 8 * 2**20  # bytes, the least that is worth a trim
 
 
 class IdleMemory:
-    """Trims the heap when memory was freed and requests have stopped, or once a minute if they do not stop.
+    """Trims the heap when memory was freed and requests have stopped, or once a minute if they do
+    not stop.
 
-    glibc keeps freed memory for later allocations, and with `tune_malloc` it keeps more. After a peak that is most of the memory
-    of the process.
+    glibc keeps freed memory for later allocations, and with `tune_malloc` it keeps more. After a
+    peak that is most of the memory of the process.
 
     Args:
         requests: returns a count that increases with each request.
@@ -217,7 +230,9 @@ class IdleMemory:
         self._most_held, self._trimmed_size = 0, size()
 
     def look(self) -> None:
-        """Return freed memory to the system if it is enough to matter. To be called often; it checks once a second."""
+        """Return freed memory to the system if it is enough to matter. To be called often; it
+        checks once a second.
+        """
         now = self._clock()
         if now - self._looked < _LOOK_S:
             return
@@ -227,7 +242,10 @@ class IdleMemory:
         held = self._held()
         self._most_held = max(self._most_held, held)
         over = now - self._since >= _QUIET_S or now - self._trimmed >= _BUSY_S
-        if over and (self._most_held - held >= _LEAST_BYTES or self._size() - self._trimmed_size >= _LEAST_BYTES):
+        if over and (
+            self._most_held - held >= _LEAST_BYTES
+            or self._size() - self._trimmed_size >= _LEAST_BYTES
+        ):
             self._compact()
             self._trim()
             self._trimmed, self._most_held, self._trimmed_size = now, held, self._size()

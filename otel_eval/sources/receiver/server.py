@@ -25,7 +25,9 @@ _NOT_AFTER: Final = "receiver.certificate_not_after"
 _EXPOSED: Final = "every client that reaches this address can send spans; add tls: or auth:"
 _READABLE: Final = "tokens and data can be read on their way here; add tls:"
 _REASONS: Final = {
-    errno.EADDRINUSE: "the port is in use; stop the other process or choose another port, 0 picks a free one",
+    errno.EADDRINUSE: (
+        "the port is in use; stop the other process or choose another port, 0 picks a free one"
+    ),
     errno.EACCES: "this port needs more rights; choose one from 1024 up, 0 picks a free one",
     errno.EADDRNOTAVAIL: "this machine has no such address; choose one it has, such as 127.0.0.1",
 }
@@ -33,7 +35,9 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The addresses on which the receiver listens, as "host:port"; None for a transport that is off."""
+    """The addresses on which the receiver listens, as "host:port"; None for a transport that is
+    off.
+    """
 
     grpc: str | None = None
     http: str | None = None
@@ -44,8 +48,10 @@ class OtlpServer:
 
     Args:
         handler: handles the requests, for instance a `DecodingHandler` with its consumer.
-        grpc, http: "host:port", validated by the configuration, port 0 for a free one; None turns the transport off.
-        certificates: by "grpc" or "http", a function that opens the certificates; a transport without is not encrypted.
+        grpc, http: "host:port", validated by the configuration, port 0 for a free one; None turns
+            the transport off.
+        certificates: by "grpc" or "http", a function that opens the certificates; a transport
+            without is not encrypted.
         tokens: bearer tokens, of which every request needs one; None: every client is accepted.
         ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
     """
@@ -75,10 +81,15 @@ class OtlpServer:
         """Bind the addresses and serve.
 
         Raises:
-            ConfigError: an address cannot be bound, or a certificate is invalid; then no transport listens.
+            ConfigError: an address cannot be bound, or a certificate is invalid; then no transport
+                listens.
         """
         try:
-            bound = {protocol: self._bind(protocol, address) for protocol, address in self._addresses.items() if address}
+            bound = {
+                protocol: self._bind(protocol, address)
+                for protocol, address in self._addresses.items()
+                if address
+            }
         except ConfigError:
             if self._http:
                 self._http.server_close()
@@ -91,11 +102,18 @@ class OtlpServer:
         return Bound(**bound)
 
     def limit_connections(self, limit: int | None) -> None:
-        """Limit connections to what the limit of open files allows (None: no limit). To be called before `start`."""
-        # Over HTTP a connection with TLS has two descriptors: its own, by which it can be shut down, and the wrapped duplicate.
+        """Limit connections to what the limit of open files allows (None: no limit). To be called
+        before `start`.
+        """
+        # Over HTTP a connection with TLS has two descriptors: its own, by which it can be shut
+        # down, and the wrapped duplicate.
         per_http, limits = 2 if "http" in self._certificates else 1, self._handler.limits
-        most = connections(limit, Connections(limits.grpc_connections, limits.http_connections), per_http=per_http)
-        self._handler.limits = replace(limits, grpc_connections=most.grpc, http_connections=most.http)
+        most = connections(
+            limit, Connections(limits.grpc_connections, limits.http_connections), per_http=per_http
+        )
+        self._handler.limits = replace(
+            limits, grpc_connections=most.grpc, http_connections=most.http
+        )
 
     @property
     def is_open(self) -> bool:
@@ -103,18 +121,25 @@ class OtlpServer:
         return self._started and self._handler.is_open()
 
     def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
-        """Handle a protobuf request that another process received by a transport; raises as `ExportHandler.take` does."""
+        """Handle a protobuf request that another process received by a transport; raises as
+        `ExportHandler.take` does.
+        """
         return self._handler.take(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
 
     def _bind(self, protocol: str, address: str) -> str:
         """Bind the address, and return it with the bound port."""
         host, port = _split_address(address)
         try:
-            port = self._bind_grpc(host, port) if protocol == "grpc" else self._bind_http(host, port)
+            port = (
+                self._bind_grpc(host, port) if protocol == "grpc" else self._bind_http(host, port)
+            )
         except (OSError, RuntimeError) as error:
             raise ConfigError(_complaint(protocol, address, _reason(error))) from None
-        if protocol not in self._opened and not _is_loopback(host):  # clients beyond this machine can connect
-            _log.warning(_complaint(protocol, address, _READABLE if self._handler.tokens else _EXPOSED))
+        # clients beyond this machine can connect
+        if protocol not in self._opened and not _is_loopback(host):
+            _log.warning(
+                _complaint(protocol, address, _READABLE if self._handler.tokens else _EXPOSED)
+            )
         return _join_address(host, port)
 
     def _bind_grpc(self, host: str, port: int) -> int:
@@ -134,12 +159,22 @@ class OtlpServer:
         return self._opened.get(protocol)
 
     def not_after(self) -> dict[str, int]:
-        """The end of validity of each transport's certificate, in seconds since the epoch, as a gauge for the self-metrics."""
-        found = {protocol: certificates.not_after for protocol, certificates in self._opened.items()}
-        return {f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end for protocol, end in found.items() if end is not None}
+        """The end of validity of each transport's certificate, in seconds since the epoch, as a
+        gauge for the self-metrics.
+        """
+        found = {
+            protocol: certificates.not_after for protocol, certificates in self._opened.items()
+        }
+        return {
+            f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end
+            for protocol, end in found.items()
+            if end is not None
+        }
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Refuse new requests, wait at most `timeout_s` seconds for running ones, then close every connection."""
+        """Refuse new requests, wait at most `timeout_s` seconds for running ones, then close every
+        connection.
+        """
         deadline = time.monotonic() + timeout_s
         self._handler.memory.close()
         if self._http:

@@ -1,4 +1,5 @@
-"""Which test runs which line of the scorers, and how long it takes: a plugin of pytest for `mutate.py`.
+"""Which test runs which line of the scorers, and how long it takes: a plugin of pytest for
+`mutate.py`.
 
 Knows lines and tests; knows no mutant.
 """
@@ -20,7 +21,9 @@ ROOM = os.path.join("otel_eval", "scorers") + os.sep
 
 
 class Covering:
-    """Notes what tests run, and writes it at the end: `lines` (place: tests), `seconds` (test: how long), `modules` (loaded)."""
+    """Notes what tests run, and writes it at the end: `lines` (place: tests), `seconds` (test: how
+    long), `modules` (loaded).
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -52,7 +55,9 @@ class Covering:
     def pytest_sessionfinish(self) -> None:
         """Write what was seen."""
         lines = {place: sorted(tests) for place, tests in self._lines.items()}
-        self._file.write_text(json.dumps({"lines": lines, "seconds": self._seconds}), encoding="utf-8")
+        self._file.write_text(
+            json.dumps({"lines": lines, "seconds": self._seconds}), encoding="utf-8"
+        )
 
 
 class Chosen:
@@ -63,4 +68,7 @@ class Chosen:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Drop what was not chosen."""
-        items[:] = sorted((each for each in items if each.nodeid in self._place), key=lambda each: self._place[each.nodeid])
+        items[:] = sorted(
+            (each for each in items if each.nodeid in self._place),
+            key=lambda each: self._place[each.nodeid],
+        )

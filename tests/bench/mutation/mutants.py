@@ -1,6 +1,7 @@
 """Small changes of a module, one at a time: typical typing errors.
 
-Knows operators, comparisons, conditions, constants and words of Python; knows no test and no scorer.
+Knows operators, comparisons, conditions, constants and words of Python; knows no test and no
+scorer.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells it from the others as long as its line reads the same, wherever the line goes."""
+        """What tells it from the others as long as its line reads the same, wherever the line
+        goes.
+        """
         return f"{self.module} {self.nth} {self.change}"
 
 
@@ -66,15 +69,25 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
     written = source.splitlines()
     tree = ast.parse(source)
     seen: Counter[str] = Counter()
-    idle = {id(below) for each in ast.walk(tree) for part in _idle(each) for below in ast.walk(part)}
+    idle = {
+        id(below) for each in ast.walk(tree) for part in _idle(each) for below in ast.walk(part)
+    }
     for at, node in enumerate(ast.walk(tree)):
         if isinstance(node, (ast.expr, ast.stmt, ast.comprehension)) and id(node) not in idle:
             for way in range(2):
                 if _changed(other := deepcopy(node), way):
                     first, last = _lines(node)
-                    change = f"{_short(node)}  ->  {_short(other)}   in: {written[first - 1].strip()}"
+                    change = (
+                        f"{_short(node)}  ->  {_short(other)}   in: {written[first - 1].strip()}"
+                    )
                     seen[change] += 1
-                    yield Mutant(module, range(first, last + 1), change, _source(source, at, way), seen[change])
+                    yield Mutant(
+                        module,
+                        range(first, last + 1),
+                        change,
+                        _source(source, at, way),
+                        seen[change],
+                    )
 
 
 def _source(source: str, at: int, way: int) -> str:
@@ -90,7 +103,10 @@ def _idle(node: ast.AST) -> Iterator[ast.AST]:
         if part := getattr(node, key, None):
             yield part
     match node:
-        case ast.Subscript(value=ast.Name(id="Literal")) | ast.Assign(targets=[ast.Name(id="__all__")]):
+        case (
+            ast.Subscript(value=ast.Name(id="Literal"))
+            | ast.Assign(targets=[ast.Name(id="__all__")])
+        ):
             yield node
         case ast.Call(func=ast.Name(id="zip" | "dataclass" | "field")):
             yield from (option.value for option in node.keywords if option.arg in GUARDS)
@@ -136,9 +152,13 @@ def _other(node: ast.AST) -> bool:
         case ast.UnaryOp(op=ast.Not()):
             node.op = ast.UAdd()  # as a condition: what it was without "not"
             node.operand = ast.Call(ast.Name("bool", ast.Load()), [node.operand], [])
-        case ast.If() | ast.While() | ast.IfExp() if isinstance(node.test, (ast.Name, ast.Attribute, ast.Call, ast.NamedExpr)):
+        case ast.If() | ast.While() | ast.IfExp() if isinstance(
+            node.test, (ast.Name, ast.Attribute, ast.Call, ast.NamedExpr)
+        ):
             node.test = ast.UnaryOp(ast.Not(), node.test)
-        case ast.comprehension(ifs=[ast.Name() | ast.Attribute() | ast.Call() | ast.NamedExpr() as test, *_]):
+        case ast.comprehension(
+            ifs=[ast.Name() | ast.Attribute() | ast.Call() | ast.NamedExpr() as test, *_]
+        ):
             node.ifs[0] = ast.UnaryOp(ast.Not(), test)
         case ast.Call(func=ast.Name(id=name)) if name in NAMED:
             node.func = ast.Name(NAMED[name], ast.Load())
@@ -149,7 +169,13 @@ def _other(node: ast.AST) -> bool:
 
 def _lines(node: ast.expr | ast.stmt | ast.comprehension) -> tuple[int, int]:
     """The first and the last line of what changes: of a statement, its condition."""
-    here = node.ifs[0] if isinstance(node, ast.comprehension) else node.test if isinstance(node, (ast.If, ast.While)) else node
+    here = (
+        node.ifs[0]
+        if isinstance(node, ast.comprehension)
+        else node.test
+        if isinstance(node, (ast.If, ast.While))
+        else node
+    )
     return here.lineno, here.end_lineno or here.lineno
 
 

@@ -1,15 +1,19 @@
 """Break the scorers in small ways and see whether a test notices.
 
-Knows how tests are run on a broken copy of the package; knows no scorer. Each mutant meets the tests of the scorers until one
-fails: those that run its line, the quickest first, then those of its module; a line that runs at import meets all. Each trial is
-a fork of a process in which everything but the package itself is loaded. Prints the mutants that no test noticed.
+Knows how tests are run on a broken copy of the package; knows no scorer. Each mutant meets the
+tests of the scorers until one
+fails: those that run its line, the quickest first, then those of its module; a line that runs at
+import meets all. Each trial is a fork of a process in which everything but the package itself is
+loaded. Prints the mutants that no test noticed.
 
-    python tests/bench/mutation/mutate.py [--sample 200] [--seconds 900] [--outcomes FILE] [--native] [module[:line] ...]
+    python tests/bench/mutation/mutate.py [--sample 200] [--seconds 900] [--outcomes FILE]
+    [--native] [module[:line] ...]
 
-Modules are named from `otel_eval/scorers`: `times`, `dag/walk`. Without any, all. With a file of outcomes, each trial is noted
-there, and what stands there is not tried again: a run that was ended goes on, and after a change only what changed is tried.
-Trials do without the extensions in C, which do what is broken here. With `--native` they have them, and meet the tests of the
-extensions too: for the lines that only lead there. What was not noticed without them is then tried again.
+Modules are named from `otel_eval/scorers`: `times`, `dag/walk`. Without any, all. With a file of
+outcomes, each trial is noted there, and what stands there is not tried again: a run that was ended
+goes on, and after a change only what changed is tried. Trials do without the extensions in C, which
+do what is broken here. With `--native` they have them, and meet the tests of the extensions too:
+for the lines that only lead there. What was not noticed without them is then tried again.
 """
 
 from __future__ import annotations
@@ -37,7 +41,17 @@ ROOM = Path("otel_eval/scorers")
 TESTS = ("tests/unit/scorers", "tests/conformance", "otel_eval/scorers")
 NATIVE = "tests/unit/native"
 LIMIT_S = 30  # for one test; the longest take two seconds
-OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:anyio", "--hypothesis-profile", "mutants", "--timeout")
+OPTIONS = (
+    "-q",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:anyio",
+    "--hypothesis-profile",
+    "mutants",
+    "--timeout",
+)
 WARNINGS = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded before
 
 
@@ -50,7 +64,8 @@ class Tests:
             (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
         self._copy = copy
         self._sound: set[tuple[str, ...]] = set()  # files that can be run together
-        # The same examples each time, so what is noticed once is noticed always; and no search for the smallest one.
+        # The same examples each time, so what is noticed once is noticed always; and no search for
+        # the smallest one.
         hypothesis.settings.register_profile(
             "mutants",
             deadline=None,
@@ -63,7 +78,8 @@ class Tests:
         seen = json.loads((copy / "covering.json").read_text(encoding="utf-8"))
         self._lines: dict[str, list[str]] = seen["lines"]
         self._seconds: dict[str, float] = seen["seconds"]
-        # Once more as the mutants will meet them: what fails without any would be noticed whatever it is.
+        # Once more as the mutants will meet them: what fails without any would be noticed whatever
+        # it is.
         if failed or self._run(found, LIMIT_S, Chosen(list(self._seconds))):
             raise SystemExit("the tests of the scorers fail as they are; mend them first")
 
@@ -72,10 +88,16 @@ class Tests:
         file = self._copy / ROOM / f"{mutant.module}.py"
         whole = file.read_text(encoding="utf-8")
         chosen = self._meant(mutant)
-        # Examples of the package last: one module of scorers alone would be loaded twice, which is refused, and so noticed.
-        found = sorted({test.partition("::")[0] for test in chosen}, key=lambda each: (each.startswith("otel_eval"), each))
+        # Examples of the package last: one module of scorers alone would be loaded twice, which is
+        # refused, and so noticed.
+        found = sorted(
+            {test.partition("::")[0] for test in chosen},
+            key=lambda each: (each.startswith("otel_eval"), each),
+        )
         if tuple(found) not in self._sound and self._run(found, LIMIT_S, Chosen(chosen[:1])):
-            raise SystemExit(f"the tests of {mutant.module} cannot be run by themselves; mend that first")
+            raise SystemExit(
+                f"the tests of {mutant.module} cannot be run by themselves; mend that first"
+            )
         self._sound.add(tuple(found))
         try:
             file.write_text(mutant.source, encoding="utf-8")
@@ -84,12 +106,20 @@ class Tests:
             file.write_text(whole, encoding="utf-8")
 
     def _meant(self, mutant: Mutant) -> list[str]:
-        """The tests that run a line of the mutant, then those of its module; of a line that runs at import all."""
+        """The tests that run a line of the mutant, then those of its module; of a line that runs at
+        import all.
+        """
         name = f"{mutant.module}.py:"
         found = {test for line in mutant.lines for test in self._lines.get(f"{name}{line}", ())}
-        # Not only those: what a line makes may be kept, and then the others meet it without running the line.
-        near = {test for place, tests in self._lines.items() if place.startswith(name) for test in tests}
-        return sorted(near if found else self._seconds, key=lambda each: (each not in (found or near), self._seconds[each], each))
+        # Not only those: what a line makes may be kept, and then the others meet it without running
+        # the line.
+        near = {
+            test for place, tests in self._lines.items() if place.startswith(name) for test in tests
+        }
+        return sorted(
+            near if found else self._seconds,
+            key=lambda each: (each not in (found or near), self._seconds[each], each),
+        )
 
     def _run(self, files: list[str], limit: int, plugin: Covering | Chosen) -> int:
         """The state in which a fork ends that runs these tests: 0 if all pass."""
@@ -102,7 +132,8 @@ class Tests:
         try:
             os.chdir(self._copy)
             sys.path.insert(0, str(self._copy))
-            sys.dont_write_bytecode = limit > 0  # what is written within a second of another is not told apart
+            # what is written within a second of another is not told apart
+            sys.dont_write_bytecode = limit > 0
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
@@ -115,7 +146,9 @@ class Tests:
 
 
 def ended(child: int, seconds: float) -> int:
-    """The state in which a child ends, or is ended when the time is over: some wait for ever without a limit of tests to help."""
+    """The state in which a child ends, or is ended when the time is over: some wait for ever
+    without a limit of tests to help.
+    """
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         done, state = os.waitpid(child, os.WNOHANG)
@@ -127,12 +160,16 @@ def ended(child: int, seconds: float) -> int:
 
 
 class Outcomes:
-    """What became of mutants in this run and in those before, one a line: `noticed` or `alive`, and the name."""
+    """What became of mutants in this run and in those before, one a line: `noticed` or `alive`, and
+    the name.
+    """
 
     def __init__(self, file: Path | None, *, again: bool) -> None:
         self._file = file
         written = file.read_text(encoding="utf-8").splitlines() if file and file.exists() else []
-        self._known = {line.partition(" ")[2] for line in written if not (again and line.startswith("alive "))}
+        self._known = {
+            line.partition(" ")[2] for line in written if not (again and line.startswith("alive "))
+        }
 
     def missing(self, found: list[Mutant]) -> list[Mutant]:
         """Those that were not tried."""
@@ -146,7 +183,9 @@ class Outcomes:
 
 
 def drawn(given: argparse.Namespace, outcomes: Outcomes) -> list[Mutant]:
-    """The mutants asked for: module by module if some are named, else by chance, so as to see something of everything early."""
+    """The mutants asked for: module by module if some are named, else by chance, so as to see
+    something of everything early.
+    """
     found: list[Mutant] = []
     for name in given.modules or sorted(
         str(each.relative_to(ROOT / ROOM).with_suffix("")) for each in (ROOT / ROOM).rglob("*.py")
@@ -168,9 +207,16 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument(
-        "--outcomes", type=Path, default=None, help="a file: note trials there, and leave out those that stand there"
+        "--outcomes",
+        type=Path,
+        default=None,
+        help="a file: note trials there, and leave out those that stand there",
     )
-    parser.add_argument("--native", action="store_true", help="with the extensions in C; what was not noticed is tried again")
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help="with the extensions in C; what was not noticed is tried again",
+    )
     return parser.parse_args()
 
 

@@ -25,12 +25,19 @@ from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import decompress
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus, ReceiverLimits
+from otel_eval.sources.receiver.export_handler import (
+    DecodingHandler,
+    ExportResponse,
+    ExportStatus,
+    ReceiverLimits,
+)
 from otel_eval.sources.receiver.memory import Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 
-FREE: Final = 3 * 2**20  # bytes of memory that a request may take beyond its estimate: runs of the same code differ by one MiB
+# bytes of memory that a request may take beyond its estimate: runs of the same code differ by one
+# MiB
+FREE: Final = 3 * 2**20
 FORMS: Final = ("protobuf", "json", "gzip")
 """Protobuf, JSON, and protobuf in gzip."""
 TIMES: Final = 8
@@ -39,7 +46,10 @@ FLOOR_S: Final = 1e-3  # below it other processes on the machine decide
 _MOST: Final = 256 * 2**20  # the defaults of `receivers.otlp`
 _MESSAGE: Final = 64 * 2**20
 _ATTRIBUTES: Final = 4096
-_ARGUMENT_SCORER: Final = {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": 1}}]}
+_ARGUMENT_SCORER: Final = {
+    "type": "tool_call_args",
+    "expected": [{"name": "search", "arguments": {"q": 1}}],
+}
 _DEFAULT: Final = [each.model_dump() for each in load({}).evaluations]
 
 
@@ -56,13 +66,18 @@ class Sent:
 def sent(requests: list[Request], form: str) -> list[Sent]:
     """The requests as they are sent in one of `FORMS`."""
     encoding = Encoding.JSON if form == "json" else Encoding.PROTOBUF
-    plain = [Sent(Signal(signal), encoding, False, body(signal, groups, encoding.value)) for signal, groups in requests]
+    plain = [
+        Sent(Signal(signal), encoding, False, body(signal, groups, encoding.value))
+        for signal, groups in requests
+    ]
     return packed(plain) if form == "gzip" else plain
 
 
 def packed(requests: list[Sent]) -> list[Sent]:
     """The requests in gzip."""
-    return [Sent(each.signal, each.encoding, True, gzip.compress(each.data, 1)) for each in requests]
+    return [
+        Sent(each.signal, each.encoding, True, gzip.compress(each.data, 1)) for each in requests
+    ]
 
 
 def estimate(request: Sent) -> int:
@@ -76,7 +91,9 @@ def estimate(request: Sent) -> int:
 
 
 class Receiver:
-    """What `otel-eval serve` does with requests, without sockets and threads; results go to a JSON Lines file."""
+    """What `otel-eval serve` does with requests, without sockets and threads; results go to a JSON
+    Lines file.
+    """
 
     def __init__(self, engine: Engine, results: Path) -> None:
         self._exporter = exporter = JsonLinesExporter(results)
@@ -88,9 +105,15 @@ class Receiver:
         """Take one request in."""
 
         def read(ticket: Reservation) -> bytes:
-            return decompress("gzip", request.data, _MESSAGE, ticket) if request.is_packed else request.data
+            return (
+                decompress("gzip", request.data, _MESSAGE, ticket)
+                if request.is_packed
+                else request.data
+            )
 
-        answer = self._exchange.answer("http", request.signal, request.encoding, len(request.data), read)
+        answer = self._exchange.answer(
+            "http", request.signal, request.encoding, len(request.data), read
+        )
         assert answer.status is ExportStatus.ACCEPTED, answer.message
         return answer
 
@@ -123,7 +146,10 @@ class _Intake:
 
 def engine() -> Engine:
     """The default scorers, and one that compares arguments."""
-    return app.engine_of(load({"evaluations": [*_DEFAULT, {"name": "arguments", "scorers": [_ARGUMENT_SCORER]}]}), lines=True)
+    return app.engine_of(
+        load({"evaluations": [*_DEFAULT, {"name": "arguments", "scorers": [_ARGUMENT_SCORER]}]}),
+        lines=True,
+    )
 
 
 @dataclass(slots=True)
@@ -139,8 +165,12 @@ class Cpu:
         return max(max(great, FLOOR_S) / max(less, FLOOR_S) for great, less in pairs)
 
 
-def cpu_of(made: Engine, shape: Shape, form: str, limit: float, scale: float = 1) -> tuple[Cpu, Cpu]:
-    """Of `n` and of eight times as many: the best of five rounds, or of fewer where it grew by less than `limit`."""
+def cpu_of(
+    made: Engine, shape: Shape, form: str, limit: float, scale: float = 1
+) -> tuple[Cpu, Cpu]:
+    """Of `n` and of eight times as many: the best of five rounds, or of fewer where it grew by less
+    than `limit`.
+    """
     n = max(1, int(shape.small * scale))
     requests = [sent(shape.make(each), form) for each in (n, TIMES * n)]
     small, great = Cpu(), Cpu()
@@ -158,7 +188,10 @@ def cpu_of(made: Engine, shape: Shape, form: str, limit: float, scale: float = 1
 
 
 def _measure(made: Engine, requests: list[Sent], best: Cpu) -> None:
-    with tempfile.TemporaryDirectory() as folder, Receiver(made, Path(folder) / "results.jsonl") as receiver:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Receiver(made, Path(folder) / "results.jsonl") as receiver,
+    ):
         best.intake = min(best.intake, _cpu(lambda: [receiver.take(each) for each in requests]))
         best.evaluation = min(best.evaluation, _cpu(receiver.evaluate))
 
@@ -178,7 +211,9 @@ def memory_of(made: Engine, shape: Shape, scale: float = 1) -> dict[str, tuple[i
 
 
 def growth(made: Engine, requests: list[Sent]) -> int:
-    """By how many bytes a process grows at most that takes these requests in and evaluates them; measured in a child."""
+    """By how many bytes a process grows at most that takes these requests in and evaluates them;
+    measured in a child.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -196,9 +231,15 @@ def growth(made: Engine, requests: list[Sent]) -> int:
 def _grown(made: Engine, requests: list[Sent]) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     held = _status("VmRSS")
-    with tempfile.TemporaryDirectory() as folder, Receiver(made, Path(folder) / "results.jsonl") as receiver:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Receiver(made, Path(folder) / "results.jsonl") as receiver,
+    ):
         for each in requests:
-            receiver.take(Sent(each.signal, each.encoding, each.is_packed, bytes(bytearray(each.data))))  # as if just received
+            # as if just received
+            receiver.take(
+                Sent(each.signal, each.encoding, each.is_packed, bytes(bytearray(each.data)))
+            )
         receiver.evaluate()
     return _status("VmHWM") - held
 

@@ -8,7 +8,19 @@ from typing import Any, Final
 
 from otel_eval.otlp.otlp_json import rewrite
 
-__all__ = ["ROOT", "TRACE", "agent", "any_value", "attributes", "body", "identity", "logs", "span", "tool", "traces"]
+__all__ = [
+    "ROOT",
+    "TRACE",
+    "agent",
+    "any_value",
+    "attributes",
+    "body",
+    "identity",
+    "logs",
+    "span",
+    "tool",
+    "traces",
+]
 
 TRACE: Final = "7b" * 16
 ROOT: Final = "f" * 16
@@ -46,7 +58,12 @@ def attributes(values: dict[str, Any] | Iterable[tuple[str, Any]]) -> list[dict[
 def span(number: int, parent: str | None = ROOT, values: Any = (), **fields: Any) -> dict[str, Any]:
     """A span of one microsecond; `number` makes its id and its time."""
     start = _START_NS + 1000 * number
-    found = {"traceId": TRACE, "spanId": identity(number), "name": "step", "startTimeUnixNano": str(start)}
+    found = {
+        "traceId": TRACE,
+        "spanId": identity(number),
+        "name": "step",
+        "startTimeUnixNano": str(start),
+    }
     found |= {"endTimeUnixNano": str(start + 1000), "attributes": attributes(values)}
     return found | ({} if parent is None else {"parentSpanId": parent}) | fields
 
@@ -58,18 +75,31 @@ def tool(number: int, parent: str | None = ROOT, values: Any = (), **fields: Any
     return span(number, parent, own + pairs, **({"name": "execute_tool search"} | fields))
 
 
-def agent(number: int = -2, parent: str | None = None, values: Any = (), **fields: Any) -> dict[str, Any]:
-    """A span of an agent's run; without a number the root of the trace, which ends after everything else."""
+def agent(
+    number: int = -2, parent: str | None = None, values: Any = (), **fields: Any
+) -> dict[str, Any]:
+    """A span of an agent's run; without a number the root of the trace, which ends after everything
+    else.
+    """
     pairs = list(values.items()) if isinstance(values, dict) else list(values)
     own = [("gen_ai.operation.name", "invoke_agent"), ("gen_ai.agent.name", "helper")]
-    root = {"spanId": ROOT, "startTimeUnixNano": str(_START_NS), "endTimeUnixNano": str(2 * _START_NS)} if number < 0 else {}
+    root = (
+        {"spanId": ROOT, "startTimeUnixNano": str(_START_NS), "endTimeUnixNano": str(2 * _START_NS)}
+        if number < 0
+        else {}
+    )
     return span(number, parent, own + pairs, **({"name": "invoke_agent helper"} | root | fields))
 
 
-def traces(spans: Iterable[dict[str, Any]], resource: Any = None, scope: Any = None) -> dict[str, Any]:
+def traces(
+    spans: Iterable[dict[str, Any]], resource: Any = None, scope: Any = None
+) -> dict[str, Any]:
     """One resource, one scope."""
     inner = {"scope": scope or {"name": "agents"}, "spans": list(spans)}
-    return {"resource": resource or {"attributes": attributes({"service.name": "bot"})}, "scopeSpans": [inner]}
+    return {
+        "resource": resource or {"attributes": attributes({"service.name": "bot"})},
+        "scopeSpans": [inner],
+    }
 
 
 def logs(records: Iterable[dict[str, Any]]) -> dict[str, Any]:

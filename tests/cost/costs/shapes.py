@@ -1,4 +1,6 @@
-"""The table of shapes: for each repeated or nested element of OTLP requests in which there are `n` of it."""
+"""The table of shapes: for each repeated or nested element of OTLP requests in which there are `n`
+of it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def _shape(name: str, small: int) -> Callable[[Callable[[int], Any]], Callable[[
 Spans = Iterator[dict[str, Any]]
 
 
-# ---------------------------------------------------------------------------------------------- spans and their parents
+# --------------------------------------------------------------------------------------------------
+# spans and their parents
 
 
 @_shape("tool calls of one agent", 60)
@@ -82,7 +85,9 @@ def _(n: int) -> Spans:
 
 @_shape("spans below one another, children first", 100)
 def _(n: int) -> Spans:
-    yield from (span(number, identity(number - 1) if number else ROOT) for number in reversed(range(n)))
+    yield from (
+        span(number, identity(number - 1) if number else ROOT) for number in reversed(range(n))
+    )
     yield agent()
 
 
@@ -120,7 +125,10 @@ def _(n: int) -> Spans:
 @_shape("spans with one id", 60)
 def _(n: int) -> Spans:
     yield agent()
-    yield from (tool(1, values={"n": number}, endTimeUnixNano=str(1_800_000_000_000_000_000 + number)) for number in range(n))
+    yield from (
+        tool(1, values={"n": number}, endTimeUnixNano=str(1_800_000_000_000_000_000 + number))
+        for number in range(n)
+    )
 
 
 @_shape("traces", 60)
@@ -144,7 +152,9 @@ def _(n: int) -> Spans:
 def _(n: int) -> Spans:
     yield agent()
     for number in range(n):
-        text = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": f"answer {number}"}]}])
+        text = json.dumps(
+            [{"role": "assistant", "parts": [{"type": "text", "content": f"answer {number}"}]}]
+        )
         yield span(number, ROOT, {"gen_ai.operation.name": "chat", "gen_ai.output.messages": text})
 
 
@@ -152,7 +162,12 @@ def _(n: int) -> Spans:
 def _(n: int) -> Spans:
     yield agent()
     yield from (
-        span(number, ROOT, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": f"tool {number}"}) for number in range(n)
+        span(
+            number,
+            ROOT,
+            {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": f"tool {number}"},
+        )
+        for number in range(n)
     )
 
 
@@ -194,7 +209,8 @@ def _(n: int) -> Spans:
     yield tool(1)
 
 
-# ------------------------------------------------------------------------------------------------------- events and links
+# --------------------------------------------------------------------------------------------------
+# events and links
 
 
 @_shape("events of a tool call", 400)
@@ -213,13 +229,17 @@ def _(n: int) -> Spans:
 def _(n: int) -> Spans:
     yield agent()
     said = {"exception.type": "Timeout", "exception.message": "no answer"}
-    yield tool(1, status={"code": 2}, events=[{"name": "exception", "attributes": attributes(said)}] * n)
+    yield tool(
+        1, status={"code": 2}, events=[{"name": "exception", "attributes": attributes(said)}] * n
+    )
 
 
 @_shape("events of many failed tool calls", 20)
 def _(n: int) -> Spans:
     yield agent()
-    yield from (tool(number, status={"code": 2}, events=[{"name": "tick"}] * 20) for number in range(n))
+    yield from (
+        tool(number, status={"code": 2}, events=[{"name": "tick"}] * 20) for number in range(n)
+    )
 
 
 @_shape("messages in events of a model call", 200)
@@ -227,7 +247,10 @@ def _(n: int) -> Spans:
     yield agent()
     part = {"role": "tool", "id": "c1", "content": "found", "gen_ai.system": "x"}
     yield span(
-        1, ROOT, {"gen_ai.operation.name": "chat"}, events=[{"name": "gen_ai.tool.message", "attributes": attributes(part)}] * n
+        1,
+        ROOT,
+        {"gen_ai.operation.name": "chat"},
+        events=[{"name": "gen_ai.tool.message", "attributes": attributes(part)}] * n,
     )
 
 
@@ -256,7 +279,8 @@ def _(n: int) -> Spans:
     yield tool(1, links=[{"attributes": attributes((f"k{number}", number) for number in range(n))}])
 
 
-# ---------------------------------------------------------------------------- spans that are as full as the limits allow
+# ---------------------------------------------------------------------------- spans that are as
+# full as the limits allow
 
 
 def _full(name: str, fields: Callable[[int], dict[str, Any]]) -> None:
@@ -268,15 +292,28 @@ def _full(name: str, fields: Callable[[int], dict[str, Any]]) -> None:
 
 _full("empty events", lambda most: {"events": [{}] * most, "status": {"code": 2}})
 _full("empty links", lambda most: {"links": [{}] * most})
-_full("empty attributes", lambda most: {"attributes": [*attributes({"gen_ai.operation.name": "execute_tool"}), *[{}] * most]})
-_full("attributes", lambda most: {"attributes": attributes((f"{each:x}", None) for each in range(most))})
+_full(
+    "empty attributes",
+    lambda most: {
+        "attributes": [*attributes({"gen_ai.operation.name": "execute_tool"}), *[{}] * most]
+    },
+)
+_full(
+    "attributes",
+    lambda most: {"attributes": attributes((f"{each:x}", None) for each in range(most))},
+)
 _full(
     "attributes, with an event",
-    lambda most: {"attributes": attributes((f"{each:x}", None) for each in range(most)), "events": [{}], "status": {"code": 2}},
+    lambda most: {
+        "attributes": attributes((f"{each:x}", None) for each in range(most)),
+        "events": [{}],
+        "status": {"code": 2},
+    },
 )
 
 
-# ------------------------------------------------------------------------------------------------- attributes and values
+# --------------------------------------------------------------------------------------------------
+# attributes and values
 
 
 @_shape("attributes of a tool call", 400)
@@ -288,7 +325,9 @@ def _(n: int) -> Spans:
 @_shape("attributes without a value", 400)
 def _(n: int) -> Spans:
     yield agent()
-    yield tool(1) | {"attributes": [*attributes({"gen_ai.operation.name": "execute_tool"}), *[{"key": ""}] * n]}
+    yield tool(1) | {
+        "attributes": [*attributes({"gen_ai.operation.name": "execute_tool"}), *[{"key": ""}] * n]
+    }
 
 
 @_shape("attributes with one key", 400)
@@ -300,7 +339,10 @@ def _(n: int) -> Spans:
 @_shape("attributes of one family of messages", 400)
 def _(n: int) -> Spans:
     yield agent()
-    keys = (f"llm.output_messages.{number}.message.tool_calls.0.tool_call.function.name" for number in range(n))
+    keys = (
+        f"llm.output_messages.{number}.message.tool_calls.0.tool_call.function.name"
+        for number in range(n)
+    )
     yield span(1, ROOT, [("openinference.span.kind", "LLM"), *((key, "search") for key in keys)])
 
 
@@ -345,16 +387,36 @@ def _column(n: int) -> list[Any]:
 _arguments("characters of a text", 20_000, lambda n: "x" * n)
 _arguments("characters of JSON text", 20_000, lambda n: json.dumps({"q": "x" * n}))
 _arguments("escapes in JSON text", 4_000, lambda n: json.dumps({"q": '\n\t"é' * (n // 4)}))
-_arguments("empty lists in JSON text", 4_000, lambda n: json.dumps({"q": [[]] * n}, separators=(",", ":")))
-_arguments("empty objects in JSON text", 4_000, lambda n: json.dumps({"q": [{}] * n}, separators=(",", ":")))
-_arguments("lists below one another in JSON text", 4_000, lambda n: json.dumps({"q": _column(n)}, separators=(",", ":")))
+_arguments(
+    "empty lists in JSON text", 4_000, lambda n: json.dumps({"q": [[]] * n}, separators=(",", ":"))
+)
+_arguments(
+    "empty objects in JSON text",
+    4_000,
+    lambda n: json.dumps({"q": [{}] * n}, separators=(",", ":")),
+)
+_arguments(
+    "lists below one another in JSON text",
+    4_000,
+    lambda n: json.dumps({"q": _column(n)}, separators=(",", ":")),
+)
 _arguments("opening brackets in JSON text", 4_000, lambda n: "[" * n)
-_arguments("members of an object in JSON text", 2_000, lambda n: json.dumps({f"k{each}": each for each in range(n)}))
-_arguments("short texts in JSON text", 4_000, lambda n: json.dumps([f"{each:x}" for each in range(n)], separators=(",", ":")))
+_arguments(
+    "members of an object in JSON text",
+    2_000,
+    lambda n: json.dumps({f"k{each}": each for each in range(n)}),
+)
+_arguments(
+    "short texts in JSON text",
+    4_000,
+    lambda n: json.dumps([f"{each:x}" for each in range(n)], separators=(",", ":")),
+)
 _arguments("numbers in JSON text", 4_000, lambda n: json.dumps([each / 8 for each in range(n)]))
 _arguments("digits of a number in JSON text", 3_000, lambda n: f'{{"q": {"9" * n}}}')
 _arguments("JSON text within JSON text", 4_000, lambda n: json.dumps(json.dumps({"q": [[]] * n})))
-_arguments("members of a Python literal", 1_000, lambda n: repr({f"k{each}": [each] for each in range(n)}))
+_arguments(
+    "members of a Python literal", 1_000, lambda n: repr({f"k{each}": [each] for each in range(n)})
+)
 _arguments("empty lists in a list", 1_000, lambda n: [[]] * n)
 _arguments("empty maps in a map", 1_000, lambda n: {f"k{each}": {} for each in range(n)})
 _arguments("lists below one another", 1_200, _column)
@@ -365,31 +427,49 @@ _arguments("bytes", 20_000, lambda n: b"QUJD" * (n // 4))
 @_shape("objects in JSON text of many calls", 20)
 def _(n: int) -> Spans:
     yield agent()
-    yield from (tool(number, values={_ARGUMENTS: '{"q":[' + ",".join(["[]"] * 60) + "]}"}) for number in range(n))
+    yield from (
+        tool(number, values={_ARGUMENTS: '{"q":[' + ",".join(["[]"] * 60) + "]}"})
+        for number in range(n)
+    )
 
 
 @_shape("messages of a model call", 200)
 def _(n: int) -> Spans:
     yield agent()
     said = [
-        {"role": "assistant", "parts": [{"type": "tool_call", "id": f"c{each}", "name": "search", "arguments": {}}]}
+        {
+            "role": "assistant",
+            "parts": [{"type": "tool_call", "id": f"c{each}", "name": "search", "arguments": {}}],
+        }
         for each in range(n)
     ]
-    yield span(1, ROOT, {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps(said)})
+    yield span(
+        1, ROOT, {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps(said)}
+    )
 
 
 @_shape("messages of an agent", 200)
 def _(n: int) -> Spans:
     said = [{"role": "user", "parts": [{"type": "text", "content": "hi"}]} for each in range(n)]
-    yield agent(values={"gen_ai.input.messages": json.dumps(said), "gen_ai.output.messages": json.dumps(said)})
+    yield agent(
+        values={
+            "gen_ai.input.messages": json.dumps(said),
+            "gen_ai.output.messages": json.dumps(said),
+        }
+    )
     yield tool(1)
 
 
-# ------------------------------------------------------------------------------------------------------------ log records
+# --------------------------------------------------------------------------------------------------
+# log records
 
 
 def _record(number: int, values: Any = (), **fields: Any) -> dict[str, Any]:
-    own = {"traceId": TRACE, "spanId": identity(number), "eventName": "gen_ai.client.inference.operation.details"}
+    own = {
+        "traceId": TRACE,
+        "spanId": identity(number),
+        "eventName": "gen_ai.client.inference.operation.details",
+    }
     return own | {"attributes": attributes(values)} | fields
 
 
@@ -431,7 +511,9 @@ def _(n: int) -> list[Request]:
 @_shape("messages in a log record's body", 200)
 def _(n: int) -> list[Request]:
     said = [{"role": "assistant", "content": "hello"}] * n
-    return _beside(_record(1, body=any_value({"input": {"messages": said}, "output": {"messages": said}})))
+    return _beside(
+        _record(1, body=any_value({"input": {"messages": said}, "output": {"messages": said}}))
+    )
 
 
 @_shape("characters in a log record's body", 20_000)
@@ -439,7 +521,8 @@ def _(n: int) -> list[Request]:
     return _beside(_record(1, body=any_value({"input": {"messages": "x" * n}})))
 
 
-# --------------------------------------------------------------------------------------------------- resources and scopes
+# --------------------------------------------------------------------------------------------------
+# resources and scopes
 
 
 def _groups(groups: Iterable[dict[str, Any]]) -> list[Request]:
@@ -464,7 +547,9 @@ def _(n: int) -> list[Request]:
 
 @_shape("scopes", 300)
 def _(n: int) -> list[Request]:
-    return _groups(traces([tool(number)], scope={"name": f"agents {number}"}) for number in range(n))
+    return _groups(
+        traces([tool(number)], scope={"name": f"agents {number}"}) for number in range(n)
+    )
 
 
 @_shape("scopes without spans", 1200)
@@ -474,19 +559,38 @@ def _(n: int) -> list[Request]:
 
 @_shape("attributes of a resource", 400)
 def _(n: int) -> list[Request]:
-    return _groups([traces([tool(1)], {"attributes": attributes((f"k{number}", number) for number in range(n))})])
+    return _groups(
+        [
+            traces(
+                [tool(1)], {"attributes": attributes((f"k{number}", number) for number in range(n))}
+            )
+        ]
+    )
 
 
 @_shape("attributes of a scope", 400)
 def _(n: int) -> list[Request]:
     return _groups(
-        [traces([tool(1)], scope={"name": "s", "attributes": attributes((f"k{number}", number) for number in range(n))})]
+        [
+            traces(
+                [tool(1)],
+                scope={
+                    "name": "s",
+                    "attributes": attributes((f"k{number}", number) for number in range(n)),
+                },
+            )
+        ]
     )
 
 
 @_shape("characters of a service's name", 20_000)
 def _(n: int) -> list[Request]:
-    return [("traces", [traces([agent(), tool(1)], {"attributes": attributes({"service.name": "s" * n})})])]
+    return [
+        (
+            "traces",
+            [traces([agent(), tool(1)], {"attributes": attributes({"service.name": "s" * n})})],
+        )
+    ]
 
 
 @_shape("characters of a scope's name", 20_000)

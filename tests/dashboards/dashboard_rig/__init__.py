@@ -1,1 +1,3 @@
-"""Real dashboards for tests: how they are installed, started, filled with traced runs, asked and photographed."""
+"""Real dashboards for tests: how they are installed, started, filled with traced runs, asked and
+photographed.
+"""

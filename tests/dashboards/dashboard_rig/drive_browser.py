@@ -1,8 +1,9 @@
-"""Follow steps in Chromium and take pictures. Runs in the environment that has playwright, with the steps on standard input.
+"""Follow steps in Chromium and take pictures. Runs in the environment that has playwright, with the
+steps on standard input.
 
-A step is a list: `["open", url]`, `["click", selector]`, `["hover", selector]`, `["type", text]`, `["press", key]`,
-`["scroll", selector]`, `["wait", selector]`, `["gone", selector]`, `["shot", file]`.
-A selector is one of playwright.
+A step is a list: `["open", url]`, `["click", selector]`, `["hover", selector]`, `["type", text]`,
+`["press", key]`, `["scroll", selector]`, `["wait", selector]`, `["gone", selector]`, `["shot",
+file]`. A selector is one of playwright.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 COLOURS = 128  # in a picture; with them one of 1,400 × 900 points takes 40 to 140 kB
 WIDTH = 1200
-DRAWING_MS = 3000  # charts move into place after their data came; no element shows that they are done
+# charts move into place after their data came; no element shows that they are done
+DRAWING_MS = 3000
 TIMEOUT_MS = 60_000  # for an element; the first page of a product takes long on a busy machine
 
 
@@ -26,7 +28,9 @@ def main(chromium: str, width: str, height: str) -> None:
     options = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--proxy-server=direct://"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        page = browser.new_page(viewport={"width": int(width), "height": int(height)}, timezone_id="UTC", locale="en-GB")
+        page = browser.new_page(
+            viewport={"width": int(width), "height": int(height)}, timezone_id="UTC", locale="en-GB"
+        )
         page.set_default_timeout(TIMEOUT_MS)
         for step in json.load(sys.stdin):
             try:
@@ -52,7 +56,8 @@ def _follow(page: Any, action: str, *words: str) -> None:
         case "scroll":
             page.locator(words[0]).first.scroll_into_view_if_needed()
         case "type":
-            page.keyboard.insert_text(words[0])  # at once: an editor that completes names loses keys on a busy machine
+            # at once: an editor that completes names loses keys on a busy machine
+            page.keyboard.insert_text(words[0])
         case "press":
             page.keyboard.press(words[0])
         case "shot":
@@ -67,8 +72,11 @@ def _reduce(path: Path) -> None:
     with Image.open(path) as picture:
         height = round(picture.height * WIDTH / picture.width)
         small = picture.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-        # MAXCOVERAGE keeps the colours of thin lines, which the default gives up for shades of large areas.
-        small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+        # MAXCOVERAGE keeps the colours of thin lines, which the default gives up for shades of
+        # large areas.
+        small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            path, optimize=True
+        )
 
 
 if __name__ == "__main__":

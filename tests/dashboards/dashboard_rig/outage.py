@@ -1,4 +1,6 @@
-"""A product and the receiver die under a steady load of runs and come back on what they had stored."""
+"""A product and the receiver die under a steady load of runs and come back on what they had
+stored.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,20 @@ RUN = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}
 def run(number: int, project: str) -> bytes:
     """A request with a run of two calls; of every third the second one fails."""
     memory = InMemorySpanExporter()
-    provider = TracerProvider(resource=Resource({"service.name": "shop", "openinference.project.name": project}))
+    provider = TracerProvider(
+        resource=Resource({"service.name": "shop", "openinference.project.name": project})
+    )
     provider.add_span_processor(SimpleSpanProcessor(memory))
     tracer = provider.get_tracer("shop")
     with tracer.start_as_current_span(f"invoke_agent {number}", attributes=RUN):
         for call in range(2):
-            span = tracer.start_span("execute_tool search", attributes=TOOL | {"gen_ai.tool.call.arguments": f'{{"n": {call}}}'})
-            span.set_status(Status(StatusCode.ERROR if call and number % 3 == 0 else StatusCode.UNSET))
+            span = tracer.start_span(
+                "execute_tool search",
+                attributes=TOOL | {"gen_ai.tool.call.arguments": f'{{"n": {call}}}'},
+            )
+            span.set_status(
+                Status(StatusCode.ERROR if call and number % 3 == 0 else StatusCode.UNSET)
+            )
             span.end()
     return encode_spans(memory.get_finished_spans()).SerializeToString()
 
@@ -115,14 +124,18 @@ def receiver(folder: Path, **exporters: Any) -> Iterator[Served]:
         served.end()
 
 
-def survive(product: Server, served: Served, project: str, stored: Stored | None = None) -> list[Row]:
-    """Kill the product under load and, while it is away, the receiver; the distinct results once all are made.
+def survive(
+    product: Server, served: Served, project: str, stored: Stored | None = None
+) -> list[Row]:
+    """Kill the product under load and, while it is away, the receiver; the distinct results once
+    all are made.
 
     While the product is away the receiver takes every request at once, and counts that it retries.
 
     Args:
-        stored: whether the product has the scores of these results; the load waits for that before the kill, for a product that
-            acknowledges what it has not stored. None: the product is killed in the midst of requests.
+        stored: whether the product has the scores of these results; the load waits for that before
+            the kill, for a product that acknowledges what it has not stored. None: the product is
+                killed in the midst of requests.
     """
     with Load(served, project) as load:
         load.wait_for(RUNS // 6)
@@ -141,7 +154,10 @@ def survive(product: Server, served: Served, project: str, stored: Stored | None
         wait_until(lambda: retries(served) > 0, TIMEOUT_S, 0.2)
         wait_until(lambda: time.monotonic() - died >= AWAY_S, TIMEOUT_S)
         product.start()
-    print(f"longest post {load.longest_s:.2f} s, away {time.monotonic() - died:.0f} s, refusals {load.refusals}")
+    print(
+        f"longest post {load.longest_s:.2f} s, away {time.monotonic() - died:.0f} s, refusals"
+        f" {load.refusals}"
+    )
     assert load.refusals <= {0}  # nothing listened while the receiver itself was down
     assert load.longest_s < LONGEST_POST_S
     rows = served.wait_for(RUNS * len(SCORERS), TIMEOUT_S)

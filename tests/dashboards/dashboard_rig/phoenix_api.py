@@ -17,7 +17,10 @@ class Project:
 
     def query(self, fields: str) -> dict[str, Any]:
         """These fields of the project in GraphQL; an empty mapping if there is no such project."""
-        reply = post(f"{self.url}/graphql", {"query": f"{{projects(first: 1000) {{edges {{node {{name {fields}}}}}}}}}"})
+        reply = post(
+            f"{self.url}/graphql",
+            {"query": f"{{projects(first: 1000) {{edges {{node {{name {fields}}}}}}}}}"},
+        )
         assert "errors" not in reply, reply
         nodes = [edge["node"] for edge in reply["data"]["projects"]["edges"]]
         return next((node for node in nodes if node["name"] == self.name), {})
@@ -35,8 +38,12 @@ class Project:
         return self.query(f"latencyMsQuantile(probability: {quantile})").get("latencyMsQuantile")
 
     def span_ids(self, condition: str = "") -> set[str]:
-        """Ids of the spans that a filter of the Spans page leaves, such as `annotations['tool_errors'].score < 0.9`."""
-        argument = f'(first: 1000, filterCondition: "{condition}")' if condition else "(first: 1000)"
+        """Ids of the spans that a filter of the Spans page leaves, such as
+        `annotations['tool_errors'].score < 0.9`.
+        """
+        argument = (
+            f'(first: 1000, filterCondition: "{condition}")' if condition else "(first: 1000)"
+        )
         found = self.query(f"spans{argument} {{edges {{node {{spanId}}}}}}")
         return {edge["node"]["spanId"] for edge in found.get("spans", {"edges": ()})["edges"]}
 
@@ -47,16 +54,18 @@ class Project:
         found: list[dict[str, Any]] = []
         for first in range(0, len(span_ids), 50):  # the ids are part of the URL
             ids = "&".join(f"span_ids={each}" for each in span_ids[first : first + 50])
-            found += get(f"{self.url}/v1/projects/{self.name}/span_annotations?limit=1000&{ids}")["data"]
+            found += get(f"{self.url}/v1/projects/{self.name}/span_annotations?limit=1000&{ids}")[
+                "data"
+            ]
         return found
 
     def mean_scores(self) -> dict[str, float | None]:
         """Mean by annotation name, as the side panel of the Spans page shows it."""
         names = self.query("spanAnnotationNames").get("spanAnnotationNames", [])
         return {
-            name: self.query(f'spanAnnotationSummary(annotationName: "{name}") {{meanScore}}')["spanAnnotationSummary"][
-                "meanScore"
-            ]
+            name: self.query(f'spanAnnotationSummary(annotationName: "{name}") {{meanScore}}')[
+                "spanAnnotationSummary"
+            ]["meanScore"]
             for name in names
         }
 

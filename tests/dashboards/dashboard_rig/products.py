@@ -1,4 +1,6 @@
-"""How each product is started: on loopback, without telemetry of its own, with its data in a folder of the test."""
+"""How each product is started: on loopback, without telemetry of its own, with its data in a folder
+of the test.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def answers(url: str) -> bool:
 
 def phoenix_environment(folder: Path, port: int) -> dict[str, str]:
     """What keeps `phoenix serve` on loopback and its files in the folder."""
-    places = {"PHOENIX_WORKING_DIR": str(folder), "PHOENIX_HOST": "127.0.0.1", "PHOENIX_PORT": str(port)}
+    places = {
+        "PHOENIX_WORKING_DIR": str(folder),
+        "PHOENIX_HOST": "127.0.0.1",
+        "PHOENIX_PORT": str(port),
+    }
     return PHOENIX_QUIET | places | {"PHOENIX_GRPC_PORT": str(free_port())}
 
 
@@ -35,7 +41,12 @@ def phoenix(program: Path, folder: Path) -> tuple[Server, str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     environment = phoenix_environment(folder, port)
-    return Server([program, "serve"], folder, ready=lambda: answers(f"{url}/v1/projects"), environment=environment), url
+    return Server(
+        [program, "serve"],
+        folder,
+        ready=lambda: answers(f"{url}/v1/projects"),
+        environment=environment,
+    ), url
 
 
 def mlflow(program: Path, folder: Path) -> tuple[Server, str]:
@@ -43,9 +54,14 @@ def mlflow(program: Path, folder: Path) -> tuple[Server, str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     folder.mkdir(parents=True, exist_ok=True)
-    store = [f"--backend-store-uri=sqlite:///{folder / 'mlflow.db'}", f"--default-artifact-root={folder / 'artifacts'}"]
+    store = [
+        f"--backend-store-uri=sqlite:///{folder / 'mlflow.db'}",
+        f"--default-artifact-root={folder / 'artifacts'}",
+    ]
     command = [program, "server", "--host=127.0.0.1", f"--port={port}", "--workers=1", *store]
-    return Server(command, folder, ready=lambda: answers(f"{url}/health"), environment=MLFLOW_QUIET), url
+    return Server(
+        command, folder, ready=lambda: answers(f"{url}/health"), environment=MLFLOW_QUIET
+    ), url
 
 
 def prometheus(program: Path, folder: Path, config: str, *options: str) -> tuple[Server, str]:
@@ -54,6 +70,9 @@ def prometheus(program: Path, folder: Path, config: str, *options: str) -> tuple
     url = f"http://127.0.0.1:{port}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "prometheus.yml").write_text(config, encoding="utf-8")
-    places = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    places = [
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+    ]
     command = [program, *places, f"--web.listen-address=127.0.0.1:{port}", *options]
     return Server(command, folder, ready=lambda: answers(f"{url}/-/ready")), url

@@ -1,4 +1,6 @@
-"""Recorded runs of several agents, played again through the SDK: new ids, the same spans, ending now."""
+"""Recorded runs of several agents, played again through the SDK: new ids, the same spans, ending
+now.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ FILES = (  # eight agents in six conventions; all but the fourth have a call tha
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A trace that was sent: the file it was recorded in, its id, the ids of its root and all spans, in hex."""
+    """A trace that was sent: the file it was recorded in, its id, the ids of its root and all
+    spans, in hex.
+    """
 
     file: str
     trace_id: str
@@ -41,11 +45,15 @@ class PlayedRun:
 
 
 def exporting(endpoint: str, headers: dict[str, str] | None = None) -> SpanProcessor:
-    """The SDK's own way to an OTLP endpoint; patient, since a product on a busy machine takes half a minute for a batch."""
+    """The SDK's own way to an OTLP endpoint; patient, since a product on a busy machine takes half
+    a minute for a batch.
+    """
     return BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, headers=headers, timeout=120))
 
 
-def send(spans: Sequence[ReadableSpan], endpoint: str, headers: dict[str, str] | None = None) -> None:
+def send(
+    spans: Sequence[ReadableSpan], endpoint: str, headers: dict[str, str] | None = None
+) -> None:
     """Export ended spans with the exporter of the SDK."""
     exporter = OTLPSpanExporter(endpoint=endpoint, headers=headers, timeout=120)
     assert exporter.export(spans) is SpanExportResult.SUCCESS
@@ -62,7 +70,8 @@ def play(
 ) -> list[PlayedRun]:
     """Each file so many times, `apart_ns` between the ends of two runs, the last one ending now.
 
-    Each file has a provider of its own, as each agent is a service of its own. Phoenix files the runs under `project`.
+    Each file has a provider of its own, as each agent is a service of its own. Phoenix files the
+    runs under `project`.
     """
     count = times * len(files)
     runs = []
@@ -75,13 +84,19 @@ def play(
 
 
 def flushed(flush: Callable[[int], bool]) -> None:
-    """Again after an attempt that began before the spans arrived: it fails where a product does not wait for them."""
+    """Again after an attempt that began before the spans arrived: it fails where a product does not
+    wait for them.
+    """
     wait_until(lambda: flush(120_000), 120, 0.2)
 
 
-def _play_file(file: str, processors: Sequence[SpanProcessor], project: str, end_ns: int) -> PlayedRun:
+def _play_file(
+    file: str, processors: Sequence[SpanProcessor], project: str, end_ns: int
+) -> PlayedRun:
     document = json.loads((FOLDER / file).read_text(encoding="utf-8"))
-    recorded = {span["spanId"]: (span, scope, resource) for span, scope, resource in _recorded(document)}
+    recorded = {
+        span["spanId"]: (span, scope, resource) for span, scope, resource in _recorded(document)
+    }
     shift = end_ns - max(int(span["endTimeUnixNano"]) for span, _, _ in recorded.values())
     made: dict[str, Span] = {}
     providers: dict[str, TracerProvider] = {}
@@ -96,14 +111,18 @@ def _play_file(file: str, processors: Sequence[SpanProcessor], project: str, end
             attributes=attribute_values(span.get("attributes", ())),
             start_time=int(span["startTimeUnixNano"]) + shift,
         )
-    for key, (span, _, _) in sorted(recorded.items(), key=lambda each: int(each[1][0]["endTimeUnixNano"])):
+    for key, (span, _, _) in sorted(
+        recorded.items(), key=lambda each: int(each[1][0]["endTimeUnixNano"])
+    ):
         _end(made[key], span, shift)
     (root,) = (made[key].get_span_context() for key in recorded if _depth(key, recorded) == 0)
     ids = frozenset(format(span.get_span_context().span_id, "016x") for span in made.values())
     return PlayedRun(file, format(root.trace_id, "032x"), format(root.span_id, "016x"), ids)
 
 
-def _recorded(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+def _recorded(
+    document: dict[str, Any],
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
     for resource in document["resourceSpans"]:
         for scope in resource["scopeSpans"]:
             for span in scope["spans"]:
@@ -115,8 +134,12 @@ def _depth(key: str, recorded: dict[str, Any]) -> int:
     return 1 + _depth(parent, recorded) if parent in recorded else 0
 
 
-def _provider(resource: dict[str, Any], processors: Sequence[SpanProcessor], project: str) -> TracerProvider:
-    attributes = attribute_values(resource.get("attributes", ())) | ({"openinference.project.name": project} if project else {})
+def _provider(
+    resource: dict[str, Any], processors: Sequence[SpanProcessor], project: str
+) -> TracerProvider:
+    attributes = attribute_values(resource.get("attributes", ())) | (
+        {"openinference.project.name": project} if project else {}
+    )
     provider = TracerProvider(resource=Resource(attributes), shutdown_on_exit=False)
     for processor in processors:
         provider.add_span_processor(processor)
@@ -129,5 +152,9 @@ def _end(span: Span, recorded: dict[str, Any], shift: int) -> None:
         span.add_event(event["name"], values, timestamp=int(event["timeUnixNano"]) + shift)
     status = recorded.get("status", {})
     if code := status.get("code", 0):
-        span.set_status(Status(StatusCode(code), status.get("message") if code == StatusCode.ERROR.value else None))
+        span.set_status(
+            Status(
+                StatusCode(code), status.get("message") if code == StatusCode.ERROR.value else None
+            )
+        )
     span.end(end_time=int(recorded["endTimeUnixNano"]) + shift)

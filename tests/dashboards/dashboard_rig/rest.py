@@ -10,10 +10,14 @@ from typing import Any
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def call(url: str, body: Any = None, *, method: str | None = None, timeout_s: float = 120.0) -> tuple[int, Any]:
+def call(
+    url: str, body: Any = None, *, method: str | None = None, timeout_s: float = 120.0
+) -> tuple[int, Any]:
     """Status and decoded body; status 0 if nothing listens or answers."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"}, method=method)
+    request = urllib.request.Request(
+        url, data=data, headers={"Content-Type": "application/json"}, method=method
+    )
     try:
         with _OPENER.open(request, timeout=timeout_s) as response:
             return response.status, _decoded(response.read())

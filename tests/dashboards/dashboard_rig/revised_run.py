@@ -23,13 +23,19 @@ SCORERS = [{"type": "tool_errors"}, {"type": "redundant_calls"}]
 
 
 def spans(project: str) -> tuple[list[ReadableSpan], ReadableSpan]:
-    """Those that are there in time, the run's own last; and the late one. With it `redundant_calls` is skipped."""
-    provider = TracerProvider(resource=Resource({"service.name": "shop", "openinference.project.name": project}))
+    """Those that are there in time, the run's own last; and the late one. With it `redundant_calls`
+    is skipped.
+    """
+    provider = TracerProvider(
+        resource=Resource({"service.name": "shop", "openinference.project.name": project})
+    )
     provider.add_span_processor(SimpleSpanProcessor(memory := InMemorySpanExporter()))
     tracer = provider.get_tracer("shop")
     run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}
     with tracer.start_as_current_span("invoke_agent clerk", attributes=run):
-        tracer.start_span("execute_tool search", attributes=TOOL | {"gen_ai.tool.call.arguments": '{"text": "a"}'}).end()
+        tracer.start_span(
+            "execute_tool search", attributes=TOOL | {"gen_ai.tool.call.arguments": '{"text": "a"}'}
+        ).end()
         late = tracer.start_span("execute_tool search", attributes=TOOL)
         late.set_status(Status(StatusCode.ERROR))
         late.end()
@@ -41,7 +47,12 @@ def spans(project: str) -> tuple[list[ReadableSpan], ReadableSpan]:
 def served(exporters: dict[str, Any]) -> Iterator[Callable[[list[ReadableSpan]], None]]:
     """A receiver with these exporters, as a function that sends spans to it."""
     evaluations = [{"name": "policy", "scorers": SCORERS}]
-    config = {"evaluations": evaluations, "traces": {"decision_wait": "300ms"}, "receivers": ANYWHERE, "exporters": exporters}
+    config = {
+        "evaluations": evaluations,
+        "traces": {"decision_wait": "300ms"},
+        "receivers": ANYWHERE,
+        "exporters": exporters,
+    }
     server = Server(load(config))
     address = server.start().http
     try:

@@ -1,4 +1,6 @@
-"""A server under test: a process group of its own on loopback, which ends with the test, or by itself after half an hour."""
+"""A server under test: a process group of its own on loopback, which ends with the test, or by
+itself after half an hour.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def free_port() -> int:
 
 
 class Server:
-    """Runs while the `with` block does; entering waits until `ready`. What it prints is in `output`."""
+    """Runs while the `with` block does; entering waits until `ready`. What it prints is in
+    `output`.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,12 @@ class Server:
             self.stop()
             raise
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def _await(self) -> None:
@@ -86,8 +95,16 @@ class Server:
         """Addresses at which its processes listen, in the notation of the kernel; Linux only."""
         assert self._process is not None
         sockets = {link for pid in _session(self._process.pid) for link in _descriptors(pid)}
-        rows = [line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().splitlines()[1:]]
-        return {row[1].split(":")[0] for row in rows if row[3] == LISTENS and f"socket:[{row[9]}]" in sockets}
+        rows = [
+            line.split()
+            for table in ("tcp", "tcp6")
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]
+        ]
+        return {
+            row[1].split(":")[0]
+            for row in rows
+            if row[3] == LISTENS and f"socket:[{row[9]}]" in sockets
+        }
 
     def kill(self) -> None:
         """End the whole group without a warning."""
@@ -96,7 +113,9 @@ class Server:
         self._process.wait(15)
 
     def stop(self) -> int:
-        """End the whole group, since helper processes outlive the signal to their parent; the exit code."""
+        """End the whole group, since helper processes outlive the signal to their parent; the exit
+        code.
+        """
         assert self._process is not None
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:

@@ -1,4 +1,6 @@
-"""The programs that the tests start: installed once into a cache outside the tree, or missing for a reason that is reported."""
+"""The programs that the tests start: installed once into a cache outside the tree, or missing for a
+reason that is reported.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otel-eval" / "dashboards"
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otel-eval" / "dashboards"
+)
 PHOENIX = "arize-phoenix==20.26.1"
 MLFLOW = "mlflow==3.17.2"
 BROWSER = ("playwright>=1.50,<2", "pillow>=11,<13")
 PROMETHEUS = "github.com/prometheus/prometheus/cmd/prometheus"
-PROMETHEUS_VERSION = "v0.309.1"  # Prometheus 3.9.1; later ones need assets of the web UI that the module does not have
+# Prometheus 3.9.1; later ones need assets of the web UI that the module does not have
+PROMETHEUS_VERSION = "v0.309.1"
 INSTALL_S = 1200
 
 
@@ -25,7 +30,9 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """A program by the name that tests use: `find` returns where it is or raises `NotInstalled`, `install` puts it there."""
+    """A program by the name that tests use: `find` returns where it is or raises `NotInstalled`,
+    `install` puts it there.
+    """
 
     name: str
     find: Callable[[], Path]
@@ -59,12 +66,21 @@ def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> N
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment
     try:
         done = subprocess.run(
-            [*map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, timeout=INSTALL_S, check=False
+            [*map(str, command)],
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise NotInstalled(f"{Path(command[0]).name} did not end within {INSTALL_S} s") from None
     if done.returncode:
-        raise NotInstalled(f"{Path(command[0]).name} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        raise NotInstalled(
+            f"{Path(command[0]).name} failed:"
+            f" {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        )
 
 
 def _environment(name: str, script: str, *packages: str) -> Tool:
@@ -79,7 +95,15 @@ def _environment(name: str, script: str, *packages: str) -> Tool:
 
     def install() -> None:
         venv.create(home, with_pip=True, clear=True)
-        _run(home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+        _run(
+            home / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *packages,
+        )
         stamp.write_text("\n".join(packages), encoding="utf-8")
 
     return Tool(name, find, install)
@@ -100,7 +124,10 @@ def _prometheus3() -> Tool:
 
     def find() -> Path:
         if not binary.exists():
-            raise NotInstalled(f"Prometheus {PROMETHEUS_VERSION} is not built; make dashboards builds it where Go is installed")
+            raise NotInstalled(
+                f"Prometheus {PROMETHEUS_VERSION} is not built; make dashboards builds it where Go"
+                " is installed"
+            )
         return binary
 
     def install() -> None:
@@ -108,7 +135,9 @@ def _prometheus3() -> Tool:
             raise NotInstalled("go is not on PATH, which builds Prometheus 3")
         source.mkdir(exist_ok=True)
         (source / "go.mod").write_text("module build\n\ngo 1.25\n", encoding="utf-8")
-        proxies = subprocess.run([go, "env", "GOPROXY"], check=True, capture_output=True, text=True).stdout.strip()
+        proxies = subprocess.run(
+            [go, "env", "GOPROXY"], check=True, capture_output=True, text=True
+        ).stdout.strip()
         proxy = {"GOPROXY": proxies.removesuffix(",direct"), "GOFLAGS": "-mod=mod"}
         _run(go, "get", f"{PROMETHEUS}@{PROMETHEUS_VERSION}", cwd=source, **proxy)
         _run(go, "build", "-o", binary, PROMETHEUS, cwd=source, **proxy)

@@ -29,7 +29,11 @@ TIMEOUT_S = 120
 SCORERS: tuple[dict[str, Any], ...] = (
     {"type": "tool_errors"},
     {"type": "redundant_calls"},
-    {"type": "tool_call_order", "name": "order", "expected": ["get_weather", "get_weather", "book_flight"]},
+    {
+        "type": "tool_call_order",
+        "name": "order",
+        "expected": ["get_weather", "get_weather", "book_flight"],
+    },
     {"type": "label_distribution", "name": "service", "label": "service.name"},
 )
 Play = Callable[[Sequence[SpanProcessor]], object]
@@ -37,7 +41,9 @@ Play = Callable[[Sequence[SpanProcessor]], object]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluates what `play` plays, sends the spans to `spans_to` and the scores where `exporters` say; `rows` are the results."""
+    """Evaluates what `play` plays, sends the spans to `spans_to` and the scores where `exporters`
+    say; `rows` are the results.
+    """
 
     play: Play
     spans_to: str
@@ -68,7 +74,9 @@ class Evaluation:
 
     def by_wrapper(self) -> None:
         """With the scores also on the runs' own spans."""
-        exporter = EvalSpanExporter(OTLPSpanExporter(self.spans_to, headers=self.headers, timeout=TIMEOUT_S), self.config)
+        exporter = EvalSpanExporter(
+            OTLPSpanExporter(self.spans_to, headers=self.headers, timeout=TIMEOUT_S), self.config
+        )
         self.play([batches := BatchSpanProcessor(exporter)])
         flushed(exporter.force_flush)
         batches.shutdown()
@@ -91,9 +99,20 @@ class Evaluation:
     def replay_again(self) -> None:
         """The same file once more."""
         stored, config = self.folder / "traces.pb", self.folder / "eval.json"
-        command = [sys.executable, "-m", "otel_eval", "replay", str(stored), "--config", str(config), "--export"]
+        command = [
+            sys.executable,
+            "-m",
+            "otel_eval",
+            "replay",
+            str(stored),
+            "--config",
+            str(config),
+            "--export",
+        ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
         assert done.returncode == 1, done.stderr  # some scores did not pass
 
     def _sent(self) -> Sequence[ReadableSpan]:

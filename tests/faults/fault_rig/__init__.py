@@ -1,1 +1,3 @@
-"""A load with sequence numbers, the real receiver, and the books that must balance whatever fault is done to it."""
+"""A load with sequence numbers, the real receiver, and the books that must balance whatever fault
+is done to it.
+"""

@@ -1,7 +1,9 @@
-"""Do the books balance: for every acknowledged run exactly one result of each scorer, and the right one.
+"""Do the books balance: for every acknowledged run exactly one result of each scorer, and the right
+one.
 
-Knows rows of results, from JSON Lines or from an endpoint, and the reference. A logical result is a run's, an evaluation's and a
-scorer's; of its revisions the last counts. The same result id seen twice is one result delivered twice.
+Knows rows of results, from JSON Lines or from an endpoint, and the reference. A logical result is a
+run's, an evaluation's and a scorer's; of its revisions the last counts. The same result id seen
+twice is one result delivered twice.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Books:
 
     Attributes:
         lost: results that are missing.
-        duplicated: results given under two result ids for one revision, or again under a further revision without need.
+        duplicated: results given under two result ids for one revision, or again under a further
+            revision without need.
         wrong: results that the reference does not share.
         repeated: deliveries of a result id beyond the first.
         revised: results with more than one revision.
@@ -59,12 +62,19 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1] if line]
 
 
-def balance(runs: Iterable[Run], acknowledged: set[int], rows: Iterable[dict[str, Any]], *, revisions: bool = False) -> Books:
+def balance(
+    runs: Iterable[Run],
+    acknowledged: set[int],
+    rows: Iterable[dict[str, Any]],
+    *,
+    revisions: bool = False,
+) -> Books:
     """Reconcile.
 
     Args:
         runs: everything that was sent.
-        acknowledged: the numbers of those that must have results; the others may have one, or part of one.
+        acknowledged: the numbers of those that must have results; the others may have one, or part
+            of one.
         rows: what was delivered.
         revisions: whether a result may have been revised; the last revision must be right.
     """
@@ -73,11 +83,19 @@ def balance(runs: Iterable[Run], acknowledged: set[int], rows: Iterable[dict[str
     for run in runs:
         if run.number in acknowledged:
             for scorer, expected in by_hand(run).items():
-                _compare(books, results.get((trace_id(run.number).hex(), scorer), {}), expected, revisions, f"{run} {scorer}")
+                _compare(
+                    books,
+                    results.get((trace_id(run.number).hex(), scorer), {}),
+                    expected,
+                    revisions,
+                    f"{run} {scorer}",
+                )
     return books
 
 
-def _by_scorer(rows: Iterable[dict[str, Any]], books: Books) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+def _by_scorer(
+    rows: Iterable[dict[str, Any]], books: Books
+) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
     results: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     seen: Counter[str] = Counter()
     for row in rows:
@@ -89,7 +107,11 @@ def _by_scorer(rows: Iterable[dict[str, Any]], books: Books) -> dict[tuple[str, 
 
 
 def _compare(
-    books: Books, found: dict[str, dict[str, Any]], expected: tuple[str, float | None], revisions: bool, name: str
+    books: Books,
+    found: dict[str, dict[str, Any]],
+    expected: tuple[str, float | None],
+    revisions: bool,
+    name: str,
 ) -> None:
     if not found:
         books.lost += 1

@@ -1,4 +1,6 @@
-"""Scorers that fail in every way; named in configurations as `fault_rig.broken:raises` and so on."""
+"""Scorers that fail in every way; named in configurations as `fault_rig.broken:raises` and so
+on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["DEATHS", "allocates", "dies", "ends_the_process", "hangs", "leaks", "raises", "recurses", "returns_junk", "sleeps"]
+__all__ = [
+    "DEATHS",
+    "allocates",
+    "dies",
+    "ends_the_process",
+    "hangs",
+    "leaks",
+    "raises",
+    "recurses",
+    "returns_junk",
+    "sleeps",
+]
 
 _LEAKED: list[int] = []
 
@@ -69,7 +82,9 @@ def sleeps(trajectory: Any) -> float:
 
 
 def dies(trajectory: Any) -> float:
-    """Ends the process for the runs in the file that `LETHAL` names, in the way that it says; scores the others."""
+    """Ends the process for the runs in the file that `LETHAL` names, in the way that it says;
+    scores the others.
+    """
     way = _lethal().get(trajectory.trace_id)
     if way == "SIGKILL":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -27,7 +27,12 @@ OUTAGES: Final = {"times": 2, "seconds": 10, "runs": 6000}
 BEHIND: Final = {"runs": 600, "seconds": 8}
 
 SCENARIOS: Final = (
-    Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 2, "runs": 3000}, {"times": 60, "runs": 100_000}),
+    Scenario(
+        "SIGKILL at random instants",
+        crashing.sigkill,
+        {"times": 2, "runs": 3000},
+        {"times": 60, "runs": 100_000},
+    ),
     Scenario(
         "SIGKILL between spans of a run",
         crashing.sigkill,
@@ -35,7 +40,10 @@ SCENARIOS: Final = (
         {"times": 20, "runs": 2000, "mixed": True},
     ),
     Scenario(
-        "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 4, "runs": 100_000}
+        "SIGKILL between score and delivery",
+        crashing.killed_at,
+        {"steps": 2, "runs": 10_000},
+        {"rounds": 4, "runs": 100_000},
     ),
     Scenario(
         "SIGKILL of a worker",
@@ -43,13 +51,32 @@ SCENARIOS: Final = (
         {"times": 2, "runs": 200, "workers": 2},
         {"times": 20, "runs": 5000, "workers": 3},
     ),
-    Scenario("SIGKILL while passing on", crashing.passing_on, {"times": 3, "runs": 3000}, {"times": 60, "runs": 50_000}),
-    Scenario("scorer that ends the process", lethal.lethal, {"traces": 2, "runs": 60}, {"traces": 12, "runs": 5000}),
+    Scenario(
+        "SIGKILL while passing on",
+        crashing.passing_on,
+        {"times": 3, "runs": 3000},
+        {"times": 60, "runs": 50_000},
+    ),
+    Scenario(
+        "scorer that ends the process",
+        lethal.lethal,
+        {"traces": 2, "runs": 60},
+        {"traces": 12, "runs": 5000},
+    ),
     Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
     Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
-    Scenario("endpoint down", exporting.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}),
-    Scenario("endpoint slow", exporting.trouble, {"kind": "slow", **OUTAGE}, {"kind": "slow", **OUTAGES}),
-    Scenario("endpoint refusing", exporting.trouble, {"kind": "UNAVAILABLE", **OUTAGE}, {"kind": "UNAVAILABLE", **OUTAGES}),
+    Scenario(
+        "endpoint down", exporting.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}
+    ),
+    Scenario(
+        "endpoint slow", exporting.trouble, {"kind": "slow", **OUTAGE}, {"kind": "slow", **OUTAGES}
+    ),
+    Scenario(
+        "endpoint refusing",
+        exporting.trouble,
+        {"kind": "UNAVAILABLE", **OUTAGE},
+        {"kind": "UNAVAILABLE", **OUTAGES},
+    ),
     Scenario(
         "endpoint down, and SIGKILL",
         exporting.trouble,
@@ -57,21 +84,51 @@ SCENARIOS: Final = (
         {"kind": "down", "kills": 3, **OUTAGES},
     ),
     Scenario("endpoint refusing permanently", exporting.refusal, {"runs": 40}, {"runs": 2000}),
-    Scenario("endpoint without the signal for a while", exporting.absent, {"runs": 40, "kills": 1}, {"runs": 4000, "kills": 3}),
+    Scenario(
+        "endpoint without the signal for a while",
+        exporting.absent,
+        {"runs": 40, "kills": 1},
+        {"runs": 4000, "kills": 3},
+    ),
     Scenario("endpoint without the signal", exporting.unsupported, {"runs": 40}, {"runs": 2000}),
     Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 10, "runs": 5000}),
     Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 2000}),
     Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
-    Scenario("SIGTERM under load", ending.sigterm, {"times": 2, "runs": 3000}, {"times": 10, "runs": 5000}),
+    Scenario(
+        "SIGTERM under load",
+        ending.sigterm,
+        {"times": 2, "runs": 3000},
+        {"times": 10, "runs": 5000},
+    ),
     Scenario("memory limit reached", pressure.memory_limit, {"runs": 600}, {"runs": 4000}),
     Scenario("too many traces", pressure.too_many_traces, {"runs": 100}, {"runs": 5000}),
-    Scenario("giant trace", pressure.giant_trace, {"spans": 2000, "runs": 12}, {"spans": 100_000, "runs": 500}),
-    Scenario("endless trace", pressure.endless_trace, {"seconds": 4, "runs": 20}, {"seconds": 30, "runs": 500}),
+    Scenario(
+        "giant trace",
+        pressure.giant_trace,
+        {"spans": 2000, "runs": 12},
+        {"spans": 100_000, "runs": 500},
+    ),
+    Scenario(
+        "endless trace",
+        pressure.endless_trace,
+        {"seconds": 4, "runs": 20},
+        {"seconds": 30, "runs": 500},
+    ),
     Scenario("duplicate and reordered spans", order.mixed_spans, {"runs": 100}, {"runs": 5000}),
     Scenario("late spans", order.late_spans, {"runs": 20}, {"runs": 2000}),
     Scenario("senders' clocks", order.senders_clocks, {"runs": 50}, {"runs": 2000}),
-    Scenario("clock jumps of the host", order.clock_jumps, {"runs": 100, "jumps": 10}, {"runs": 3000, "jumps": 100}),
-    Scenario("malformed payloads", attackers.malformed, {"bodies": 40, "runs": 50}, {"bodies": 2000, "runs": 1000}),
+    Scenario(
+        "clock jumps of the host",
+        order.clock_jumps,
+        {"runs": 100, "jumps": 10},
+        {"runs": 3000, "jumps": 100},
+    ),
+    Scenario(
+        "malformed payloads",
+        attackers.malformed,
+        {"bodies": 40, "runs": 50},
+        {"bodies": 2000, "runs": 1000},
+    ),
     Scenario("bombs", attackers.bombs, {"mib": 70, "runs": 20}, {"mib": 400, "runs": 500}),
     Scenario(
         "requests of nothing",
@@ -85,7 +142,12 @@ SCENARIOS: Final = (
         {"connections": 60, "seconds": 2, "runs": 50},
         {"connections": 400, "seconds": 20, "runs": 2000},
     ),
-    Scenario("connection flood", attackers.flood, {"connections": 150, "runs": 50}, {"connections": 5000, "runs": 2000}),
+    Scenario(
+        "connection flood",
+        attackers.flood,
+        {"connections": 150, "runs": 50},
+        {"connections": 5000, "runs": 2000},
+    ),
     Scenario(
         "idle connections",
         descriptors.idle,
@@ -93,10 +155,20 @@ SCENARIOS: Final = (
         {"limit": 1024, "connections": 1100, "runs": 2000},
     ),
     Scenario("bad TLS", credentials.bad_tls, {"times": 1, "runs": 20}, {"times": 50, "runs": 1000}),
-    Scenario("wrong token", credentials.wrong_token, {"times": 1, "runs": 20}, {"times": 100, "runs": 1000}),
+    Scenario(
+        "wrong token",
+        credentials.wrong_token,
+        {"times": 1, "runs": 20},
+        {"times": 100, "runs": 1000},
+    ),
     Scenario("scorers that raise", scorers.raising, {"runs": 30}, {"runs": 2000}),
     Scenario("scorer that hangs", scorers.hanging, {"runs": 60}, {"runs": 2000}),
-    Scenario("scorer that leaks files", descriptors.leaking, {"limit": 256, "runs": 20}, {"limit": 1024, "runs": 500}),
+    Scenario(
+        "scorer that leaks files",
+        descriptors.leaking,
+        {"limit": 256, "runs": 20},
+        {"limit": 1024, "runs": 500},
+    ),
     Scenario("scorer that allocates", scorers.allocating, {"runs": 6}, {"runs": 50}),
     Scenario(
         "behind the Collector: SIGTERM of the evaluator",
@@ -120,9 +192,21 @@ SCENARIOS: Final = (
         "ring of three: SIGKILL of a member",
         collectors.restarted,
         {"victim": "one of three", "end": "SIGKILL", "times": 1, "members": 3, **BEHIND},
-        {"victim": "one of three", "end": "SIGKILL", "times": 10, "members": 3, "runs": 4000, "seconds": 100},
+        {
+            "victim": "one of three",
+            "end": "SIGKILL",
+            "times": 10,
+            "members": 3,
+            "runs": 4000,
+            "seconds": 100,
+        },
     ),
-    Scenario("ring of three: a member never back", collectors.gone, {"runs": 200, "seconds": 3}, {"runs": 2000, "seconds": 30}),
+    Scenario(
+        "ring of three: a member never back",
+        collectors.gone,
+        {"runs": 200, "seconds": 3},
+        {"runs": 2000, "seconds": 30},
+    ),
     Scenario(
         "ring: one member more",
         collectors.changed,

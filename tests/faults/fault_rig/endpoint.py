@@ -55,7 +55,9 @@ class Endpoint:
         """Listen."""
         export = grpc.unary_unary_rpc_method_handler(self._export)
         self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(self.service, {"Export": export})])
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(self.service, {"Export": export})]
+        )
         self._server.add_insecure_port(self.url.removeprefix("http://"))
         self._server.start()
         return self
@@ -87,12 +89,16 @@ class Endpoint:
     def read(self, data: bytes) -> list[dict[str, Any]]:
         """The results in a request."""
         groups = ExportLogsServiceRequest.FromString(data).resource_logs
-        records = [record for group in groups for scope in group.scope_logs for record in scope.log_records]
+        records = [
+            record for group in groups for scope in group.scope_logs for record in scope.log_records
+        ]
         return [_row(record.trace_id, record) for record in records]
 
 
 class Backend(Endpoint):
-    """Takes the spans that are passed on; its rows are the scores on them, and one with a span id for each span."""
+    """Takes the spans that are passed on; its rows are the scores on them, and one with a span id
+    for each span.
+    """
 
     service = "opentelemetry.proto.collector.trace.v1.TraceService"
 
@@ -100,7 +106,10 @@ class Backend(Endpoint):
         """The spans in a request, and the results on them."""
         groups = ExportTraceServiceRequest.FromString(data).resource_spans
         spans = [span for group in groups for scope in group.scope_spans for span in scope.spans]
-        rows = [{"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex(), "evaluation": ""} for span in spans]
+        rows = [
+            {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex(), "evaluation": ""}
+            for span in spans
+        ]
         return rows + [_row(span.trace_id, event) for span in spans for event in span.events]
 
 

@@ -1,4 +1,5 @@
-"""End this process as SIGKILL does, at one exact step. Imported only by the receiver that is to be killed.
+"""End this process as SIGKILL does, at one exact step. Imported only by the receiver that is to be
+killed.
 
 Knows how to step in front of a function, or behind it.
 """
@@ -15,7 +16,9 @@ __all__ = ["at"]
 
 
 def at(place: str, call: int, *, behind: bool) -> None:
-    """Die in the `call`-th call of `module:name` or `module:Class.name`: before it does anything, or when it has returned."""
+    """Die in the `call`-th call of `module:name` or `module:Class.name`: before it does anything,
+    or when it has returned.
+    """
     module, _, path = place.partition(":")
     holder: Any = import_module(module)
     *owners, name = path.split(".")

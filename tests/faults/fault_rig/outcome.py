@@ -58,8 +58,15 @@ class Scenario:
         return self.run(folder, **(self.full if full else self.quick))
 
 
-def scored(service: Service, numbers: set[int], within_s: float, rows: Callable[[], list[dict[str, Any]]] | None = None) -> bool:
-    """Wait until each of the runs has a result of every scorer, in the file of results or in what `rows` gives."""
+def scored(
+    service: Service,
+    numbers: set[int],
+    within_s: float,
+    rows: Callable[[], list[dict[str, Any]]] | None = None,
+) -> bool:
+    """Wait until each of the runs has a result of every scorer, in the file of results or in what
+    `rows` gives.
+    """
     wanted = {trace_id(number).hex() for number in numbers}
     told = rows or (lambda: rows_of(service.results))
 
@@ -73,7 +80,14 @@ def scored(service: Service, numbers: set[int], within_s: float, rows: Callable[
     return until(complete, within_s, every_s=0.2)
 
 
-def settled(service: Service, runs: Sequence[Run], sender: Sender, *, within_s: float, revisions: bool = False) -> Books:
+def settled(
+    service: Service,
+    runs: Sequence[Run],
+    sender: Sender,
+    *,
+    within_s: float,
+    revisions: bool = False,
+) -> Books:
     """Wait for the results, end the process in peace, and balance the books."""
     scored(service, sender.acknowledged, within_s)
     code = service.terminate()

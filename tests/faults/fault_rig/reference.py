@@ -1,6 +1,8 @@
-"""What the results must be, computed twice: counted out by hand here, and by `otel-eval replay` over the same spans.
+"""What the results must be, computed twice: counted out by hand here, and by `otel-eval replay`
+over the same spans.
 
-Knows the evaluation that the rig uses. The arithmetic is written anew, from the scorers' documentation.
+Knows the evaluation that the rig uses. The arithmetic is written anew, from the scorers'
+documentation.
 """
 
 from __future__ import annotations
@@ -54,11 +56,16 @@ def replayed(runs: Iterable[Run]) -> dict[str, Results]:
         stored.write_bytes(body([span for run in runs for span in run.spans()]))
         problems: list[str] = []
         for report in app.replay(
-            [stored], load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}), on_problem=problems.append
+            [stored],
+            load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}),
+            on_problem=problems.append,
         ):
             for result in report.results:
                 row = result_fields(report, result)
-                found.setdefault(row["trace_id"], {})[row["scorer"]] = (row["outcome"], row["value"])
+                found.setdefault(row["trace_id"], {})[row["scorer"]] = (
+                    row["outcome"],
+                    row["value"],
+                )
     assert not problems, problems
     return found
 

@@ -1,6 +1,8 @@
-"""Send runs as a good exporter does: requests that were refused or not answered are retried, and acknowledgements are recorded.
+"""Send runs as a good exporter does: requests that were refused or not answered are retried, and
+acknowledgements are recorded.
 
-Knows OTLP's answers on both protocols. A run counts as acknowledged when each of its spans was, in whatever request.
+Knows OTLP's answers on both protocols. A run counts as acknowledged when each of its spans was, in
+whatever request.
 """
 
 from __future__ import annotations
@@ -47,11 +49,18 @@ def requests_of(runs: Iterable[Run], *, at_once: int = 5) -> list[Request]:
     for first in range(0, len(runs), at_once):
         some = runs[first : first + at_once]
         spans = [(run.number, run.spans()) for run in some]
-        found.append(Request(body([each for _, own in spans for each in own]), tuple((n, len(own)) for n, own in spans)))
+        found.append(
+            Request(
+                body([each for _, own in spans for each in own]),
+                tuple((n, len(own)) for n, own in spans),
+            )
+        )
     return found
 
 
-def shuffled(runs: Iterable[Run], *, seed: int, at_once: int = 9, twice: float = 0.3) -> list[Request]:
+def shuffled(
+    runs: Iterable[Run], *, seed: int, at_once: int = 9, twice: float = 0.3
+) -> list[Request]:
     """The spans of all the runs in any order, some of them twice, cut into requests anywhere."""
     rng = random.Random(seed)
     spans = [(run.number, span) for run in runs for span in run.spans()]
@@ -63,7 +72,11 @@ def shuffled(runs: Iterable[Run], *, seed: int, at_once: int = 9, twice: float =
     found = []
     for first in range(0, len(mixed), at_once):
         some = mixed[first : first + at_once]
-        found.append(Request(body([span for _, span, _ in some]), tuple((n, counted) for n, _, counted in some)))
+        found.append(
+            Request(
+                body([span for _, span, _ in some]), tuple((n, counted) for n, _, counted in some)
+            )
+        )
     return found
 
 
@@ -73,7 +86,8 @@ class Sender:
     Attributes:
         acknowledged: numbers of the runs of which every span was acknowledged.
         taken: spans that were acknowledged, each once.
-        answers: how many requests had each result: "ok", "refused", "lost" (no response), "rejected" (permanently).
+        answers: how many requests had each result: "ok", "refused", "lost" (no response),
+            "rejected" (permanently).
     """
 
     def __init__(
@@ -87,20 +101,28 @@ class Sender:
     ) -> None:
         self._left = {run.number: len(run.calls) + 1 for run in runs}
         self._address, self._protocol = address, protocol
-        self._channel, self._metadata = channel, (("authorization", f"Bearer {token}"),) if token else ()
+        self._channel, self._metadata = (
+            channel,
+            (("authorization", f"Bearer {token}"),) if token else (),
+        )
         self._lock = threading.Lock()  # guards what follows
         self.acknowledged: set[int] = set()
         self.answers: Counter[str] = Counter()
         self.taken = 0
         self.stopped = threading.Event()
 
-    def send(self, requests: Sequence[Request], *, within_s: float, threads: int = 4, pace_s: float = 0.0) -> None:
+    def send(
+        self, requests: Sequence[Request], *, within_s: float, threads: int = 4, pace_s: float = 0.0
+    ) -> None:
         """Send each until it is acknowledged, the time is over, or `stopped` is set."""
         waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
         for each in requests:
             waiting.put(each)
         deadline = time.monotonic() + within_s
-        workers = [threading.Thread(target=self._work, args=(waiting, deadline, pace_s)) for _ in range(threads)]
+        workers = [
+            threading.Thread(target=self._work, args=(waiting, deadline, pace_s))
+            for _ in range(threads)
+        ]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -125,7 +147,9 @@ class Sender:
             return _HttpConnection(self._address)
         return _GrpcConnection(self._address, self._channel, self._metadata)
 
-    def _until_taken(self, connection: _GrpcConnection | _HttpConnection, request: Request, deadline: float) -> None:
+    def _until_taken(
+        self, connection: _GrpcConnection | _HttpConnection, request: Request, deadline: float
+    ) -> None:
         while time.monotonic() < deadline and not self.stopped.is_set():
             answer = connection.send(request.body)
             with self._lock:
@@ -148,15 +172,23 @@ class Sender:
 
 class _GrpcConnection:
     def __init__(
-        self, address: Callable[[], tuple[str, str]], make: Callable[..., grpc.Channel], metadata: tuple[tuple[str, str], ...]
+        self,
+        address: Callable[[], tuple[str, str]],
+        make: Callable[..., grpc.Channel],
+        metadata: tuple[tuple[str, str], ...],
     ) -> None:
         self._address, self._make, self._metadata = address, make, metadata
         self._channel: grpc.Channel | None = None
 
     def send(self, data: bytes) -> str:
         if self._channel is None:
-            options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 100)]
-            self._channel = self._make(self._address()[0], options=[*options, ("grpc.min_reconnect_backoff_ms", 50)])
+            options = [
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.max_reconnect_backoff_ms", 100),
+            ]
+            self._channel = self._make(
+                self._address()[0], options=[*options, ("grpc.min_reconnect_backoff_ms", 50)]
+            )
         try:
             self._channel.unary_unary(METHOD)(data, timeout=REQUEST_S, metadata=self._metadata)
         except grpc.RpcError as error:
@@ -188,7 +220,9 @@ class _HttpConnection:
             if self._connection is None:
                 host, port = self._address()[1].rsplit(":", 1)
                 self._connection = http.client.HTTPConnection(host, int(port), timeout=REQUEST_S)
-            self._connection.request("POST", "/v1/traces", data, {"Content-Type": "application/x-protobuf"})
+            self._connection.request(
+                "POST", "/v1/traces", data, {"Content-Type": "application/x-protobuf"}
+            )
             answer = self._connection.getresponse()
             answer.read()
         except (OSError, http.client.HTTPException, ValueError):
@@ -198,7 +232,11 @@ class _HttpConnection:
             self.close()
         if answer.status == 200:
             return "ok"
-        return "refused" if answer.status in (429, 502, 503, 504) and answer.headers["Retry-After"] else "rejected"
+        return (
+            "refused"
+            if answer.status in (429, 502, 503, 504) and answer.headers["Retry-After"]
+            else "rejected"
+        )
 
     def close(self) -> None:
         if self._connection is not None:

@@ -48,15 +48,22 @@ def configuration(
 
     Args:
         folder: where to.
-        traces, protocol, receiver: keys beside the rig's own, of `traces`, of both protocols, of the OTLP receiver.
+        traces, protocol, receiver: keys beside the rig's own, of `traces`, of both protocols, of
+            the OTLP receiver.
         scorers: of a second evaluation.
         more: further top-level keys.
     """
-    protocols = {name: {"endpoint": f"127.0.0.1:{free_port()}", **(protocol or {})} for name in ("grpc", "http")}
+    protocols = {
+        name: {"endpoint": f"127.0.0.1:{free_port()}", **(protocol or {})}
+        for name in ("grpc", "http")
+    }
     whole = {
         "traces": {**QUICK, **(traces or {})},
         "conventions": CONVENTIONS,
-        "evaluations": [EVALUATION, *([{"name": "broken", "scorers": list(scorers)}] if scorers else [])],
+        "evaluations": [
+            EVALUATION,
+            *([{"name": "broken", "scorers": list(scorers)}] if scorers else []),
+        ],
         "receivers": {"otlp": {"protocols": protocols, **(receiver or {})}},
         "telemetry": {"endpoint": "127.0.0.1:0"},
         "exporters": {"jsonl": {"path": str(folder / "results.jsonl")}},
@@ -71,14 +78,20 @@ class Service(ChildProcess):
     """`otel-eval serve` in a process of its own.
 
     Args:
-        config: its file; the folder of it is where the process runs and where `stderr` is written to.
+        config: its file; the folder of it is where the process runs and where `stderr` is written
+            to.
         limits: of resources, by their name in `resource`, such as {"RLIMIT_FSIZE": bytes}.
         env: variables beside those of this process.
         before: a line of Python that the process runs first, to prepare a fault.
     """
 
     def __init__(
-        self, config: Path, *, limits: Mapping[str, int] | None = None, env: Mapping[str, str] | None = None, before: str = ""
+        self,
+        config: Path,
+        *,
+        limits: Mapping[str, int] | None = None,
+        env: Mapping[str, str] | None = None,
+        before: str = "",
     ) -> None:
         self.config, self.folder = config, config.parent
         self.errors = self.folder / "stderr"
@@ -113,7 +126,9 @@ class Service(ChildProcess):
             text = self.errors.read_bytes()[said:].decode(errors="replace")
             if found := re.search(r"^ready (\S+=.*)$", text, re.MULTILINE):
                 at = dict(each.split("=", 1) for each in found[1].split())
-                self.grpc, self.http, self.telemetry = (at.get(name, "") for name in ("grpc", "http", "telemetry"))
+                self.grpc, self.http, self.telemetry = (
+                    at.get(name, "") for name in ("grpc", "http", "telemetry")
+                )
                 return self
             if may_die and not self.alive:
                 return self
@@ -122,7 +137,11 @@ class Service(ChildProcess):
         raise AssertionError("not ready in time")
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "faults"))), **self._env}
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "faults"))),
+            **self._env,
+        }
 
     def _confine(self) -> Callable[[], None] | None:
         if not self._limits:
@@ -139,7 +158,9 @@ class Service(ChildProcess):
         """The process ids of its workers."""
         tasks = Path(f"/proc/{self.running.pid}/task").glob("*/children")
         children = [int(pid) for file in tasks for pid in file.read_text().split()]
-        return [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [
+            pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
 
     def rss(self) -> int:
         """Bytes of memory that it holds; the highest ever seen is kept."""
@@ -156,7 +177,8 @@ class Service(ChildProcess):
         return int(found[1]) * 1024
 
     def metric(self, name: str, *, absent: int | None = None) -> int:
-        """The sum of one of the receiver's own metrics, without what Prometheus adds to its name, over its labels.
+        """The sum of one of the receiver's own metrics, without what Prometheus adds to its name,
+        over its labels.
 
         Raises:
             AssertionError: there is none, and no value for when it is `absent`.
@@ -168,7 +190,9 @@ class Service(ChildProcess):
             text = connection.getresponse().read().decode()
         finally:
             connection.close()
-        found = re.findall(rf"^otel_eval_{name}(?:_total|_bytes|_seconds)?(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+        found = re.findall(
+            rf"^otel_eval_{name}(?:_total|_bytes|_seconds)?(?:{{.*}})? (\S+)$", text, re.MULTILINE
+        )
         assert found or absent is not None, f"no metric {name}"
         return int(sum(map(float, found))) if found else absent or 0
 

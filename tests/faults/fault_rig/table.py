@@ -28,12 +28,21 @@ COLUMNS: Final = ("fault", "what was done", "times", "lost", "duplicated", "wron
 def main() -> int:
     """Play the faults that are asked for; 1 if one costs a result or cannot be played."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help="the beginning of a fault's name; all when left out")
+    parser.add_argument(
+        "faults",
+        nargs="*",
+        metavar="FAULT",
+        help="the beginning of a fault's name; all when left out",
+    )
     parser.add_argument("--quick", action="store_true", help="the numbers of the tests")
     options = parser.parse_args()
     reference.agree([run_of(number) for number in range(3000)])
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
-    chosen = [each for each in SCENARIOS if not options.faults or each.fault.startswith(tuple(options.faults))]
+    chosen = [
+        each
+        for each in SCENARIOS
+        if not options.faults or each.fault.startswith(tuple(options.faults))
+    ]
     good = [_row(each, full=not options.quick) for each in chosen]
     return 0 if all(good) else 1
 
@@ -51,7 +60,21 @@ def _row(scenario: Scenario, *, full: bool) -> bool:
             traceback.print_exc()
             return False
     books = outcome.books
-    cells = (scenario.fault, outcome.done, outcome.times, books.lost, books.duplicated, books.wrong, outcome.other)
+    cells = (
+        scenario.fault,
+        outcome.done,
+        outcome.times,
+        books.lost,
+        books.duplicated,
+        books.wrong,
+        outcome.other,
+    )
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    print(f"{scenario.fault}: {time.monotonic() - began:.0f} s", *books.examples, sep="\n  ", file=sys.stderr, flush=True)
+    print(
+        f"{scenario.fault}: {time.monotonic() - began:.0f} s",
+        *books.examples,
+        sep="\n  ",
+        file=sys.stderr,
+        flush=True,
+    )
     return books.balanced

@@ -1,4 +1,5 @@
-"""Agent runs with numbers: its number decides what each did, so that its expected scores can be computed.
+"""Agent runs with numbers: its number decides what each did, so that its expected scores can be
+computed.
 
 Knows how a run is written as spans. Knows nothing of scores.
 """
@@ -56,7 +57,9 @@ class Run:
                 _put(span, {"error.type": "TimeoutError"})
             at += call.ms * MS
             spans.append(span)
-        own = self._span(root, "invoke_agent rig", EPOCH_NS, EPOCH_NS + self.ms * MS, len(self.calls))
+        own = self._span(
+            root, "invoke_agent rig", EPOCH_NS, EPOCH_NS + self.ms * MS, len(self.calls)
+        )
         _put(own, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "rig"})
         return [*spans, own]
 
@@ -76,7 +79,12 @@ def run_of(number: int, *, calls: int | None = None) -> Run:
     """The run with that number; of up to seven calls, or of as many as are asked for."""
     rng = random.Random(number)
     count = rng.randrange(8) if calls is None else calls
-    return Run(number, tuple(Call(rng.choice(TOOLS), rng.random() < 0.2, rng.randrange(1, 400)) for _ in range(count)))
+    return Run(
+        number,
+        tuple(
+            Call(rng.choice(TOOLS), rng.random() < 0.2, rng.randrange(1, 400)) for _ in range(count)
+        ),
+    )
 
 
 def body(spans: Iterable[Span]) -> bytes:

@@ -40,16 +40,23 @@ def free() -> str:
 def configured(folder: Path, grpc: str, http: str, site: str, **more: Any) -> dict[str, Any]:
     """Every part that begins something: pages, metrics, exporters, forwarding, storage."""
     return {
-        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": grpc}, "http": {"endpoint": http}}}},
+        "receivers": {
+            "otlp": {"protocols": {"grpc": {"endpoint": grpc}, "http": {"endpoint": http}}}
+        },
         "telemetry": {"endpoint": site, "otlp": {"endpoint": UNREACHABLE, "timeout": "100ms"}},
-        "exporters": {"jsonl": {"path": str(folder / "out.jsonl")}, "forward": {"endpoint": UNREACHABLE}},
+        "exporters": {
+            "jsonl": {"path": str(folder / "out.jsonl")},
+            "forward": {"endpoint": UNREACHABLE},
+        },
         **more,
     }
 
 
 @pytest.mark.parametrize("place", ["grpc", "http", "telemetry"])
 @pytest.mark.parametrize("stored", [False, True])
-def test_nothing_is_left_of_a_start_that_failed(tmp_path: Path, taken: str, place: str, stored: bool) -> None:
+def test_nothing_is_left_of_a_start_that_failed(
+    tmp_path: Path, taken: str, place: str, stored: bool
+) -> None:
     """No thread, no port, no lock on the storage: the same with another address starts at once."""
     addresses = {name: taken if name == place else free() for name in ("grpc", "http", "telemetry")}
     storage: dict[str, Any] = {"storage": {"directory": str(tmp_path / "kept")}} if stored else {}

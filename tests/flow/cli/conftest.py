@@ -21,7 +21,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def otel_eval(fork_server: ForkServer, tmp_path: Path) -> Run:
     """Runs `otel-eval ...` in an empty folder, in a fork of a process that has imported it."""
 
-    def run(*words: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *words: object, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return fork_server.run([*map(str, words)], tmp_path, {**os.environ, **environment}, stdin)
 
     return run
@@ -29,9 +31,13 @@ def otel_eval(fork_server: ForkServer, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def otel_eval_process(tmp_path: Path) -> Run:
-    """Runs `python -m otel_eval ...` in an empty folder, where the start of the process itself is tested."""
+    """Runs `python -m otel_eval ...` in an empty folder, where the start of the process itself is
+    tested.
+    """
 
-    def run(*words: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *words: object, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "otel_eval", *map(str, words)],
             capture_output=True,
@@ -59,7 +65,13 @@ def config(tmp_path: Path) -> Callable[..., Path]:
 
     def write(*scorers: str, more: str = "") -> Path:
         path = tmp_path / "eval.yaml"
-        lines = ["evaluations:", "  - name: one", "    scorers:", *(f"      - {scorer}" for scorer in scorers), more]
+        lines = [
+            "evaluations:",
+            "  - name: one",
+            "    scorers:",
+            *(f"      - {scorer}" for scorer in scorers),
+            more,
+        ]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 
@@ -68,9 +80,13 @@ def config(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def traced(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a file of one trace: spans as (id, parent, attributes); an id is 16 times one hex digit."""
+    """Writes a file of one trace: spans as (id, parent, attributes); an id is 16 times one hex
+    digit.
+    """
 
-    def write(*spans: tuple[str, str, dict[str, str]], scope: str = "my.agent", name: str = "trace.json") -> Path:
+    def write(
+        *spans: tuple[str, str, dict[str, str]], scope: str = "my.agent", name: str = "trace.json"
+    ) -> Path:
         made = [
             {
                 "traceId": "ab" * 16,
@@ -80,7 +96,10 @@ def traced(tmp_path: Path) -> Callable[..., Path]:
                 "name": f"step {span_id}",
                 "startTimeUnixNano": str(1_700_000_000_000_000_000 + place),
                 "endTimeUnixNano": str(1_700_000_001_000_000_000 - place),
-                "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+                "attributes": [
+                    {"key": key, "value": {"stringValue": value}}
+                    for key, value in attributes.items()
+                ],
             }
             for place, (span_id, parent, attributes) in enumerate(spans)
         ]

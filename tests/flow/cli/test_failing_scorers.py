@@ -28,38 +28,67 @@ provider = TracerProvider()
 provider.add_span_processor(EvalSpanProcessor(sys.argv[1]))
 tracer = provider.get_tracer("app")
 for _ in range(2):
-    with tracer.start_as_current_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}):
+    agent = {"gen_ai.operation.name": "invoke_agent"}
+    with tracer.start_as_current_span("invoke_agent a", attributes=agent):
         tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
         tool["gen_ai.tool.call.arguments"] = '{"q": "SECRET"}'
         tracer.start_span("execute_tool search", attributes=tool).end()
 """
 
 
-def test_replay_tells_type_file_and_line(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
+def test_replay_tells_type_file_and_line(
+    otel_eval: Run, recorded: Path, config: Write, tmp_path: Path
+) -> None:
     """Once for all runs, on standard error; a failed scorer is exit code 1."""
     (tmp_path / "mine.py").write_text(SCORERS)
-    done = otel_eval("replay", recorded, "--config", config("{type: mine:broken, name: mine}"), PYTHONPATH=_path(tmp_path))
+    done = otel_eval(
+        "replay",
+        recorded,
+        "--config",
+        config("{type: mine:broken, name: mine}"),
+        PYTHONPATH=_path(tmp_path),
+    )
     assert done.returncode == 1
-    assert f"otel-eval: scorer mine failed 1 time: KeyError ({tmp_path}/mine.py:3)" in done.stderr.splitlines()
+    assert (
+        f"otel-eval: scorer mine failed 1 time: KeyError ({tmp_path}/mine.py:3)"
+        in done.stderr.splitlines()
+    )
 
 
-def test_replay_tells_what_was_returned_that_is_no_outcome(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
+def test_replay_tells_what_was_returned_that_is_no_outcome(
+    otel_eval: Run, recorded: Path, config: Write, tmp_path: Path
+) -> None:
     """By its type, because its values may be content."""
     (tmp_path / "mine.py").write_text(SCORERS)
-    done = otel_eval("replay", recorded, "--config", config("{type: mine:listed, name: mine}"), PYTHONPATH=_path(tmp_path))
+    done = otel_eval(
+        "replay",
+        recorded,
+        "--config",
+        config("{type: mine:listed, name: mine}"),
+        PYTHONPATH=_path(tmp_path),
+    )
     why = "TypeError (mine:listed returned a list, not an outcome, a number or a bool)"
     assert f"otel-eval: scorer mine failed 1 time: {why}" in done.stderr.splitlines()
 
 
 @pytest.mark.parametrize("debug", ["0", "1"])
-def test_a_failing_scorer_is_logged_and_where_only_if_asked_for(debug: str, config: Write, tmp_path: Path) -> None:
+def test_a_failing_scorer_is_logged_and_where_only_if_asked_for(
+    debug: str, config: Write, tmp_path: Path
+) -> None:
     """One line a minute; OTEL_EVAL_DEBUG=1 adds the place in the code."""
     (tmp_path / "mine.py").write_text(SCORERS)
-    path = config("{type: mine:broken, name: mine}", more=f"exporters: {{jsonl: {{path: {tmp_path / 'out.jsonl'}}}}}")
+    path = config(
+        "{type: mine:broken, name: mine}",
+        more=f"exporters: {{jsonl: {{path: {tmp_path / 'out.jsonl'}}}}}",
+    )
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)],
-        capture_output=True, text=True, timeout=50, check=True, env={"PYTHONPATH": _path(tmp_path), "OTEL_EVAL_DEBUG": debug},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+        env={"PYTHONPATH": _path(tmp_path), "OTEL_EVAL_DEBUG": debug},
+    )
     place = f" ({tmp_path}/mine.py:3)" if debug == "1" else ""
     assert done.stderr == f"scorer mine failed: KeyError{place}; 1 so far\n"
     assert (tmp_path / "out.jsonl").read_text().count('"KeyError"') == 2
@@ -89,7 +118,9 @@ def test_a_scorer_that_cannot_be_imported_names_what_is_missing_and_the_line(
         ("other = 1\n", "(AttributeError: mine has no broken)"),
     ],
 )
-def test_what_else_keeps_a_scorer_from_being_imported(otel_eval: Run, config: Write, tmp_path: Path, code: str, why: str) -> None:
+def test_what_else_keeps_a_scorer_from_being_imported(
+    otel_eval: Run, config: Write, tmp_path: Path, code: str, why: str
+) -> None:
     """The kind of error, and the line."""
     (tmp_path / "mine.py").write_text(code)
     done = otel_eval("check", config("{type: mine:broken}"), PYTHONPATH=_path(tmp_path))

@@ -21,7 +21,10 @@ exporters: {otlp: {endpoint: "http://me:hunter2@", headers: [hunter2]}}
 """
 TOLD = [
     "traces.decision_wiat: unknown key; did you mean 'decision_wait'?",
-    "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean 'tool_call_count'?",
+    (
+        "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean"
+        " 'tool_call_count'?"
+    ),
     "evaluations[0].scorers[1].max_ms: -1 is not a positive number",
     "evaluations[1].scorers[0].criteria.search: '=< 3' is not an operator",
     "exporters.otlp.endpoint: 'http://***@' is not a URL",
@@ -39,7 +42,9 @@ TOLD = [
         ["trajectory", "recorded.json", "--config"],
     ],
 )
-def test_all_errors_are_reported_in_one_line_without_a_traceback(otel_eval: Run, recorded: Path, words: list[str]) -> None:
+def test_all_errors_are_reported_in_one_line_without_a_traceback(
+    otel_eval: Run, recorded: Path, words: list[str]
+) -> None:
     """Exit 2, nothing on stdout, no secret."""
     (recorded.parent / "eval.yaml").write_text(SLIPS, encoding="utf-8")
     done = otel_eval(*words, "eval.yaml")
@@ -57,13 +62,17 @@ judges:
   other: {base_url: "http://models.example", model: m, api_key_file: nowhere}
 receivers:
   otlp:
-    protocols: {grpc: {endpoint: "127.0.0.1:0", tls: {cert_file: no.pem, key_file: none.pem}}, http: {endpoint: "127.0.0.1:0"}}
+    protocols:
+      grpc: {endpoint: "127.0.0.1:0", tls: {cert_file: no.pem, key_file: none.pem}}
+      http: {endpoint: "127.0.0.1:0"}
     auth: {token_files: [no-tokens], token_env: [NO_SUCH_TOKEN]}
 """
 
 
 @pytest.mark.parametrize("words", [["check"], ["serve", "--config"]])
-def test_everything_missing_that_a_valid_file_names_is_reported_at_once(otel_eval: Run, tmp_path: Path, words: list[str]) -> None:
+def test_everything_missing_that_a_valid_file_names_is_reported_at_once(
+    otel_eval: Run, tmp_path: Path, words: list[str]
+) -> None:
     """Certificates, tokens and keys of judges."""
     (tmp_path / "eval.yaml").write_text(OUTSIDE, encoding="utf-8")
     done = otel_eval(*words, "eval.yaml")

@@ -15,7 +15,9 @@ Run = Callable[..., "CompletedProcess[str]"]
 
 
 def _lines(path: Path, *rows: object) -> Path:
-    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    path.write_text(
+        "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+    )
     return path
 
 
@@ -58,7 +60,9 @@ def _halves(document: dict) -> list[dict]:  # type: ignore[type-arg]
     return halves
 
 
-def test_what_cannot_be_used_is_named_and_the_rest_is_merged(otel_eval: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_named_and_the_rest_is_merged(
+    otel_eval: Run, tmp_path: Path
+) -> None:
     """File, line and reason; exit code 2."""
     mixed = _lines(tmp_path / "mixed.jsonl", ROW, "{", "[]", '{"trace_id": "t"}', "")
     done = otel_eval("merge", mixed, tmp_path / "missing.jsonl")

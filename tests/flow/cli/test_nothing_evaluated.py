@@ -1,4 +1,6 @@
-"""Exit code 3: a replay that evaluated nothing, or left records of a dataset unused, must not pass in CI."""
+"""Exit code 3: a replay that evaluated nothing, or left records of a dataset unused, must not pass
+in CI.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,14 @@ def test_no_run_found(otel_eval: Run, config: Write, traced: Callable[..., Path]
     plain = traced(("1", "", {}), ("2", "1", {"http.method": "GET"}), scope="my.http")
     code, (line,) = code_and_lines(otel_eval("replay", plain, "--config", config(PASSES)))
     assert code == 3
-    assert line.startswith("otel-eval: nothing was evaluated: no agent run found in 2 spans of scopes 'my.http' (2); ")
+    assert line.startswith(
+        "otel-eval: nothing was evaluated: no agent run found in 2 spans of scopes 'my.http' (2); "
+    )
     assert "otel-eval explain" in line
     assert "--allow-empty" in line
-    assert code_and_lines(otel_eval("replay", plain, "--config", config(PASSES), "--allow-empty")) == (0, [])
+    assert code_and_lines(
+        otel_eval("replay", plain, "--config", config(PASSES), "--allow-empty")
+    ) == (0, [])
 
 
 def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None:
@@ -54,12 +60,15 @@ def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None
     code, (line,) = code_and_lines(otel_eval("replay", run, "--config", path))
     assert code == 3
     assert line.startswith(
-        "otel-eval: nothing was evaluated: no evaluation matched any of 1 run: 'one' matches agent 'another'; the runs are "
+        "otel-eval: nothing was evaluated: no evaluation matched any of 1 run: 'one' matches agent"
+        " 'another'; the runs are "
     )
     assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
 
 
-def test_a_sample_that_leaves_every_trace_out_is_named(otel_eval: Run, run: Path, config: Write) -> None:
+def test_a_sample_that_leaves_every_trace_out_is_named(
+    otel_eval: Run, run: Path, config: Write
+) -> None:
     """Else one looks for a wrong pattern."""
     done = otel_eval("replay", run, "--config", config(PASSES, more="    sample: 0.000001"))
     assert done.returncode == 3
@@ -67,30 +76,48 @@ def test_a_sample_that_leaves_every_trace_out_is_named(otel_eval: Run, run: Path
 
 
 @pytest.mark.parametrize("scorers", [[PASSES], [PASSES, NOT_APPLICABLE], [PASSES, LABEL]])
-def test_every_scorer_was_skipped(otel_eval: Run, incomplete: Path, config: Write, scorers: list[str]) -> None:
+def test_every_scorer_was_skipped(
+    otel_eval: Run, incomplete: Path, config: Write, scorers: list[str]
+) -> None:
     """For a reason that leaves the run unevaluated; what has nothing to score changes nothing."""
     code, (line,) = code_and_lines(otel_eval("replay", incomplete, "--config", config(*scorers)))
     assert code == 3
     assert "nothing was evaluated: every scorer was skipped (incomplete " in line
-    assert otel_eval("replay", incomplete, "--config", config(*scorers), "--allow-empty").returncode == 0
+    assert (
+        otel_eval("replay", incomplete, "--config", config(*scorers), "--allow-empty").returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("spans", "scorer", "reason"),
     [
         ([AGENT], PASSES, "calls_unknown"),
-        ([AGENT, TOOL], "{type: tool_call_args, expected: [{name: search, arguments: {q: 1}}]}", "not_recorded"),
+        (
+            [AGENT, TOOL],
+            "{type: tool_call_args, expected: [{name: search, arguments: {q: 1}}]}",
+            "not_recorded",
+        ),
         ([AGENT, TOOL], "{type: tool_call_order, reference: my.expected}", "no_reference"),
     ],
 )
 def test_each_reason_that_leaves_a_run_unevaluated(
-    otel_eval: Run, traced: Callable[..., Path], config: Write, spans: list[dict[str, str]], scorer: str, reason: str
+    otel_eval: Run,
+    traced: Callable[..., Path],
+    config: Write,
+    spans: list[dict[str, str]],
+    scorer: str,
+    reason: str,
 ) -> None:
     """Unknown is never a pass; beside a score it is no failure, but with `--strict`."""
     model = {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": "tool_calls"}
     members = [*spans, *([model] if reason == "calls_unknown" else [])]
-    path = traced(*((str(place), "1" if place > 1 else "", each) for place, each in enumerate(members, 1)))
-    code, (line,) = code_and_lines(otel_eval("replay", path, "--config", config(scorer, NOT_APPLICABLE)))
+    path = traced(
+        *((str(place), "1" if place > 1 else "", each) for place, each in enumerate(members, 1))
+    )
+    code, (line,) = code_and_lines(
+        otel_eval("replay", path, "--config", config(scorer, NOT_APPLICABLE))
+    )
     assert code == 3
     assert f"every scorer was skipped ({reason} " in line
     beside = config(scorer, "{type: time_cost}")
@@ -100,18 +127,27 @@ def test_each_reason_that_leaves_a_run_unevaluated(
 
 @pytest.mark.parametrize("scorers", [[NOT_APPLICABLE], [LABEL], [NOT_APPLICABLE, LABEL]])
 @pytest.mark.parametrize("options", [[], ["--strict"]])
-def test_nothing_to_score_is_no_failure(otel_eval: Run, run: Path, config: Write, scorers: list[str], options: list[str]) -> None:
+def test_nothing_to_score_is_no_failure(
+    otel_eval: Run, run: Path, config: Write, scorers: list[str], options: list[str]
+) -> None:
     """No failed call for `error_recovery`, or a label that is only recorded."""
-    assert code_and_lines(otel_eval("replay", run, "--config", config(*scorers), *options)) == (0, [])
+    assert code_and_lines(otel_eval("replay", run, "--config", config(*scorers), *options)) == (
+        0,
+        [],
+    )
 
 
-def test_a_score_that_did_not_pass_outranks(otel_eval: Run, run: Path, incomplete: Path, config: Write, tmp_path: Path) -> None:
+def test_a_score_that_did_not_pass_outranks(
+    otel_eval: Run, run: Path, incomplete: Path, config: Write, tmp_path: Path
+) -> None:
     """Exit 1, not 3; and 2 outranks both."""
     dataset = tmp_path / "cases.jsonl"
     dataset.write_text('{"case.id": "other", "expected": ["search"]}\n', encoding="utf-8")
     unused = "{type: tool_call_order, name: order, reference: {dataset: cases.jsonl, key: case.id}}"
     assert otel_eval("replay", run, "--config", config(FAILS, unused)).returncode == 1
-    assert otel_eval("replay", run, "nowhere.json", "--config", config(FAILS, unused)).returncode == 2
+    assert (
+        otel_eval("replay", run, "nowhere.json", "--config", config(FAILS, unused)).returncode == 2
+    )
     assert otel_eval("replay", incomplete, "--config", config(PASSES), "--strict").returncode == 1
 
 
@@ -124,7 +160,9 @@ def cases(folder: Path, *keys: str) -> None:
     (folder / "cases.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
-def test_a_record_that_matched_no_run(otel_eval: Run, run: Path, config: Write, tmp_path: Path) -> None:
+def test_a_record_that_matched_no_run(
+    otel_eval: Run, run: Path, config: Write, tmp_path: Path
+) -> None:
     """It is named: a case that was never run must not pass."""
     cases(tmp_path, "one", "two", "three")
     code, (line,) = code_and_lines(otel_eval("replay", run, "--config", config(ORDER)))
@@ -132,7 +170,9 @@ def test_a_record_that_matched_no_run(otel_eval: Run, run: Path, config: Write, 
     assert line.startswith("otel-eval: ")
     assert "cases.jsonl: 2 of 3 records matched no run: line 2 'two', line 3 'three'; " in line
     assert "--allow-unused" in line
-    assert code_and_lines(otel_eval("replay", run, "--config", config(ORDER), "--allow-unused")) == (0, [])
+    assert code_and_lines(
+        otel_eval("replay", run, "--config", config(ORDER), "--allow-unused")
+    ) == (0, [])
     assert otel_eval("replay", run, "--config", config(ORDER), "--allow-empty").returncode == 3
 
 
@@ -144,11 +184,15 @@ def test_records_are_not_missed_where_traces_are_sampled(
     cases(tmp_path, "one", "two")
     more = "    sample: 0.999999" if sampled == "evaluation" else ""
     tree = (
-        "{type: dag, sample: 0.999999, reference: {dataset: cases.jsonl, key: case.id}, root: n, nodes: {n: {type: binary, "
-        "cel: 'true', children: [{verdict: true, score: 10}, {verdict: false, score: 0}]}}}"
+        "{type: dag, sample: 0.999999, reference: {dataset: cases.jsonl, key: case.id}, root: n,"
+        " nodes: {n: {type: binary, cel: 'true', children: [{verdict: true, score: 10}, {verdict:"
+        " false, score: 0}]}}}"
     )
     scorer = ORDER if sampled == "evaluation" else tree
-    assert code_and_lines(otel_eval("replay", run, "--config", config(scorer, more=more))) == (0, [])
+    assert code_and_lines(otel_eval("replay", run, "--config", config(scorer, more=more))) == (
+        0,
+        [],
+    )
 
 
 def test_a_record_of_an_incomplete_run_is_used(
@@ -161,23 +205,29 @@ def test_a_record_of_an_incomplete_run_is_used(
     assert "matched no run" not in done.stderr
 
 
-def test_a_record_behind_a_tree_counts_too(otel_eval: Run, run: Path, config: Write, tmp_path: Path) -> None:
+def test_a_record_behind_a_tree_counts_too(
+    otel_eval: Run, run: Path, config: Write, tmp_path: Path
+) -> None:
     """A tree may lead to a scorer with a dataset."""
     cases(tmp_path, "one", "two")
     further = f"{{scorer: {ORDER}}}"
     tree = (
-        f"{{type: dag, root: n, nodes: {{n: {{type: binary, cel: 'true', children: [{{verdict: true, then: {further}}}, "
-        "{verdict: false, score: 0}]}}}"
+        "{type: dag, root: n, nodes: {n: {type: binary, cel: 'true', children: [{verdict:"
+        f" true, then: {further}}}, {{verdict: false, score: 0}}]}}}}}}"
     )
     done = otel_eval("replay", run, "--config", config(tree))
     assert done.returncode == 3
     assert "1 of 2 records matched no run: line 2 'two'" in done.stderr
 
 
-def test_trajectory_names_what_holds_no_run(otel_eval: Run, run: Path, traced: Callable[..., Path]) -> None:
+def test_trajectory_names_what_holds_no_run(
+    otel_eval: Run, run: Path, traced: Callable[..., Path]
+) -> None:
     """On stderr, so that JSON stays JSON; the runs that are there are printed."""
     plain = traced(("1", "", {}), scope="my.http")
-    plain.write_text(plain.read_text(encoding="utf-8").replace("ab" * 16, "cd" * 16), encoding="utf-8")
+    plain.write_text(
+        plain.read_text(encoding="utf-8").replace("ab" * 16, "cd" * 16), encoding="utf-8"
+    )
     done = otel_eval("trajectory", plain, run, "--format", "json")
     assert done.returncode == 0
     assert [json.loads(line)["agent"] for line in done.stdout.splitlines()] == ["helper"]

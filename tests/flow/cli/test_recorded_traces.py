@@ -32,8 +32,12 @@ def calls_of(file: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, An
     return [call for run in runs for call in run["calls"]]
 
 
-@pytest.mark.parametrize("truth", [each for each in TRUTH if each["calls"] is not None], ids=lambda each: each["file"])
-def test_the_calls_are_those_that_happened(truth: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "truth", [each for each in TRUTH if each["calls"] is not None], ids=lambda each: each["file"]
+)
+def test_the_calls_are_those_that_happened(
+    truth: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Names, arguments, errors and order; calls that overlapped may come in either order."""
     got, want = calls_of(truth["file"], capsys), truth["calls"]
     assert sorted(map(seen, got), key=repr) == sorted((seen(call) for call in want), key=repr)
@@ -51,8 +55,12 @@ def seen(call: dict[str, Any]) -> tuple[Any, ...]:
     return call["name"], arguments, bool(call["error"])
 
 
-@pytest.mark.parametrize("truth", [each for each in TRUTH if each["calls"] is None], ids=lambda each: each["file"])
-def test_no_call_is_invented_where_none_is_recorded(truth: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "truth", [each for each in TRUTH if each["calls"] is None], ids=lambda each: each["file"]
+)
+def test_no_call_is_invented_where_none_is_recorded(
+    truth: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     """There is a run, and whatever calls it has were real."""
     assert {call["name"] for call in calls_of(truth["file"], capsys)} <= TOOLS
 

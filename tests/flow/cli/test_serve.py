@@ -21,7 +21,10 @@ from otel_eval.native import build_info
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
 
-ANYWHERE = 'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}}}}'
+ANYWHERE = (
+    'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint:'
+    ' "127.0.0.1:0"}}}}'
+)
 BUILT = "{version} ({extension}, Python {python})".format(**build_info())
 SCORER = "{type: tool_errors}"
 
@@ -60,16 +63,27 @@ def post(ready_line: str, trace: Path) -> None:
     """Send a stored OTLP/JSON trace to the HTTP address of the line."""
     (place,) = re.findall(r"http=(\S+)", ready_line)
     request = urllib.request.Request(
-        f"http://{place}/v1/traces", data=trace.read_bytes(), headers={"Content-Type": "application/json"}, method="POST"
+        f"http://{place}/v1/traces",
+        data=trace.read_bytes(),
+        headers={"Content-Type": "application/json"},
+        method="POST",
     )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        request, timeout=10
+    ) as answer:
         assert answer.status == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_is_pending_is_scored_before_it_ends(config: Write, recorded: Path, number: int) -> None:
-    """A signal right after the last span: the run is scored, marked `shutdown`, and the exit code is 0."""
-    with serving(config(SCORER, more=ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}")) as process:
+def test_what_is_pending_is_scored_before_it_ends(
+    config: Write, recorded: Path, number: int
+) -> None:
+    """A signal right after the last span: the run is scored, marked `shutdown`, and the exit code
+    is 0.
+    """
+    with serving(
+        config(SCORER, more=ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}")
+    ) as process:
         line = ready(process)
         assert re.fullmatch(r"ready grpc=127\.0\.0\.1:[1-9]\d* http=127\.0\.0\.1:[1-9]\d*\n", line)
         post(line, recorded)
@@ -77,7 +91,11 @@ def test_what_is_pending_is_scored_before_it_ends(config: Write, recorded: Path,
         out, err = process.communicate(timeout=20)
     (row,) = [json.loads(each) for each in out.splitlines()]
     assert (process.returncode, without_start(err)) == (0, [])
-    assert (row["scorer"], row["outcome"], row["completeness"]) == ("tool_errors", "scored", "shutdown")
+    assert (row["scorer"], row["outcome"], row["completeness"]) == (
+        "tool_errors",
+        "scored",
+        "shutdown",
+    )
 
 
 def test_a_run_is_scored_while_it_serves(config: Write, recorded: Path) -> None:
@@ -94,7 +112,9 @@ def test_a_run_is_scored_while_it_serves(config: Write, recorded: Path) -> None:
 
 def test_only_the_protocol_that_is_named_is_said(config: Write) -> None:
     """Nothing is invented for the other."""
-    with serving(config(SCORER, more='receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:0"}}}}')) as process:
+    with serving(
+        config(SCORER, more='receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:0"}}}}')
+    ) as process:
         assert re.fullmatch(r"ready http=127\.0\.0\.1:[1-9]\d*\n", ready(process))
 
 
@@ -105,7 +125,12 @@ def test_a_port_that_is_taken_is_one_line(config: Write, otel_eval: Run) -> None
         taken.listen()
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         done = otel_eval(
-            "serve", "--config", config(SCORER, more=f'receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "{place}"}}}}}}}}')
+            "serve",
+            "--config",
+            config(
+                SCORER,
+                more=f'receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "{place}"}}}}}}}}',
+            ),
         )
     assert (done.returncode, done.stdout) == (2, "")
     assert place in done.stderr
@@ -114,20 +139,30 @@ def test_a_port_that_is_taken_is_one_line(config: Write, otel_eval: Run) -> None
 
 @pytest.mark.slow
 def test_it_ends_in_time_while_the_exporter_takes_no_scores(config: Write, recorded: Path) -> None:
-    """An exporter's endpoint that accepts and never answers costs the scores, not the end; the loss is counted and logged."""
+    """An exporter's endpoint that accepts and never answers costs the scores, not the end; the loss
+    is counted and logged.
+    """
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        exporter = f'exporters: {{otlp: {{endpoint: "http://127.0.0.1:{silent.getsockname()[1]}", signals: [logs]}}}}'
+        exporter = (
+            f'exporters: {{otlp: {{endpoint: "http://127.0.0.1:{silent.getsockname()[1]}", signals:'
+            " [logs]}}"
+        )
         with serving(config(SCORER, more=f"{ANYWHERE}\n{exporter}")) as process:
             post(ready(process), recorded)
             process.terminate()
             _, err = process.communicate(timeout=15)
     assert process.returncode == 0
     assert without_start(err)[-2:] == [
-        "otel-eval: otlp.logs did not deliver 1 result before the end (DEADLINE_EXCEEDED); "
-        "lost; name exporters.dead_letter to keep such results",
-        "otel-eval: not all scores were computed and delivered within 10 s; some failed with timeout or are lost",
+        (
+            "otel-eval: otlp.logs did not deliver 1 result before the end (DEADLINE_EXCEEDED); "
+            "lost; name exporters.dead_letter to keep such results"
+        ),
+        (
+            "otel-eval: not all scores were computed and delivered within 10 s; some failed with"
+            " timeout or are lost"
+        ),
     ]
 
 
@@ -141,7 +176,9 @@ def said(process: subprocess.Popen[str], wanted: str) -> str:
 
 
 def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> None:
-    """Open traces are evaluated by the new ones; a file that cannot be used is one line, and the old ones stay."""
+    """Open traces are evaluated by the new ones; a file that cannot be used is one line, and the
+    old ones stay.
+    """
     settle = ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}"
     path = config(SCORER, more=settle)
     with serving(path) as process:
@@ -159,10 +196,17 @@ def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> 
 
 
 def test_a_sighup_during_the_start_is_carried_out(config: Write) -> None:
-    """As soon as it serves; it ended the process while modules and the configuration were loaded."""
+    """As soon as it serves; it ended the process while modules and the configuration were
+    loaded.
+    """
     path = config("{type: 'early:scorer'}", more=ANYWHERE)
-    once = "if not os.path.exists('seen'):\n    open('seen', 'w').close()\n    os.kill(os.getpid(), signal.SIGHUP)\n"
-    (path.parent / "early.py").write_text(f"import os, signal\n{once}def scorer(run):\n    return 1.0\n", encoding="utf-8")
+    once = (
+        "if not os.path.exists('seen'):\n    open('seen', 'w').close()\n    os.kill(os.getpid(),"
+        " signal.SIGHUP)\n"
+    )
+    (path.parent / "early.py").write_text(
+        f"import os, signal\n{once}def scorer(run):\n    return 1.0\n", encoding="utf-8"
+    )
     with serving(path) as process:
         assert ready(process).startswith("ready ")
         said(process, "reload: done")
@@ -170,37 +214,53 @@ def test_a_sighup_during_the_start_is_carried_out(config: Write) -> None:
 
 def test_log_lines_are_json_if_asked_for(config: Write) -> None:
     """One object a line, with a time and a level."""
-    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json, endpoint: '127.0.0.1:0'}")
+    path = config(
+        SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json, endpoint: '127.0.0.1:0'}"
+    )
     with serving(path) as process:
-        assert re.search(r" telemetry=127\.0\.0\.1:[1-9]\d*$", json.loads(ready(process))["message"])
+        assert re.search(
+            r" telemetry=127\.0\.0\.1:[1-9]\d*$", json.loads(ready(process))["message"]
+        )
         path.write_text("evaluations: 3", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
         line = json.loads(said(process, "reload"))
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
-    assert (line["level"], line["logger"], sorted(line)) == ("warning", "otel_eval", ["level", "logger", "message", "time"])
+    assert (line["level"], line["logger"], sorted(line)) == (
+        "warning",
+        "otel_eval",
+        ["level", "logger", "message", "time"],
+    )
 
 
 def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
-    """The file, the evaluations, the exporters, the addresses and the build; keys and headers stay out."""
+    """The file, the evaluations, the exporters, the addresses and the build; keys and headers stay
+    out.
+    """
     otlp = "otlp: {endpoint: 'http://127.0.0.1:9', signals: [logs], headers: {key: SECRET}}"
-    more = ANYWHERE + f"\nexporters: {{{otlp}, phoenix: {{endpoint: 'http://127.0.0.1:8', headers: {{key: SECRET}}}}}}"
+    more = (
+        ANYWHERE
+        + f"\nexporters: {{{otlp}, phoenix: {{endpoint: 'http://127.0.0.1:8', headers: {{key:"
+        " SECRET}}}"
+    )
     path = config(SCORER, more=more)
     with serving(path) as process:
         addresses = ready(process).removeprefix("ready ").strip()
         line = said(process, "serving")
         process.terminate()
         process.wait(20)
-    assert line == (
-        f"otel-eval: serving {path}: evaluations one (tool_errors); "
-        f"exporters otlp 'http://127.0.0.1:9' (logs), phoenix 'http://127.0.0.1:8'; addresses {addresses}; "
-        f"version {BUILT}\n"
+    assert (
+        line == f"otel-eval: serving {path}: evaluations one (tool_errors); exporters otlp"
+        f" 'http://127.0.0.1:9' (logs), phoenix 'http://127.0.0.1:8'; addresses {addresses};"
+        f" version {BUILT}\n"
     )
 
 
 def test_debug_logs_a_line_for_each_run(config: Write, recorded: Path) -> None:
     """By the configuration; the line tells how the results came out."""
-    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_level: debug}\ntraces: {decision_wait: 100ms}")
+    path = config(
+        SCORER, more=ANYWHERE + "\ntelemetry: {log_level: debug}\ntraces: {decision_wait: 100ms}"
+    )
     with serving(path) as process:
         post(ready(process), recorded)
         line = said(process, "run trace_id=")
@@ -238,12 +298,17 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_with_json_every_line_is_json_from_every_logger(config: Write) -> None:
-    """Warnings and errors of libraries, exceptions that nothing caught; none quotes what an exception said."""
+    """Warnings and errors of libraries, exceptions that nothing caught; none quotes what an
+    exception said.
+    """
     path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json}")
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", MISTAKES, "serve", "--config", str(path)],
-        capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     by_message = {(line["logger"], line["message"].split("(")[0].strip()): line for line in lines}
     assert ("some.library", "two\nlines %d") in by_message
@@ -263,7 +328,9 @@ def test_with_json_every_line_is_json_from_every_logger(config: Write) -> None:
         ([], "telemetry:\n  log_format: 'json'\nx: {", "line 4"),
     ],
 )
-def test_an_error_at_the_start_is_json_too(otel_eval: Run, tmp_path: Path, words: list[str], text: str, message: str) -> None:
+def test_an_error_at_the_start_is_json_too(
+    otel_eval: Run, tmp_path: Path, words: list[str], text: str, message: str
+) -> None:
     """A wrong option, a wrong value, and what is no YAML."""
     path = tmp_path / "eval.yaml"
     path.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Results in a topic of Kafka, from an agent's process and from the receiver: all that readers need to merge them."""
+"""Results in a topic of Kafka, from an agent's process and from the receiver: all that readers need
+to merge them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def no_run(config: dict[str, Any], way: str) -> None:
         provider.get_tracer("t").start_span("GET /").end()
         provider.shutdown()
         return
-    server = Server(load(config | {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}}}))
+    server = Server(
+        load(config | {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}}})
+    )
     try:
         exporter = OTLPSpanExporter(endpoint=f"http://{server.start().grpc}", insecure=True)
         provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -1,4 +1,6 @@
-"""What happens to results and to forwarded requests for each response of an endpoint, as documented in the page on delivery."""
+"""What happens to results and to forwarded requests for each response of an endpoint, as documented
+in the page on delivery.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,40 @@ import pytest
 from doc_pages import document
 from response_matrix import RESPONSES, RIGS, outcomes, page
 
-# A connection that is reset before its TLS handshake is freed by the interpreter's own ssl module, but not closed.
+# A connection that is reset before its TLS handshake is freed by the interpreter's own ssl module,
+# but not closed.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 
 BOTH = (True, False)
-LIKE_AN_OUTAGE = {"404", "405", "501", "503", "429", "UNIMPLEMENTED", "UNAVAILABLE", "connection refused", "timeout"}
+LIKE_AN_OUTAGE = {
+    "404",
+    "405",
+    "501",
+    "503",
+    "429",
+    "UNIMPLEMENTED",
+    "UNAVAILABLE",
+    "connection refused",
+    "timeout",
+}
 
 Column = Callable[[str, str, bool, bool], dict[str, str]]
 
 
 @pytest.fixture(scope="module")
 def column(session_authority: Any, tmp_path_factory: pytest.TempPathFactory) -> Column:
-    """The outcomes by response: for an exporter, a protocol, whether it worked before, with or without storage."""
+    """The outcomes by response: for an exporter, a protocol, whether it worked before, with or
+    without storage.
+    """
     found: dict[tuple[str, str, bool, bool], dict[str, str]] = {}
 
     def tried(exporter: str, protocol: str, worked: bool, kept: bool) -> dict[str, str]:
         key = (exporter, protocol, worked, kept)
         if key not in found:
             folder = tmp_path_factory.mktemp("refusals")
-            found[key] = outcomes(exporter, protocol, folder, session_authority, worked=worked, kept=kept)
+            found[key] = outcomes(
+                exporter, protocol, folder, session_authority, worked=worked, kept=kept
+            )
         return found[key]
 
     return tried
@@ -46,7 +63,9 @@ def test_an_endpoint_that_worked_before_is_tried_again(
     assert outages == {"delivered later"} if worked else outages <= {"delivered later", *MARKED}
 
 
-MARKED = {f"{lost}; one tried each minute" for lost in ("dead letter", "dropped", "kept in the sum")}
+MARKED = {
+    f"{lost}; one tried each minute" for lost in ("dead letter", "dropped", "kept in the sum")
+}
 
 
 @pytest.mark.timeout(300)

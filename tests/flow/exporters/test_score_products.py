@@ -1,4 +1,6 @@
-"""Scores reach Phoenix and MLflow from every way of running, in the order of their revisions, and never hold a program up."""
+"""Scores reach Phoenix and MLflow from every way of running, in the order of their revisions, and
+never hold a program up.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,15 @@ from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer
 
 Until = Callable[[Callable[[], bool]], None]
-EVALUATIONS = [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}, {"type": "tool_errors"}]}]
+EVALUATIONS = [
+    {
+        "name": "e",
+        "scorers": [
+            {"type": "tool_call_count", "criteria": {"search": "<= 3"}},
+            {"type": "tool_errors"},
+        ],
+    }
+]
 QUICK = {"decision_wait": "100ms", "decision_wait_partial": "200ms"}
 
 
@@ -54,33 +64,59 @@ def product(request: pytest.FixtureRequest) -> Iterator[FakeProduct]:
 
 def config(product: FakeProduct, **more: Any) -> dict[str, Any]:
     name = "phoenix" if isinstance(product, FakePhoenix) else "mlflow"
-    return {"traces": QUICK, "evaluations": EVALUATIONS, "exporters": {name: {"endpoint": product.url, **more}}}
+    return {
+        "traces": QUICK,
+        "evaluations": EVALUATIONS,
+        "exporters": {name: {"endpoint": product.url, **more}},
+    }
 
 
 def stored(product: FakeProduct) -> dict[str, tuple[Any, int]]:
     """Each score's value and revision, by span and name."""
     if isinstance(product, FakePhoenix):
-        found = [(key[0], each, each["result"]["score"]) for key, each in product.annotations.items()]
-        return {f"{span} {each['name']}": (value, each["metadata"]["revision"]) for span, each, value in found}
+        found = [
+            (key[0], each, each["result"]["score"]) for key, each in product.annotations.items()
+        ]
+        return {
+            f"{span} {each['name']}": (value, each["metadata"]["revision"])
+            for span, each, value in found
+        }
     assert isinstance(product, FakeMlflow)
     return {
-        f"{each['span_id']} {each['assessment_name']}": (each["feedback"].get("value"), int(each["metadata"]["revision"]))
+        f"{each['span_id']} {each['assessment_name']}": (
+            each["feedback"].get("value"),
+            int(each["metadata"]["revision"]),
+        )
         for each in product.assessments.values()
     }
 
 
 def revisions(product: FakeProduct, name: str) -> list[int]:
     """The revisions of a scorer's scores in the order in which the product was sent them."""
-    bodies = [body for method, _, body in product.requests if (body and method != "POST") or isinstance(product, FakePhoenix)]
-    items = [each for body in bodies for each in (body["data"] if "data" in body else [body["assessment"]])]
-    return [int(each["metadata"]["revision"]) for each in items if each["metadata"]["scorer"] == name]
+    bodies = [
+        body
+        for method, _, body in product.requests
+        if (body and method != "POST") or isinstance(product, FakePhoenix)
+    ]
+    items = [
+        each
+        for body in bodies
+        for each in (body["data"] if "data" in body else [body["assessment"]])
+    ]
+    return [
+        int(each["metadata"]["revision"]) for each in items if each["metadata"]["scorer"] == name
+    ]
 
 
 def agent_run(provider: TracerProvider) -> None:
     tracer = provider.get_tracer("app")
     with (
-        tracer.start_as_current_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}),
-        tracer.start_as_current_span("execute_tool search", attributes={"gen_ai.operation.name": "execute_tool"}),
+        tracer.start_as_current_span(
+            "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}
+        ),
+        tracer.start_as_current_span(
+            "execute_tool search", attributes={"gen_ai.operation.name": "execute_tool"}
+        ),
     ):
         pass
 
@@ -91,7 +127,8 @@ def stored_traces(tmp_path: Path) -> Path:
     return path
 
 
-# --------------------------------------------------------------------------------------- every way of running
+# --------------------------------------------------------------------------------------- every way
+# of running
 
 
 def in_process(product: FakeProduct, tmp_path: Path) -> None:
@@ -103,7 +140,9 @@ def in_process(product: FakeProduct, tmp_path: Path) -> None:
 
 def wrapped(product: FakeProduct, tmp_path: Path) -> None:
     provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(EvalSpanExporter(InMemorySpanExporter(), config(product))))
+    provider.add_span_processor(
+        SimpleSpanProcessor(EvalSpanExporter(InMemorySpanExporter(), config(product)))
+    )
     agent_run(provider)
     provider.shutdown()
 
@@ -116,14 +155,19 @@ def served(product: FakeProduct, tmp_path: Path) -> None:
 def replayed(product: FakeProduct, tmp_path: Path) -> None:
     path = tmp_path / "eval.json"
     path.write_text(json.dumps(config(product)))
-    assert main(["replay", str(stored_traces(tmp_path)), "--config", str(path), "--export"]) in (0, 1)
+    assert main(["replay", str(stored_traces(tmp_path)), "--config", str(path), "--export"]) in (
+        0,
+        1,
+    )
 
 
 @contextmanager
 def receiving(given: Any) -> Iterator[Callable[[bytes], None]]:
     """A receiver, and how to send to it; it has exported everything at the end."""
     anywhere = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
-    server = Server(given if isinstance(given, EvalConfig) else load(given | {"receivers": anywhere}))
+    server = Server(
+        given if isinstance(given, EvalConfig) else load(given | {"receivers": anywhere})
+    )
     bound = server.start()
 
     def post(body: bytes) -> None:
@@ -138,7 +182,9 @@ def receiving(given: Any) -> Iterator[Callable[[bytes], None]]:
 
 
 @pytest.mark.parametrize("way", [in_process, wrapped, served, replayed])
-def test_scores_arrive_from_every_way_of_running(product: FakeProduct, way: Callable[..., None], tmp_path: Path) -> None:
+def test_scores_arrive_from_every_way_of_running(
+    product: FakeProduct, way: Callable[..., None], tmp_path: Path
+) -> None:
     """One score of each scorer, on the run's span."""
     way(product, tmp_path)
     assert sorted(key.split()[1] for key in stored(product)) == ["tool_call_count", "tool_errors"]
@@ -176,7 +222,9 @@ def test_late_spans_replace_the_score(product: FakeProduct, until: Until) -> Non
 
 
 @pytest.mark.slow
-def test_after_a_crash_no_older_revision_replaces_a_newer_one(product: FakeProduct, tmp_path: Path, until: Until) -> None:
+def test_after_a_crash_no_older_revision_replaces_a_newer_one(
+    product: FakeProduct, tmp_path: Path, until: Until
+) -> None:
     """Killed while the product is away; nothing is lost either."""
     product.status = 503
     exporters = config(product)["exporters"]
@@ -194,7 +242,11 @@ def test_after_a_crash_no_older_revision_replaces_a_newer_one(product: FakeProdu
         product.status = 0
         receiver.start()
         # Phoenix knows annotations by their spans, and these traces have the same span ids.
-        scores = product.annotations if isinstance(product, FakePhoenix) else getattr(product, "assessments", {})
+        scores = (
+            product.annotations
+            if isinstance(product, FakePhoenix)
+            else getattr(product, "assessments", {})
+        )
         until(lambda: len(scores) == (2 if isinstance(product, FakePhoenix) else 10))
     finally:
         receiver.end()
@@ -226,10 +278,18 @@ def test_an_answer_about_an_older_revision_that_comes_after_a_restart_replaces_n
     """The newer one was delivered by the process before."""
 
     def settings(judge: SlowJudge, folder: str) -> EvalConfig:
-        given = config(product) | {"traces": QUICK | {"grace_period": "20s"}, "storage": {"directory": str(tmp_path / folder)}}
+        given = config(product) | {
+            "traces": QUICK | {"grace_period": "20s"},
+            "storage": {"directory": str(tmp_path / folder)},
+        }
         given |= {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}}
         return EvalConfig(
-            **given | {"evaluations": [Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}), judge))]}
+            **given
+            | {
+                "evaluations": [
+                    Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}), judge))
+                ]
+            }
         )
 
     with receiving(settings(SlowJudge(hangs=True), "kept")) as post:
@@ -269,7 +329,9 @@ def test_scores_are_sent_by_tls_to_the_authority_that_is_named(tmp_path: Path) -
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     files = authority.issue("server")
     context.load_cert_chain(files["cert_file"], files["key_file"])
-    with serving(FakePhoenix(), lambda sock: context.wrap_socket(sock, server_side=True)) as product:
+    with serving(
+        FakePhoenix(), lambda sock: context.wrap_socket(sock, server_side=True)
+    ) as product:
         product.url = product.url.replace("http://", "https://")
         given = config(product, tls={"ca_file": authority.file})
         check(load(given))
@@ -277,7 +339,8 @@ def test_scores_are_sent_by_tls_to_the_authority_that_is_named(tmp_path: Path) -
         assert len(stored(product)) == 2
 
 
-# --------------------------------------------------------------------------------------- configuration
+# ---------------------------------------------------------------------------------------
+# configuration
 
 PHOENIX = {"endpoint": "http://127.0.0.1:6006"}
 LONG = "x" * 150
@@ -287,35 +350,70 @@ LONG = "x" * 150
     ("exporters", "scorer", "problem"),
     [
         ({"phoenix": {}}, {}, "exporters.phoenix.endpoint: is missing; add it"),
-        ({"phoenix": {"endpoint": "127.0.0.1:6006"}}, {}, "exporters.phoenix.endpoint: '127.0.0.1:6006' is not a URL"),
-        ({"phoenix": {"endpoint": "http://me:pw@h"}}, {}, "exporters.phoenix.endpoint: the URL holds a user, a password or"),
+        (
+            {"phoenix": {"endpoint": "127.0.0.1:6006"}},
+            {},
+            "exporters.phoenix.endpoint: '127.0.0.1:6006' is not a URL",
+        ),
+        (
+            {"phoenix": {"endpoint": "http://me:pw@h"}},
+            {},
+            "exporters.phoenix.endpoint: the URL holds a user, a password or",
+        ),
         ({"phoenix": PHOENIX | {"timeout": 0}}, {}, "exporters.phoenix.timeout: 0"),
-        ({"phoenix": PHOENIX | {"trace_anotations": True}}, {}, "did you mean 'trace_annotations'?"),
+        (
+            {"phoenix": PHOENIX | {"trace_anotations": True}},
+            {},
+            "did you mean 'trace_annotations'?",
+        ),
         (
             {"phoenix": PHOENIX | {"headers": {"a": "b\nc"}}},
             {},
             "exporters.phoenix.headers.a: is no header; write printable ASCII",
         ),
-        ({"phoenix": PHOENIX | {"tls": {"ca_file": "ca.pem"}}}, {}, "exporters.phoenix.tls: files are named, but"),
+        (
+            {"phoenix": PHOENIX | {"tls": {"ca_file": "ca.pem"}}},
+            {},
+            "exporters.phoenix.tls: files are named, but",
+        ),
         (
             {"phoenix": {"endpoint": "https://h", "tls": {"ca_file": "/no/ca"}}},
             {},
             "exporters.phoenix.tls.ca_file: '/no/ca' cannot",
         ),
-        ({"phoenix": PHOENIX}, {"name": "note"}, "the scorer 'note' of 'e' has a name that Phoenix keeps for notes; give it"),
-        ({"mlflow": {"endpoint": "http://h"}}, {"name": LONG * 2}, "characters, not 1 to 200; shorten it"),
+        (
+            {"phoenix": PHOENIX},
+            {"name": "note"},
+            "the scorer 'note' of 'e' has a name that Phoenix keeps for notes; give it",
+        ),
+        (
+            {"mlflow": {"endpoint": "http://h"}},
+            {"name": LONG * 2},
+            "characters, not 1 to 200; shorten it",
+        ),
         ({"datadog": {"endpoint": "http://h"}}, {}, "exporters.datadog.ml_app: is missing; add it"),
         (
             {"datadog": {"endpoint": "http://h", "ml_app": "a", "unscored": True}},
             {},
             "exporters.datadog.unscored: True is invalid; write False",
         ),
-        ({"langfuse": {"endpoint": "http://me:pw@h"}}, {}, "exporters.langfuse.endpoint: the URL holds a user"),
-        ({"mlflow": {"endpoint": "http://h", "max_wait": "soon"}}, {}, "exporters.mlflow.max_wait: 'soon' is not a duration"),
+        (
+            {"langfuse": {"endpoint": "http://me:pw@h"}},
+            {},
+            "exporters.langfuse.endpoint: the URL holds a user",
+        ),
+        (
+            {"mlflow": {"endpoint": "http://h", "max_wait": "soon"}},
+            {},
+            "exporters.mlflow.max_wait: 'soon' is not a duration",
+        ),
         (
             {"mlflow": {"endpoint": "http://h", "evaluation_passed": True}},
             {"name": "e"},
-            "has the name of its evaluation, which exporters.mlflow.evaluation_passed uses; give it another name",
+            (
+                "has the name of its evaluation, which exporters.mlflow.evaluation_passed uses;"
+                " give it another name"
+            ),
         ),
     ],
 )
@@ -339,7 +437,10 @@ def test_scores_arrive_in_products_that_are_known_from_their_documentation(tmp_p
         serving(FakeDatadog()) as datadog,
         serving(FakeLogfire()) as logfire,
     ):
-        exporters: dict[str, Any] = {"langfuse": {"endpoint": langfuse.url}, "langsmith": {"endpoint": langsmith.url}}
+        exporters: dict[str, Any] = {
+            "langfuse": {"endpoint": langfuse.url},
+            "langsmith": {"endpoint": langsmith.url},
+        }
         exporters["datadog"] = {"endpoint": datadog.url, "ml_app": "shop"}
         exporters["logfire"] = {"endpoint": logfire.url}
         given = {"evaluations": EVALUATIONS, "exporters": exporters}
@@ -347,15 +448,31 @@ def test_scores_arrive_in_products_that_are_known_from_their_documentation(tmp_p
         scores = {each["name"]: each["value"] for each in langfuse.scores.values()}
         feedback = {each["key"]: each["score"] for each in langsmith.feedback.values()}
         evaluations = {each["label"]: each["score_value"] for each in datadog.metrics}
-        annotations = {each["logfire.feedback.name"]: each[each["logfire.feedback.name"]] for each in logfire.spans.values()}
-        assert scores == feedback == evaluations == annotations == {"tool_call_count": 1.0, "tool_errors": 1.0}
+        annotations = {
+            each["logfire.feedback.name"]: each[each["logfire.feedback.name"]]
+            for each in logfire.spans.values()
+        }
+        assert (
+            scores
+            == feedback
+            == evaluations
+            == annotations
+            == {
+                "tool_call_count": 1.0,
+                "tool_errors": 1.0,
+            }
+        )
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")])
-def test_a_name_that_two_evaluations_use_is_qualified(product: FakeProduct, names: tuple[str, str], tmp_path: Path) -> None:
+def test_a_name_that_two_evaluations_use_is_qualified(
+    product: FakeProduct, names: tuple[str, str], tmp_path: Path
+) -> None:
     """Also in the configuration of a program."""
     scorers = [[{"type": "tool_errors", "name": name}] for name in names]
     evaluations = [{"name": f"e{at}", "scorers": each} for at, each in enumerate(scorers)]
     given = config(product) | {"evaluations": evaluations}
     list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
-    assert sorted(key.split()[1] for key in stored(product)) == (["a", "b"] if names == ("a", "b") else ["e0.a", "e1.a"])
+    assert sorted(key.split()[1] for key in stored(product)) == (
+        ["a", "b"] if names == ("a", "b") else ["e0.a", "e1.a"]
+    )

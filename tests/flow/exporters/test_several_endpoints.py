@@ -34,7 +34,13 @@ def endpoints(backends: tuple[Backend, Backend]) -> list[dict[str, Any]]:
     logs, metrics = backends
     return [
         {"name": "events", "endpoint": logs.url, "signals": ["logs"]},
-        {"name": "numbers", "endpoint": metrics.url, "protocol": "http/protobuf", "compression": "none", "signals": ["metrics"]},
+        {
+            "name": "numbers",
+            "endpoint": metrics.url,
+            "protocol": "http/protobuf",
+            "compression": "none",
+            "signals": ["metrics"],
+        },
     ]
 
 
@@ -45,15 +51,29 @@ def run_agent(provider: TracerProvider) -> None:
 
 def assert_divided(backends: tuple[Backend, Backend], counts: dict[str, Any]) -> None:
     logs, metrics = backends
-    assert {signal: bool(found) for signal, found in logs.got.items()} == {"logs": True, "metrics": False, "traces": False}
-    assert {signal: bool(found) for signal, found in metrics.got.items()} == {"logs": False, "metrics": True, "traces": False}
+    assert {signal: bool(found) for signal, found in logs.got.items()} == {
+        "logs": True,
+        "metrics": False,
+        "traces": False,
+    }
+    assert {signal: bool(found) for signal, found in metrics.got.items()} == {
+        "logs": False,
+        "metrics": True,
+        "traces": False,
+    }
     assert counts["results.exported{exporter=events.logs}"] == 2
     assert counts["exports.sent{exporter=numbers.metrics}"] >= 1
 
 
-def test_the_receiver_sends_to_each_the_signals_it_accepts(backends: tuple[Backend, Backend]) -> None:
+def test_the_receiver_sends_to_each_the_signals_it_accepts(
+    backends: tuple[Backend, Backend],
+) -> None:
     receivers = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}}
-    given = {"receivers": receivers, "exporters": {"otlp": endpoints(backends)}, "telemetry": {"service_instance_id": "i-7"}}
+    given = {
+        "receivers": receivers,
+        "exporters": {"otlp": endpoints(backends)},
+        "telemetry": {"service_instance_id": "i-7"},
+    }
     server = Server(load(given | {"traces": {"decision_wait": 0, "decision_wait_partial": 0}}))
     try:
         provider = TracerProvider(shutdown_on_exit=False)
@@ -65,7 +85,9 @@ def test_the_receiver_sends_to_each_the_signals_it_accepts(backends: tuple[Backe
         server.stop(5.0)
     assert_divided(backends, server.counts())
     sent = ExportMetricsServiceRequest.FromString(backends[1].got["metrics"][-1])
-    resource = {each.key: each.value.string_value for each in sent.resource_metrics[0].resource.attributes}
+    resource = {
+        each.key: each.value.string_value for each in sent.resource_metrics[0].resource.attributes
+    }
     assert (resource["service.name"], resource["service.instance.id"]) == ("otel-eval", "i-7")
 
 
@@ -86,7 +108,10 @@ TWICE = [{"endpoint": "http://a"}, {"endpoint": "http://b"}]
     ("otlp", "problem"),
     [
         (TWICE, ": the name 'otlp' is used twice; give one of them another name"),
-        ([{"name": "a", "endpoint": "a"}], "[0].endpoint: 'a' is not a URL with a host; write e.g. http://127.0.0.1:5317"),
+        (
+            [{"name": "a", "endpoint": "a"}],
+            "[0].endpoint: 'a' is not a URL with a host; write e.g. http://127.0.0.1:5317",
+        ),
         (
             [{"name": "a b", "endpoint": "http://a"}],
             "[0].name: 'a b' does not match ^[A-Za-z0-9_-]{1,100}$; write text that does",
@@ -94,7 +119,9 @@ TWICE = [{"endpoint": "http://a"}, {"endpoint": "http://b"}]
         ([], ": the list is empty; name at least one"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused_in_one_line(otlp: list[dict[str, str]], problem: str) -> None:
+def test_a_list_that_cannot_be_used_is_refused_in_one_line(
+    otlp: list[dict[str, str]], problem: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         load({"exporters": {"otlp": otlp}})
     assert str(refused.value) == f"exporters.otlp{problem}"

@@ -42,7 +42,8 @@ HEADERS = {"Content-Type": "application/x-protobuf"}
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # which `requests` prefers to what an exporter was given
+    # which `requests` prefers to what an exporter was given
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     return Authority(tmp_path)
 
@@ -56,7 +57,9 @@ def server_context(files: dict[str, str], client_ca: str) -> ssl.SSLContext:
 
 def server_credentials(files: dict[str, str], client_ca: str) -> Any:
     pair = (Path(files["key_file"]).read_bytes(), Path(files["cert_file"]).read_bytes())
-    return grpc.ssl_server_credentials([pair], Path(client_ca).read_bytes(), require_client_auth=True)
+    return grpc.ssl_server_credentials(
+        [pair], Path(client_ca).read_bytes(), require_client_auth=True
+    )
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -74,8 +77,13 @@ def backend(authority: Any, protocol: str) -> Iterator[Any]:
 
 def run_agent(provider: TracerProvider) -> None:
     tracer = provider.get_tracer("app")
-    with tracer.start_as_current_span("agent", attributes={"gen_ai.operation.name": "invoke_agent"}):
-        tracer.start_span("tool", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}).end()
+    with tracer.start_as_current_span(
+        "agent", attributes={"gen_ai.operation.name": "invoke_agent"}
+    ):
+        tracer.start_span(
+            "tool",
+            attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"},
+        ).end()
 
 
 def traced() -> bytes:
@@ -87,7 +95,14 @@ def traced() -> bytes:
 
 
 def serve(otlp: dict[str, Any]) -> Any:
-    return load({"receivers": RECEIVERS, "traces": QUICK, "evaluations": EVALUATIONS, "exporters": {"otlp": otlp}})
+    return load(
+        {
+            "receivers": RECEIVERS,
+            "traces": QUICK,
+            "evaluations": EVALUATIONS,
+            "exporters": {"otlp": otlp},
+        }
+    )
 
 
 def served(otlp: dict[str, Any], backend: Any) -> bool:
@@ -95,7 +110,9 @@ def served(otlp: dict[str, Any], backend: Any) -> bool:
     server = Server(serve(otlp))
     try:
         # Not by an exporter of the SDK, which would read the same variables.
-        request = urllib.request.Request(f"http://{server.start().http}/v1/traces", traced(), headers=HEADERS)
+        request = urllib.request.Request(
+            f"http://{server.start().http}/v1/traces", traced(), headers=HEADERS
+        )
         urllib.request.urlopen(request, timeout=5).close()
         backend.wait(lambda: backend.got["logs"] and backend.got["traces"])
     finally:
@@ -106,7 +123,9 @@ def served(otlp: dict[str, Any], backend: Any) -> bool:
 def in_process(otlp: dict[str, Any], backend: Any) -> bool:
     """Whether a program that scores itself delivers every signal of one run."""
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(EvalSpanProcessor({"evaluations": EVALUATIONS, "exporters": {"otlp": otlp}}))
+    provider.add_span_processor(
+        EvalSpanProcessor({"evaluations": EVALUATIONS, "exporters": {"otlp": otlp}})
+    )
     run_agent(provider)
     provider.force_flush(5000)
     provider.shutdown()
@@ -117,7 +136,9 @@ WAYS = {"serve": served, "in process": in_process}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_results_reach_an_endpoint_that_asks_for_a_certificate(authority: Any, backend: Any, protocol: str, way: str) -> None:
+def test_results_reach_an_endpoint_that_asks_for_a_certificate(
+    authority: Any, backend: Any, protocol: str, way: str
+) -> None:
     """With the files of `exporters.otlp.tls`, for logs, metrics and spans."""
     tls = {"ca_file": authority.file, **authority.issue("client")}
     assert WAYS[way]({"endpoint": backend.url, "protocol": protocol, "tls": tls}, backend)
@@ -147,12 +168,16 @@ def test_the_configuration_goes_before_the_environment(
     assert served({"endpoint": backend.url, "protocol": protocol, "tls": tls}, backend)
 
 
-def test_metrics_of_the_receiver_use_tls(authority: Any, backend: Any, protocol: str, tmp_path: Path) -> None:
+def test_metrics_of_the_receiver_use_tls(
+    authority: Any, backend: Any, protocol: str, tmp_path: Path
+) -> None:
     """`telemetry.otlp` takes the same block."""
     tls = {"ca_file": authority.file, **authority.issue("client")}
     metrics = {"endpoint": backend.url, "protocol": protocol, "tls": tls, "interval": "100ms"}
     exporters = {"jsonl": {"path": str(tmp_path / "results.jsonl")}}
-    server = Server(load({"receivers": RECEIVERS, "telemetry": {"otlp": metrics}, "exporters": exporters}))
+    server = Server(
+        load({"receivers": RECEIVERS, "telemetry": {"otlp": metrics}, "exporters": exporters})
+    )
     try:
         server.start()
         assert backend.wait(lambda: backend.got["metrics"])
@@ -163,17 +188,36 @@ def test_metrics_of_the_receiver_use_tls(authority: Any, backend: Any, protocol:
 def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, protocol: str) -> None:
     """On the page for Prometheus and by OTLP."""
     tls = {"ca_file": authority.file, **authority.issue("client")}
-    receiver = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0", "tls": authority.issue("server")}}}}
-    own = {"endpoint": "127.0.0.1:0", "otlp": {"endpoint": backend.url, "protocol": protocol, "tls": tls}}
-    exporters = {"otlp": {"endpoint": backend.url, "protocol": protocol, "signals": ["logs"], "tls": tls}}
+    receiver = {
+        "otlp": {
+            "protocols": {"http": {"endpoint": "127.0.0.1:0", "tls": authority.issue("server")}}
+        }
+    }
+    own = {
+        "endpoint": "127.0.0.1:0",
+        "otlp": {"endpoint": backend.url, "protocol": protocol, "tls": tls},
+    }
+    exporters = {
+        "otlp": {"endpoint": backend.url, "protocol": protocol, "signals": ["logs"], "tls": tls}
+    }
     server = Server(load({"receivers": receiver, "telemetry": own, "exporters": exporters}))
     try:
         server.start()
-        text = urllib.request.urlopen(f"http://{server.admin.address}/metrics", timeout=5).read().decode()
+        text = (
+            urllib.request.urlopen(f"http://{server.admin.address}/metrics", timeout=5)
+            .read()
+            .decode()
+        )
     finally:
         server.stop(2)
-    ends = dict(re.findall(r"^otel_eval_(\w+_certificate_not_after_seconds\{.*\}) (\d+)$", text, re.MULTILINE))
-    assert ends.keys() == {'receiver_certificate_not_after_seconds{receiver="otlp",transport="http"}'}
+    ends = dict(
+        re.findall(
+            r"^otel_eval_(\w+_certificate_not_after_seconds\{.*\}) (\d+)$", text, re.MULTILINE
+        )
+    )
+    assert ends.keys() == {
+        'receiver_certificate_not_after_seconds{receiver="otlp",transport="http"}'
+    }
     assert [round((int(end) - time.time()) / 60) for end in ends.values()] == [60]
     (request,) = map(ExportMetricsServiceRequest.FromString, backend.got["metrics"])
     (group,) = request.resource_metrics[0].scope_metrics
@@ -187,22 +231,36 @@ def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, prot
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_server_of_another_authority_gets_nothing(
-    authority: Any, backend: Any, protocol: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    authority: Any,
+    backend: Any,
+    protocol: str,
+    way: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Although the certificate of the client is accepted there."""
     tls = {"ca_file": Authority(tmp_path).file, **authority.issue("client")}
-    monkeypatch.setattr(backend, "wait", lambda holds, timeout_s=1.0: type(backend).wait(backend, holds, 1.0))
-    assert not WAYS[way]({"endpoint": backend.url, "protocol": protocol, "tls": tls, "timeout": "500ms"}, backend)
+    monkeypatch.setattr(
+        backend, "wait", lambda holds, timeout_s=1.0: type(backend).wait(backend, holds, 1.0)
+    )
+    assert not WAYS[way](
+        {"endpoint": backend.url, "protocol": protocol, "tls": tls, "timeout": "500ms"}, backend
+    )
     assert not any(backend.got.values())
 
 
-def test_the_reason_names_a_certificate_that_cannot_be_verified(backend: Any, protocol: str, tmp_path: Path) -> None:
+def test_the_reason_names_a_certificate_that_cannot_be_verified(
+    backend: Any, protocol: str, tmp_path: Path
+) -> None:
     """Over gRPC, too, whose code is the same as that of a server that is down."""
     tls = ClientTls.from_config("tls", {"ca_file": Authority(tmp_path).file})
     client = OtlpClient(Endpoint(endpoint=backend.url, protocol=protocol, tls=tls), "logs")  # type: ignore[arg-type]
     result = client.send(b"")
     client.close()
-    assert (result.status, "CERTIFICATE_VERIFY_FAILED" in result.reason) == ("retryable", True), result.reason
+    assert (result.status, "CERTIFICATE_VERIFY_FAILED" in result.reason) == (
+        "retryable",
+        True,
+    ), result.reason
 
 
 HTTPS = {"endpoint": "https://127.0.0.1:1"}
@@ -213,17 +271,31 @@ NOWHERE = "'/no/such.pem' cannot be read (No such file or directory); name a PEM
     ("tls", "line"),
     [
         ({"ca_file": "/no/such.pem"}, f"exporters.otlp.tls.ca_file: {NOWHERE}"),
-        ({"ca_file": "{here}"}, "exporters.otlp.tls.ca_file: '{here}' holds no certificate in PEM; name a PEM file"),
-        ({"cert_file": "/no/such.pem", "key_file": "{key}"}, f"exporters.otlp.tls.cert_file: {NOWHERE}"),
-        ({"cert_file": "{cert}", "key_file": "/no/such.pem"}, f"exporters.otlp.tls.key_file: {NOWHERE}"),
+        (
+            {"ca_file": "{here}"},
+            "exporters.otlp.tls.ca_file: '{here}' holds no certificate in PEM; name a PEM file",
+        ),
+        (
+            {"cert_file": "/no/such.pem", "key_file": "{key}"},
+            f"exporters.otlp.tls.cert_file: {NOWHERE}",
+        ),
+        (
+            {"cert_file": "{cert}", "key_file": "/no/such.pem"},
+            f"exporters.otlp.tls.key_file: {NOWHERE}",
+        ),
         (
             {"cert_file": "{cert}", "key_file": "{other}"},
-            "exporters.otlp.tls.cert_file: '{cert}' and exporters.otlp.tls.key_file: '{other}' hold no certificate with its key "
-            "in PEM, without a password; name a pair that belongs together",
+            (
+                "exporters.otlp.tls.cert_file: '{cert}' and exporters.otlp.tls.key_file: '{other}'"
+                " hold no certificate with its key in PEM, without a password; name a pair that"
+                " belongs together"
+            ),
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_stops_the_start(authority: Any, protocol: str, tls: dict[str, str], line: str) -> None:
+def test_a_file_that_cannot_be_used_stops_the_start(
+    authority: Any, protocol: str, tls: dict[str, str], line: str
+) -> None:
     """In one line with key, value and remedy: in `check`, in `serve` and in process."""
     client = authority.issue("client")
     places = {"{here}": __file__, "{cert}": client["cert_file"], "{key}": client["key_file"]}
@@ -245,12 +317,19 @@ def test_a_file_that_cannot_be_used_stops_the_start(authority: Any, protocol: st
         ({"LOGS_CERTIFICATE": "/no/such.pem"}, f"OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE: {NOWHERE}"),
         (
             {"CLIENT_KEY": "/no/such.pem"},
-            "OTEL_EXPORTER_OTLP_CLIENT_KEY: '/no/such.pem' is a key without a certificate; name both or neither",
+            (
+                "OTEL_EXPORTER_OTLP_CLIENT_KEY: '/no/such.pem' is a key without a certificate; name"
+                " both or neither"
+            ),
         ),
     ],
 )
 def test_a_variable_that_cannot_be_used(
-    protocol: str, variables: dict[str, str], line: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    protocol: str,
+    variables: dict[str, str],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     """It stops commands; a program that scores itself runs on, with one warning."""
     for name, value in variables.items():
@@ -261,7 +340,9 @@ def test_a_variable_that_cannot_be_used(
             start(config)
         assert str(caught.value) == line
     EvalSpanProcessor(config).shutdown()
-    assert [each for each in caplog.messages if "OTEL_EXPORTER" in each] == [f"{line}; it is not used"]
+    assert [each for each in caplog.messages if "OTEL_EXPORTER" in each] == [
+        f"{line}; it is not used"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -269,18 +350,31 @@ def test_a_variable_that_cannot_be_used(
     [
         (
             {"exporters": {"otlp": {"endpoint": "http://h", "tls": {"ca_file": "x"}}}},
-            "exporters.otlp.tls: files are named, but 'http://h' is not an https:// URL; write https://",
+            (
+                "exporters.otlp.tls: files are named, but 'http://h' is not an https:// URL; write"
+                " https://"
+            ),
         ),
         (
             {"telemetry": {"otlp": {"endpoint": "http://h", "tls": {"ca_file": "x"}}}},
-            "telemetry.otlp.tls: files are named, but 'http://h' is not an https:// URL; write https://",
+            (
+                "telemetry.otlp.tls: files are named, but 'http://h' is not an https:// URL; write"
+                " https://"
+            ),
         ),
         (
             {"judges": {"main": {"base_url": "http://h", "model": "m", "tls": {"ca_file": "x"}}}},
-            "judges.main.tls: files are named, but 'http://h' is not an https:// URL; write https://",
+            (
+                "judges.main.tls: files are named, but 'http://h' is not an https:// URL; write"
+                " https://"
+            ),
         ),
         (
-            {"judges": {"main": {"base_url": "https://h", "model": "m", "tls": {"cert_file": "x"}}}},
+            {
+                "judges": {
+                    "main": {"base_url": "https://h", "model": "m", "tls": {"cert_file": "x"}}
+                }
+            },
             "judges.main.tls: cert_file is given without key_file; name both or neither",
         ),
     ],
@@ -295,7 +389,9 @@ def test_a_block_that_contradicts_itself(config: dict[str, Any], line: str) -> N
 @pytest.fixture
 def judge(authority: Any) -> Iterator[Any]:
     """A judge's endpoint that shows a certificate of the authority and asks its clients for one."""
-    endpoint = scripted.Endpoint(lambda _: scripted.score(1), server_context(authority.issue("server"), authority.file))
+    endpoint = scripted.Endpoint(
+        lambda _: scripted.score(1), server_context(authority.issue("server"), authority.file)
+    )
     yield endpoint
     endpoint.stop()
 

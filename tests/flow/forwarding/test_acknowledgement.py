@@ -1,4 +1,6 @@
-"""Requests on disk are acknowledged once they were forwarded, and after a restart forwarding continues where it ended."""
+"""Requests on disk are acknowledged once they were forwarded, and after a restart forwarding
+continues where it ended.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def body(*spans: int) -> bytes:
     message = ExportTraceServiceRequest()
     scope = message.resource_spans.add().scope_spans.add()
     for span in spans:
-        made = scope.spans.add(trace_id=TRACE, span_id=span.to_bytes(8), name="s", kind=1, flags=256)
+        made = scope.spans.add(
+            trace_id=TRACE, span_id=span.to_bytes(8), name="s", kind=1, flags=256
+        )
         made.parent_span_id = b"" if span == spans[0] else spans[0].to_bytes(8)
     return message.SerializeToString()
 
@@ -47,7 +51,9 @@ class Keeper:
 
     def passed(self, requests: Any, spans: Any) -> None:
         with self.changed:
-            self.calls += [("rest", each.place) for each in requests] + [("span", each.place) for each in spans]
+            self.calls += [("rest", each.place) for each in requests] + [
+                ("span", each.place) for each in spans
+            ]
             self.changed.notify_all()
 
     def dropped(self, ack: Ack) -> None:
@@ -119,7 +125,9 @@ def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     forward.accept("traces", data, len(spans), assembly.take, spans, assembly.undecided)
 
 
-def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself(backend: Backend) -> None:
+def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself(
+    backend: Backend,
+) -> None:
     """When the backend has them."""
     journal = Keeper()
     with stage(backend, journal) as forward:
@@ -139,7 +147,9 @@ def test_a_request_that_is_not_taken_is_dropped(backend: Backend) -> None:
     assert arrived(backend) == []
 
 
-def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(backend: Backend) -> None:
+def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(
+    backend: Backend,
+) -> None:
     """After a restart, with the rest of their requests or without it."""
     journal = Keeper()
     with stage(backend, journal) as forward:
@@ -149,7 +159,8 @@ def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(bac
         forward.resume(unsent(body(1, 2)), lambda _: True)
         assert journal.notified(("rest", 5), ("span", 5), ("rest", 5))
         assert forward.counts()["forward.held_spans"] == 1
-    assert sorted(arrived(backend)) == [(1, 1), (2, 0), (2, 0)]  # a stop leaves it for the next start
+    # a stop leaves it for the next start
+    assert sorted(arrived(backend)) == [(1, 1), (2, 0), (2, 0)]
 
 
 def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backend: Backend) -> None:
@@ -193,6 +204,8 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
 def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) -> None:
     """Another configuration."""
     journal = Keeper()
-    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal, signals=("logs",))
+    forward = Forwarder(
+        Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal, signals=("logs",)
+    )
     forward.resume(unsent(body(1)), lambda _: True)
     assert journal.calls == [("dropped", 5)]

@@ -1,4 +1,6 @@
-"""A backend that is unreachable, full or refuses: every lost item is counted, and clients get backpressure."""
+"""A backend that is unreachable, full or refuses: every lost item is counted, and clients get
+backpressure.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ import agent_programs
 import grpc
 import otlp_backend as backends
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
@@ -22,7 +27,11 @@ def request(number: int, size: int = 100) -> bytes:
     """One span that does not wait."""
     made = ExportTraceServiceRequest()
     span = made.resource_spans.add().scope_spans.add().spans.add(name="x" * size, flags=0x100)
-    span.trace_id, span.span_id, span.parent_span_id = number.to_bytes(16, "big"), b"s" * 8, b"p" * 8
+    span.trace_id, span.span_id, span.parent_span_id = (
+        number.to_bytes(16, "big"),
+        b"s" * 8,
+        b"p" * 8,
+    )
     return made.SerializeToString()
 
 
@@ -39,7 +48,13 @@ def export(bound: Any, body: bytes, method: str = TRACES) -> str:
 def names(backend: Any) -> set[str]:
     """Of the spans that arrived."""
     requests = map(ExportTraceServiceRequest.FromString, backend.got["traces"])
-    return {s.trace_id.hex() for r in requests for g in r.resource_spans for c in g.scope_spans for s in c.spans}
+    return {
+        s.trace_id.hex()
+        for r in requests
+        for g in r.resource_spans
+        for c in g.scope_spans
+        for s in c.spans
+    }
 
 
 def test_what_could_not_be_sent_is_sent_again(backend: Any, protocol: str) -> None:
@@ -53,7 +68,9 @@ def test_what_could_not_be_sent_is_sent_again(backend: Any, protocol: str) -> No
 
 
 def test_a_full_queue_gives_clients_a_retryable_error(backend: Any) -> None:
-    """All that was acknowledged arrives when the backend is back; what was refused was not taken by anyone."""
+    """All that was acknowledged arrives when the backend is back; what was refused was not taken by
+    anyone.
+    """
     backend.status = "UNAVAILABLE"
     with backends.forwarding(backend, forward={"max_queue_size": 5000}) as (server, bound):
         answers = {number: export(bound, request(number, 1000)) for number in range(1, 11)}
@@ -67,7 +84,9 @@ def test_a_full_queue_gives_clients_a_retryable_error(backend: Any) -> None:
     assert names(backend) == {number.to_bytes(16, "big").hex() for number in (*taken, 11)}
 
 
-def test_a_permanent_refusal_is_counted_and_logged(backend: Any, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permanent_refusal_is_counted_and_logged(
+    backend: Any, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Once, not tried again, and the next request is."""
     backend.refuse_once = NEVER[protocol]
     with backends.forwarding(backend, protocol) as (server, bound):
@@ -77,9 +96,16 @@ def test_a_permanent_refusal_is_counted_and_logged(backend: Any, protocol: str, 
         assert backend.wait(lambda: backend.got["traces"])
     assert backend.got["traces"] == [request(2)]
     counts = server.counts()
-    assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (1, 1)
+    assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (
+        1,
+        1,
+    )
     # A process says once that nothing was evaluated: in the test that it runs first.
-    messages = [record.message for record in caplog.records if not record.message.startswith("nothing was evaluated")]
+    messages = [
+        record.message
+        for record in caplog.records
+        if not record.message.startswith("nothing was evaluated")
+    ]
     assert messages == [f"1 of 1 spans were refused by the backend: {NEVER[protocol]}"]
 
 
@@ -92,20 +118,29 @@ def test_a_signal_that_the_backend_never_supported_is_dropped(
         for number in (1, 2):
             assert export(bound, request(number), LOGS) == "OK"
             deadline = time.monotonic() + 5
-            while server.counts().get("forward.discarded{signal=logs}") != number and time.monotonic() < deadline:
+            while (
+                server.counts().get("forward.discarded{signal=logs}") != number
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.01)
     assert backend.asked == 1
     counts = server.counts()
-    assert (counts["forward.discarded{signal=logs}"], counts["forward.unsupported{signal=logs}"]) == (2, 1)
+    assert (
+        counts["forward.discarded{signal=logs}"],
+        counts["forward.unsupported{signal=logs}"],
+    ) == (2, 1)
     assert [record.message for record in caplog.records if "support" in record.message] == [
-        f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they are dropped; one is tried again every 60 s"
+        f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they are dropped;"
+        " one is tried again every 60 s"
     ]
 
 
 def test_held_roots_leave_with_their_scores_at_the_end(backend: Any) -> None:
     """Marked `shutdown`."""
     spans = agent_programs.play(5, traces=2)
-    with backends.forwarding(backend, traces={"decision_wait": "50s", "decision_wait_partial": "50s"}) as (server, bound):
+    with backends.forwarding(
+        backend, traces={"decision_wait": "50s", "decision_wait_partial": "50s"}
+    ) as (server, bound):
         export(bound, agent_programs.protobuf(spans))
         assert server.counts()["forward.held_spans"] > 0
     text = b"".join(backend.got["traces"])
@@ -114,7 +149,9 @@ def test_held_roots_leave_with_their_scores_at_the_end(backend: Any) -> None:
     assert server.counts()["forward.sent{signal=traces}"] == len(spans)
 
 
-def test_what_cannot_be_delivered_at_the_end_is_counted_and_logged(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_delivered_at_the_end_is_counted_and_logged(
+    backend: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """It ends in time."""
     backend.status = "UNAVAILABLE"
     with backends.forwarding(backend) as (server, bound):
@@ -123,12 +160,17 @@ def test_what_cannot_be_delivered_at_the_end_is_counted_and_logged(backend: Any,
         assert not server.stop(2)
         assert time.monotonic() - begun < 4
     assert server.counts()["forward.lost{signal=traces}"] == 1
-    assert "1 traces were not forwarded before the end" in [record.message for record in caplog.records]
+    assert "1 traces were not forwarded before the end" in [
+        record.message for record in caplog.records
+    ]
 
 
 def test_headers_of_the_configuration_are_sent(backend: Any, protocol: str) -> None:
     """For keys and tenants."""
-    with backends.forwarding(backend, protocol, forward={"headers": {"X-Tenant": "a"}}) as (_, bound):
+    with backends.forwarding(backend, protocol, forward={"headers": {"X-Tenant": "a"}}) as (
+        _,
+        bound,
+    ):
         export(bound, request(1))
         assert backend.wait(lambda: backend.headers)
     assert backend.headers[0]["x-tenant"] == "a"
@@ -137,7 +179,10 @@ def test_headers_of_the_configuration_are_sent(backend: Any, protocol: str) -> N
 def test_a_root_that_comes_after_everything_was_forgotten_does_not_wait(backend: Any) -> None:
     """No result would ever come for it."""
     body = agent_programs.protobuf(agent_programs.play(5, traces=1))
-    with backends.forwarding(backend, traces={"decision_wait": "50ms", "decision_wait_partial": "50ms", "grace_period": 0}) as (
+    with backends.forwarding(
+        backend,
+        traces={"decision_wait": "50ms", "decision_wait_partial": "50ms", "grace_period": 0},
+    ) as (
         server,
         bound,
     ):
@@ -152,14 +197,23 @@ def test_a_root_that_comes_after_everything_was_forgotten_does_not_wait(backend:
 @pytest.mark.parametrize(
     ("rejected", "message", "line"),
     [
-        (1, "attribute\nvalue too long", "1 of 1 spans were refused by the backend: attribute value too long"),
+        (
+            1,
+            "attribute\nvalue too long",
+            "1 of 1 spans were refused by the backend: attribute value too long",
+        ),
         (1, "", "1 of 1 spans were refused by the backend: it gave no reason"),
         (0, "use " + "v" * 500, f"the backend warned about spans: use {'v' * 195}…"),
     ],
     ids=["with a reason", "without one", "only a warning"],
 )
 def test_a_partial_success_is_reported_as_spans_with_the_reason(
-    backend: Any, protocol: str, rejected: int, message: str, line: str, caplog: pytest.LogCaptureFixture
+    backend: Any,
+    protocol: str,
+    rejected: int,
+    message: str,
+    line: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """On one line of bounded length; a rejected span is not counted as sent."""
     answer = ExportTraceServiceResponse()
@@ -169,5 +223,8 @@ def test_a_partial_success_is_reported_as_spans_with_the_reason(
         assert export(bound, request(1)) == "OK"
         assert backend.wait(lambda: backend.got["traces"])
     counts = server.counts()
-    assert (counts.get("forward.refused{signal=traces}", 0), counts["forward.sent{signal=traces}"]) == (rejected, 1 - rejected)
+    assert (
+        counts.get("forward.refused{signal=traces}", 0),
+        counts["forward.sent{signal=traces}"],
+    ) == (rejected, 1 - rejected)
     assert line in [record.getMessage() for record in caplog.records]

@@ -18,14 +18,35 @@ HERE = "http://127.0.0.1:1"
     ("given", "words"),
     [
         ({}, "exporters.forward.endpoint: is missing"),
-        ({"endpoint": "127.0.0.1:4317"}, "exporters.forward.endpoint: '127.0.0.1:4317' is not a URL"),
-        ({"endpoint": HERE, "protocol": "http/json"}, "exporters.forward.protocol: 'http/json' is invalid; write "),
-        ({"endpoint": HERE, "signals": ["spans"]}, "exporters.forward.signals[0]: 'spans' is invalid; write "),
-        ({"endpoint": HERE, "signals": []}, "exporters.forward.signals: the list is empty; name at least one"),
+        (
+            {"endpoint": "127.0.0.1:4317"},
+            "exporters.forward.endpoint: '127.0.0.1:4317' is not a URL",
+        ),
+        (
+            {"endpoint": HERE, "protocol": "http/json"},
+            "exporters.forward.protocol: 'http/json' is invalid; write ",
+        ),
+        (
+            {"endpoint": HERE, "signals": ["spans"]},
+            "exporters.forward.signals[0]: 'spans' is invalid; write ",
+        ),
+        (
+            {"endpoint": HERE, "signals": []},
+            "exporters.forward.signals: the list is empty; name at least one",
+        ),
         ({"endpoint": HERE, "tls": {"ca_file": "x.pem"}}, "is not an https:// URL"),
-        ({"endpoint": "https://h", "tls": {"cert_file": "x.pem"}}, "exporters.forward.tls: cert_file is given without key_file"),
-        ({"endpoint": "https://h", "tls": {"key_file": "x.pem"}}, "exporters.forward.tls: key_file is given without cert_file"),
-        ({"endpoint": HERE, "max_queue": 1}, "exporters.forward.max_queue: unknown key; did you mean 'max_queue_size'?"),
+        (
+            {"endpoint": "https://h", "tls": {"cert_file": "x.pem"}},
+            "exporters.forward.tls: cert_file is given without key_file",
+        ),
+        (
+            {"endpoint": "https://h", "tls": {"key_file": "x.pem"}},
+            "exporters.forward.tls: key_file is given without cert_file",
+        ),
+        (
+            {"endpoint": HERE, "max_queue": 1},
+            "exporters.forward.max_queue: unknown key; did you mean 'max_queue_size'?",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(given: dict[str, Any], words: str) -> None:
@@ -41,5 +62,7 @@ def test_files_for_tls_are_read_at_the_start(tmp_path: Path, protocol: str) -> N
     """Not when the first span is passed on."""
     tls = {"ca_file": str(tmp_path / "missing.pem")}
     forward = {"endpoint": "https://127.0.0.1:1", "protocol": protocol, "tls": tls}
-    with pytest.raises(ConfigError, match=r"exporters\.forward\.tls\.ca_file: .*missing\.pem' cannot be read"):
+    with pytest.raises(
+        ConfigError, match=r"exporters\.forward\.tls\.ca_file: .*missing\.pem' cannot be read"
+    ):
         Server(load({"exporters": {"forward": forward}}))

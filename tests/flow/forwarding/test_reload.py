@@ -1,4 +1,6 @@
-"""New evaluations while traffic is forwarded: pending spans leave whole, with the scores of the evaluations then in force."""
+"""New evaluations while traffic is forwarded: pending spans leave whole, with the scores of the
+evaluations then in force.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,12 @@ def written(path: Path, endpoint: str, evaluation: dict[str, Any], **traces: str
     settle = {"decision_wait": "4s", "decision_wait_partial": "5s"} | traces
     places = {name: {"endpoint": "127.0.0.1:0"} for name in ("grpc", "http")}
     exporters = {"forward": {"endpoint": endpoint}}
-    whole = {"traces": settle, "evaluations": [evaluation], "receivers": {"otlp": {"protocols": places}}, "exporters": exporters}
+    whole = {
+        "traces": settle,
+        "evaluations": [evaluation],
+        "receivers": {"otlp": {"protocols": places}},
+        "exporters": exporters,
+    }
     path.write_text(json.dumps(whole), encoding="utf-8")
     return path
 
@@ -79,7 +86,12 @@ def serving(config: Path) -> Iterator[Serving]:
     """`otel-eval serve`, ended whatever happens."""
     command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)]
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=config.parent, env=ENVIRONMENT
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=config.parent,
+        env=ENVIRONMENT,
     )
     try:
         yield Serving(process)
@@ -110,7 +122,9 @@ def run_of(trace: int, calls: int = 3) -> list[Span]:
 
 
 def arrived(backend: Any) -> dict[tuple[bytes, bytes], list[tuple[bytes, list[str]]]]:
-    """Of each span that arrived: its bytes as they were sent, and the names of the scorers on it."""
+    """Of each span that arrived: its bytes as they were sent, and the names of the scorers on
+    it.
+    """
     found: dict[tuple[bytes, bytes], list[tuple[bytes, list[str]]]] = {}
     for request in map(ExportTraceServiceRequest.FromString, list(backend.got["traces"])):
         for group in request.resource_spans:
@@ -122,18 +136,25 @@ def arrived(backend: Any) -> dict[tuple[bytes, bytes], list[tuple[bytes, list[st
                     if each.key == "gen_ai.evaluation.name"
                 ]
                 del span.events[:]
-                found.setdefault((span.trace_id, span.span_id), []).append((span.SerializeToString(), scores))
+                found.setdefault((span.trace_id, span.span_id), []).append(
+                    (span.SerializeToString(), scores)
+                )
     return found
 
 
-def test_open_traces_are_forwarded_completely_with_the_scores_of_the_new_evaluations(backend: Any, tmp_path: Path) -> None:
-    """Those that waited at the reload, those that were in half, and those that come after it; each span once."""
+def test_open_traces_are_forwarded_completely_with_the_scores_of_the_new_evaluations(
+    backend: Any, tmp_path: Path
+) -> None:
+    """Those that waited at the reload, those that were in half, and those that come after it; each
+    span once.
+    """
     path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"))
     whole, half, after = run_of(1), run_of(2), run_of(3)
     with serving(path) as service:
         service.export(*whole)
         service.export(*half[:2])
-        assert backend.wait(lambda: len(arrived(backend)) == len(whole))  # all but the runs' own spans
+        # all but the runs' own spans
+        assert backend.wait(lambda: len(arrived(backend)) == len(whole))
         written(path, backend.url, evaluation("time_cost"))
         assert "done" in service.reload()
         service.export(*half[2:])
@@ -141,16 +162,35 @@ def test_open_traces_are_forwarded_completely_with_the_scores_of_the_new_evaluat
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(20) == 0
     found = arrived(backend)
-    sent = {(span.trace_id, span.span_id): span.SerializeToString() for span in (*whole, *half, *after)}
-    assert {key: [each for each, _ in copies] for key, copies in found.items()} == {key: [each] for key, each in sent.items()}
-    roots = {run[0].trace_id: found[run[0].trace_id, run[0].span_id][0][1] for run in (whole, half, after)}
+    sent = {
+        (span.trace_id, span.span_id): span.SerializeToString() for span in (*whole, *half, *after)
+    }
+    assert {key: [each for each, _ in copies] for key, copies in found.items()} == {
+        key: [each] for key, each in sent.items()
+    }
+    roots = {
+        run[0].trace_id: found[run[0].trace_id, run[0].span_id][0][1]
+        for run in (whole, half, after)
+    }
     assert roots == {key: ["time_cost"] for key in roots}
-    assert not any(scores for (_, span_id), [(_, scores)] in found.items() if span_id != whole[0].span_id)
+    assert not any(
+        scores for (_, span_id), [(_, scores)] in found.items() if span_id != whole[0].span_id
+    )
 
 
-def test_runs_that_no_evaluation_matches_any_more_are_forwarded_without_scores(backend: Any, tmp_path: Path) -> None:
-    """A run's span that is held is released when its trace is evaluated; the next one is not held at all."""
-    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
+def test_runs_that_no_evaluation_matches_any_more_are_forwarded_without_scores(
+    backend: Any, tmp_path: Path
+) -> None:
+    """A run's span that is held is released when its trace is evaluated; the next one is not held
+    at all.
+    """
+    path = written(
+        tmp_path / "eval.json",
+        backend.url,
+        evaluation("tool_errors"),
+        decision_wait="1s",
+        decision_wait_partial="1s",
+    )
     before, after = run_of(1), run_of(2)
     with serving(path) as service:
         service.export(*before)
@@ -168,7 +208,9 @@ def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> N
     """They are counted; its trace is evaluated by the new evaluations all the same."""
     run = run_of(1)
     other = {"evaluations": [evaluation("tool_errors", span="another run")]}
-    with backends.forwarding(backend, **other, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}) as (
+    with backends.forwarding(
+        backend, **other, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}
+    ) as (
         server,
         bound,
     ):
@@ -182,10 +224,21 @@ def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> N
     assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
 
 
-@pytest.mark.parametrize("mistake", ["evaluations: 3", '{"evaluations": [{"name": "x", "scorers": [{"type": "no_such"}]}]}'])
-def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_path: Path, mistake: str) -> None:
+@pytest.mark.parametrize(
+    "mistake",
+    ["evaluations: 3", '{"evaluations": [{"name": "x", "scorers": [{"type": "no_such"}]}]}'],
+)
+def test_a_configuration_that_cannot_be_used_changes_nothing(
+    backend: Any, tmp_path: Path, mistake: str
+) -> None:
     """One line is logged; forwarded spans have the scores of the running configuration."""
-    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
+    path = written(
+        tmp_path / "eval.json",
+        backend.url,
+        evaluation("tool_errors"),
+        decision_wait="1s",
+        decision_wait_partial="1s",
+    )
     run = run_of(1)
     with serving(path) as service:
         service.export(*run)
@@ -198,11 +251,21 @@ def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_p
 def test_another_backend_needs_a_restart_and_that_is_logged(backend: Any, tmp_path: Path) -> None:
     """The spans go where they went before."""
     path = written(
-        tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms"
+        tmp_path / "eval.json",
+        backend.url,
+        evaluation("tool_errors"),
+        decision_wait="200ms",
+        decision_wait_partial="200ms",
     )
     run = run_of(1)
     with serving(path) as service:
-        written(path, "http://127.0.0.1:9", evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms")
+        written(
+            path,
+            "http://127.0.0.1:9",
+            evaluation("tool_errors"),
+            decision_wait="200ms",
+            decision_wait_partial="200ms",
+        )
         assert re.search("exporters changed; that needs a restart", service.reload())
         service.export(*run)
         assert backend.wait(lambda: len(arrived(backend)) == len(run))

@@ -1,4 +1,6 @@
-"""Scores as attributes of the runs' own spans, for backends that filter spans by attributes only."""
+"""Scores as attributes of the runs' own spans, for backends that filter spans by attributes
+only.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,33 @@ from receiver_process import whole
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_each_score_is_an_attribute_beside_the_events_where_asked(backend: Any, asked: bool) -> None:
+def test_each_score_is_an_attribute_beside_the_events_where_asked(
+    backend: Any, asked: bool
+) -> None:
     """One attribute per score of the run, and the events as ever."""
     with backends.forwarding(backend, forward={"score_attributes": asked}) as (_, bound):
         headers = {"Content-Type": "application/x-protobuf"}
-        sent = urllib.request.Request(f"http://{bound.http}/v1/traces", data=whole(1), headers=headers)
+        sent = urllib.request.Request(
+            f"http://{bound.http}/v1/traces", data=whole(1), headers=headers
+        )
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sent, timeout=10).close()
         assert backend.wait(lambda: len(spans(backend)) == 4)
     (run,) = [span for span in spans(backend) if span.events]
-    scores = {each.key: each.value.double_value for each in run.attributes if each.key.startswith("otel_eval.score.")}
+    scores = {
+        each.key: each.value.double_value
+        for each in run.attributes
+        if each.key.startswith("otel_eval.score.")
+    }
     assert scores == ({"otel_eval.score.tool_errors": 1.0} if asked else {})
     assert [event.name for event in run.events] == ["gen_ai.evaluation.result"]
 
 
 def spans(backend: Any) -> list[Any]:
     requests = [ExportTraceServiceRequest.FromString(body) for body in backend.got["traces"]]
-    return [span for each in requests for group in each.resource_spans for scope in group.scope_spans for span in scope.spans]
+    return [
+        span
+        for each in requests
+        for group in each.resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]

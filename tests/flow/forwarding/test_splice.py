@@ -14,15 +14,25 @@ from otel_eval.wire import sized
 SPAN = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"run")
 
 containers = st.builds(
-    SpanContainer, st.sampled_from([b"", sized(1, b"r"), sized(3, b"url")]), st.sampled_from([b"", sized(1, b"s")])
+    SpanContainer,
+    st.sampled_from([b"", sized(1, b"r"), sized(3, b"url")]),
+    st.sampled_from([b"", sized(1, b"s")]),
 )
-members = st.dictionaries(containers, st.lists(st.binary(max_size=200), min_size=1, max_size=5), max_size=4)
+members = st.dictionaries(
+    containers, st.lists(st.binary(max_size=200), min_size=1, max_size=5), max_size=4
+)
 
 
 @given(members, st.data())
-def test_removed_spans_and_the_rest_are_the_request(spans: dict[SpanContainer, list[bytes]], data: Any) -> None:
-    """Whatever is removed, each span keeps its container, and the rest is the request without them."""
-    body = wrap_spans([(container, span) for container, members in spans.items() for span in members])
+def test_removed_spans_and_the_rest_are_the_request(
+    spans: dict[SpanContainer, list[bytes]], data: Any
+) -> None:
+    """Whatever is removed, each span keeps its container, and the rest is the request without
+    them.
+    """
+    body = wrap_spans(
+        [(container, span) for container, members in spans.items() for span in members]
+    )
     flat = listed(spans)
     chosen = data.draw(st.sets(st.integers(0, len(flat) - 1))) if flat else set()
     taken = [flat[index] for index in sorted(chosen)]
@@ -36,10 +46,18 @@ def test_removed_spans_and_the_rest_are_the_request(spans: dict[SpanContainer, l
 def listed(spans: dict[SpanContainer, list[bytes]]) -> list[tuple[SpanContainer, bytes]]:
     """In the order in which `wrap_spans` writes them: by resource, then by scope."""
     groups = dict.fromkeys(container.group for container in spans)
-    return [(container, span) for group in groups for container in spans if container.group == group for span in spans[container]]
+    return [
+        (container, span)
+        for group in groups
+        for container in spans
+        if container.group == group
+        for span in spans[container]
+    ]
 
 
-@pytest.mark.parametrize("body", [b"\x0a", b"\x0a\x05ab", b"\x0e", b"\x0a" + b"\xff" * 11, b"\x0a\x04\x12\x09ab"])
+@pytest.mark.parametrize(
+    "body", [b"\x0a", b"\x0a\x05ab", b"\x0e", b"\x0a" + b"\xff" * 11, b"\x0a\x04\x12\x09ab"]
+)
 def test_bytes_that_are_no_request_are_refused(body: bytes) -> None:
     """Cut short, of an unknown kind, or a length without end."""
     with pytest.raises(ValueError, match=r"cut short|unknown kind|too long|more than ten bytes"):

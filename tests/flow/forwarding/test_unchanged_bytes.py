@@ -1,4 +1,6 @@
-"""Forwarded spans equal the spans that were received, byte by byte, apart from the scores on runs' own spans."""
+"""Forwarded spans equal the spans that were received, byte by byte, apart from the scores on runs'
+own spans.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,25 @@ def export(bound: Any, *bodies: bytes, signal: str = "traces") -> None:
 def _opaque() -> Any:
     """Requests whose spans stay bytes."""
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="opaque.proto", package="opaque", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="opaque.proto", package="opaque", syntax="proto3"
+    )
     levels = {"Request": "Group", "Group": "Scope", "Scope": None}
     for name, inner in levels.items():
         message = file.message_type.add(name=name)
         if name != "Request":
-            message.field.add(name="head", number=1, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
-            message.field.add(name="url", number=3, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
-            message.field.add(name="unknown", number=99, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
-        listed = message.field.add(name="listed", number=1 if name == "Request" else 2, label=field.LABEL_REPEATED)
+            message.field.add(
+                name="head", number=1, label=field.LABEL_REPEATED, type=field.TYPE_BYTES
+            )
+            message.field.add(
+                name="url", number=3, label=field.LABEL_REPEATED, type=field.TYPE_BYTES
+            )
+            message.field.add(
+                name="unknown", number=99, label=field.LABEL_REPEATED, type=field.TYPE_BYTES
+            )
+        listed = message.field.add(
+            name="listed", number=1 if name == "Request" else 2, label=field.LABEL_REPEATED
+        )
         listed.type = field.TYPE_MESSAGE if inner else field.TYPE_BYTES
         if inner:
             listed.type_name = f".opaque.{inner}"
@@ -117,18 +129,34 @@ def arrived(backend: Any, spans: int) -> Any:
 
 @pytest.fixture(scope="module", params=["grpc", "http/protobuf"])
 def forwarded(request: pytest.FixtureRequest) -> dict[str, tuple[Placed, Placed]]:
-    """Every recorded file, sent as it is through one receiver: by name its spans, and those of its traces that arrived."""
-    sent = {path.stem: spans_of(rewrite("traces", json.loads(path.read_text()))[0]) for path in RECORDED}
+    """Every recorded file, sent as it is through one receiver: by name its spans, and those of its
+    traces that arrived.
+    """
+    sent = {
+        path.stem: spans_of(rewrite("traces", json.loads(path.read_text()))[0]) for path in RECORDED
+    }
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    waits = {"decision_wait": "200ms", "decision_wait_partial": "300ms", "decision_wait_detached": "1s"}  # one has no root
-    with backends.BACKENDS[request.param]() as backend, backends.forwarding(backend, request.param, traces=waits) as (_, bound):
+    # one has no root
+    waits = {
+        "decision_wait": "200ms",
+        "decision_wait_partial": "300ms",
+        "decision_wait_detached": "1s",
+    }
+    with (
+        backends.BACKENDS[request.param]() as backend,
+        backends.forwarding(backend, request.param, traces=waits) as (_, bound),
+    ):
         for path in RECORDED:
             body, headers = path.read_bytes(), {"Content-Type": "application/json"}
-            post = urllib.request.Request(f"http://{bound.http}/v1/traces", body, headers, method="POST")
+            post = urllib.request.Request(
+                f"http://{bound.http}/v1/traces", body, headers, method="POST"
+            )
             with opener.open(post, timeout=10) as answer:
                 assert json.loads(answer.read()) == {}
         assert arrived(backend, sum(map(len, sent.values())))
-    file_of = {Span.FromString(span).trace_id: name for name, spans in sent.items() for _, span in spans}
+    file_of = {
+        Span.FromString(span).trace_id: name for name, spans in sent.items() for _, span in spans
+    }
     got: dict[str, Placed] = defaultdict(list)
     for around, span in spans_of(*backend.got["traces"]):
         got[file_of[Span.FromString(span).trace_id]].append((around, span))
@@ -136,7 +164,9 @@ def forwarded(request: pytest.FixtureRequest) -> dict[str, tuple[Placed, Placed]
 
 
 @pytest.mark.parametrize("name", [path.stem for path in RECORDED])
-def test_a_recorded_trace_goes_through(name: str, forwarded: dict[str, tuple[Placed, Placed]]) -> None:
+def test_a_recorded_trace_goes_through(
+    name: str, forwarded: dict[str, tuple[Placed, Placed]]
+) -> None:
     """In pieces of no particular order; each run of it carries its scores."""
     scored = compared(*forwarded[name])
     assert scored
@@ -146,7 +176,10 @@ def test_a_recorded_trace_goes_through(name: str, forwarded: dict[str, tuple[Pla
 def random_request(rng: random.Random) -> bytes:
     """Groups, scopes and spans of any shape, with unknown fields, empty ones among them."""
     request = ExportTraceServiceRequest()
-    traces = [(rng.randbytes(16), [rng.randbytes(8) for _ in range(3)]) for _ in range(rng.randrange(1, 4))]
+    traces = [
+        (rng.randbytes(16), [rng.randbytes(8) for _ in range(3)])
+        for _ in range(rng.randrange(1, 4))
+    ]
     for _ in range(rng.randrange(0, 4)):
         group = request.resource_spans.add(schema_url=rng.choice(("", "https://example.test/1")))
         item = group.resource.attributes.add(key="service.name")
@@ -170,7 +203,10 @@ def _random_span(rng: random.Random, span: Span, trace_id: bytes, ids: list[byte
     if rng.random() < 0.7:
         span.parent_span_id = rng.choice((*ids, b"elsewher"))
     span.kind, span.flags = rng.randrange(6), rng.choice((0, 0x100, 0x300))
-    span.start_time_unix_nano, span.end_time_unix_nano = rng.randrange(1, 99), rng.randrange(99, 999)
+    span.start_time_unix_nano, span.end_time_unix_nano = (
+        rng.randrange(1, 99),
+        rng.randrange(99, 999),
+    )
     if rng.random() < 0.6:
         item = span.attributes.add(key="gen_ai.operation.name")
         item.value.string_value = rng.choice(("invoke_agent", "execute_tool", "chat"))
@@ -184,7 +220,8 @@ def test_a_thousand_random_requests_go_through(backend: Any) -> None:
     bodies = [random_request(rng) for _ in range(1000)]
     with backends.forwarding(backend) as (server, bound):
         export(bound, *bodies)
-    scored = compared(spans_of(*bodies), spans_of(*backend.got["traces"]))  # those whose parents never come leave when it ends
+    # those whose parents never come leave when it ends
+    scored = compared(spans_of(*bodies), spans_of(*backend.got["traces"]))
     assert len(scored) > 200
     assert server.counts()["forward.sent{signal=traces}"] == len(spans_of(*bodies))
 
@@ -192,7 +229,9 @@ def test_a_thousand_random_requests_go_through(backend: Any) -> None:
 def test_only_a_runs_own_span_waits(backend: Any) -> None:
     """Children leave while their trace is open, the root only when it is evaluated."""
     spans = agent_programs.play(5, traces=2)
-    with backends.forwarding(backend, traces={"decision_wait": "3s", "decision_wait_partial": "3s"}) as (server, bound):
+    with backends.forwarding(
+        backend, traces={"decision_wait": "3s", "decision_wait_partial": "3s"}
+    ) as (server, bound):
         begun = time.monotonic()
         export(bound, agent_programs.protobuf(spans))
         held = server.counts()["forward.held_spans"]
@@ -200,18 +239,30 @@ def test_only_a_runs_own_span_waits(backend: Any) -> None:
         assert arrived(backend, len(spans) - held)
         assert time.monotonic() - begun < 2
         assert len(spans_of(*backend.got["traces"])) == len(spans) - held
-    assert len(compared(spans_of(*[agent_programs.protobuf(spans)]), spans_of(*backend.got["traces"]))) >= 1
+    assert (
+        len(compared(spans_of(*[agent_programs.protobuf(spans)]), spans_of(*backend.got["traces"])))
+        >= 1
+    )
 
 
 @pytest.mark.parametrize(
     "evaluation",
-    [{"sample": 0.0}, {"match": {"service": "another"}}, {"match": {"span": "x*"}}, {"match": {"attributes": {"k": "v"}}}],
+    [
+        {"sample": 0.0},
+        {"match": {"service": "another"}},
+        {"match": {"span": "x*"}},
+        {"match": {"attributes": {"k": "v"}}},
+    ],
 )
 def test_what_no_evaluation_wants_does_not_wait(backend: Any, evaluation: dict[str, Any]) -> None:
     """The sample, the service, the span's name and its attributes say so at once."""
     body = agent_programs.protobuf(agent_programs.play(3, traces=2))
     wanted = {"name": "none", "scorers": [{"type": "tool_errors"}], **evaluation}
-    with backends.forwarding(backend, traces={"decision_wait": "20s", "decision_wait_partial": "20s"}, evaluations=[wanted]) as (
+    with backends.forwarding(
+        backend,
+        traces={"decision_wait": "20s", "decision_wait_partial": "20s"},
+        evaluations=[wanted],
+    ) as (
         _,
         bound,
     ):
@@ -235,26 +286,41 @@ def test_scores_of_ours_pass_through_unevaluated(backend: Any) -> None:
 def test_logs_and_metrics_are_passed_on_as_they_are(backend: Any, protocol: str) -> None:
     """Byte for byte, though logs are read for what they tell of runs."""
     logs = ExportLogsServiceRequest()
-    logs.resource_logs.add(schema_url="u").scope_logs.add().log_records.add(event_name="gen_ai.x", trace_id=b"t" * 16)
+    logs.resource_logs.add(schema_url="u").scope_logs.add().log_records.add(
+        event_name="gen_ai.x", trace_id=b"t" * 16
+    )
     metrics = ExportMetricsServiceRequest()
     metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="m")
     with backends.forwarding(backend, protocol) as (_, bound):
         export(bound, logs.SerializeToString(), signal="logs")
         export(bound, metrics.SerializeToString(), signal="metrics")
         assert backend.wait(lambda: backend.got["logs"] and backend.got["metrics"])
-    assert backend.got == {"traces": [], "logs": [logs.SerializeToString()], "metrics": [metrics.SerializeToString()]}
+    assert backend.got == {
+        "traces": [],
+        "logs": [logs.SerializeToString()],
+        "metrics": [metrics.SerializeToString()],
+    }
 
 
 def test_metrics_in_json_become_protobuf(backend: Any) -> None:
     """Ids of exemplars in hexadecimal included."""
     exemplar = {"traceId": "ab" * 16, "spanId": "cd" * 8, "asDouble": 1.5}
     point = {"asInt": "3", "exemplars": [exemplar]}
-    document = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m", "sum": {"dataPoints": [point]}}]}]}]}
+    document = {
+        "resourceMetrics": [
+            {"scopeMetrics": [{"metrics": [{"name": "m", "sum": {"dataPoints": [point]}}]}]}
+        ]
+    }
     with backends.forwarding(backend) as (_, bound):
         request = urllib.request.Request(
-            f"http://{bound.http}/v1/metrics", json.dumps(document).encode(), {"Content-Type": "application/json"}, method="POST"
+            f"http://{bound.http}/v1/metrics",
+            json.dumps(document).encode(),
+            {"Content-Type": "application/json"},
+            method="POST",
         )
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10).close()
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            request, timeout=10
+        ).close()
         assert backend.wait(lambda: backend.got["metrics"])
     sent = ExportMetricsServiceRequest.FromString(backend.got["metrics"][0])
     (found,) = sent.resource_metrics[0].scope_metrics[0].metrics[0].sum.data_points[0].exemplars

@@ -37,13 +37,17 @@ def traced(results: str) -> TracerProvider:
 
 def tool() -> None:
     span_attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-    with trace.get_tracer("agent").start_as_current_span("execute_tool search", attributes=span_attributes):
+    with trace.get_tracer("agent").start_as_current_span(
+        "execute_tool search", attributes=span_attributes
+    ):
         time.sleep(0.001)
 
 
 def run(name: str) -> Any:
     span_attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
-    return trace.get_tracer("agent").start_as_current_span(f"invoke_agent {name}", attributes=span_attributes)
+    return trace.get_tracer("agent").start_as_current_span(
+        f"invoke_agent {name}", attributes=span_attributes
+    )
 
 
 def agent(name: str) -> None:
@@ -53,7 +57,9 @@ def agent(name: str) -> None:
 
 
 def child(name: str, results: str, *, inherits: bool) -> None:
-    """What a process of multiprocessing does; it ends by os._exit if it was forked, so it flushes."""
+    """What a process of multiprocessing does; it ends by os._exit if it was forked, so it
+    flushes.
+    """
     provider = trace.get_tracer_provider() if inherits else traced(results)
     agent(name)
     assert isinstance(provider, TracerProvider)
@@ -66,7 +72,10 @@ def processes(method: str, results: str) -> None:
     agent("before")
     context: Any = multiprocessing.get_context(method)
     children = [
-        context.Process(target=child, args=(f"child {n}", results), kwargs={"inherits": method == "fork"}) for n in range(3)
+        context.Process(
+            target=child, args=(f"child {n}", results), kwargs={"inherits": method == "fork"}
+        )
+        for n in range(3)
     ]
     for each in children:
         each.start()
@@ -81,7 +90,9 @@ def fork(results: str) -> None:
 
 
 def imports(results: str) -> None:
-    """Prints the modules that the first run's scoring loads: what forks meanwhile would have half of them."""
+    """Prints the modules that the first run's scoring loads: what forks meanwhile would have half
+    of them.
+    """
     provider = traced(results)
     before = set(sys.modules)
     agent("first")
@@ -98,7 +109,9 @@ def forkserver(results: str) -> None:
 
 
 def prefork(results: str) -> None:
-    """As servers do: all is set up in the parent, each worker serves in its turn and leaves by sys.exit."""
+    """As servers do: all is set up in the parent, each worker serves in its turn and leaves by
+    sys.exit.
+    """
     traced(results)
     agent("before")
     workers = []
@@ -130,8 +143,14 @@ def fork_amid_change(results: str) -> None:
     cases = Path(results).with_name("cases.jsonl")
     cases.write_text(record := '{"id": "1", "expected": ["search"]}', encoding="utf-8")
     provider = TracerProvider()
-    scorer = {"type": "tool_call_order", "reference": {"dataset": str(cases), "key": "case", "column": "id"}}
-    settings = {"evaluations": [{"name": "e", "scorers": [scorer]}], "exporters": {"jsonl": {"path": results}}}
+    scorer = {
+        "type": "tool_call_order",
+        "reference": {"dataset": str(cases), "key": "case", "column": "id"},
+    }
+    settings = {
+        "evaluations": [{"name": "e", "scorers": [scorer]}],
+        "exporters": {"jsonl": {"path": results}},
+    }
     processor = EvalSpanProcessor(settings)
     provider.add_span_processor(processor)
     trace.set_tracer_provider(provider)
@@ -165,7 +184,9 @@ def raises(results: str) -> None:
 
 
 async def loop_and_threads() -> None:
-    """Runs in a loop whose tools are in threads, and runs in threads that have loops of their own."""
+    """Runs in a loop whose tools are in threads, and runs in threads that have loops of their
+    own.
+    """
 
     async def one(name: str) -> None:
         with run(name):
@@ -195,7 +216,9 @@ def uvloop(results: str) -> None:
 
 
 def forked_amid_threads(results: str) -> None:
-    """Threads run agents while the process forks: whatever lock is held then must not hang the child."""
+    """Threads run agents while the process forks: whatever lock is held then must not hang the
+    child.
+    """
     provider = traced(results)
     stop = threading.Event()
 

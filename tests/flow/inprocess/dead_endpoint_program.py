@@ -1,6 +1,8 @@
-"""A scored program whose results go to an endpoint where nothing listens; prints how long its exit hooks took.
+"""A scored program whose results go to an endpoint where nothing listens; prints how long its exit
+hooks took.
 
-Argument: grpc or http/protobuf (an exporter of the configuration), batch or simple (a logger provider of the program).
+Argument: grpc or http/protobuf (an exporter of the configuration), batch or simple (a logger
+provider of the program).
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ def processor(kind: str) -> EvalSpanProcessor:
 
 def main(kind: str) -> None:
     ended = [0.0]
-    atexit.register(lambda: print(f"exit took {time.monotonic() - ended[0]:.2f} s"))  # hooks run last made first
+    # hooks run last made first
+    atexit.register(lambda: print(f"exit took {time.monotonic() - ended[0]:.2f} s"))
     provider = TracerProvider()
     provider.add_span_processor(processor(kind))
     tracer = provider.get_tracer("app")
     for _ in range(3):
-        with tracer.start_as_current_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}):
+        with tracer.start_as_current_span(
+            "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}
+        ):
             tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
             tracer.start_span("execute_tool search", attributes=tool).end()
     ended[0] = time.monotonic()

@@ -1,7 +1,9 @@
-"""A program that runs an agent and ends, told by its arguments in which order it sets up and how it ends.
+"""A program that runs an agent and ends, told by its arguments in which order it sets up and how it
+ends.
 
-Arguments: own|global  ours|batch (which processor is first)  logs|spans  flush-shutdown|shutdown|exit  early|late (when
-the logger provider is made). Prints what its exporters got.
+Arguments: own|global  ours|batch (which processor is first)  logs|spans
+flush-shutdown|shutdown|exit  early|late (when the logger provider is made). Prints what its
+exporters got.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from traced_program import Program, provider_with, run_agent
 def logger_provider(whose: str) -> LoggerProvider:
     provider = LoggerProvider()
     exporter = ConsoleLogExporter(formatter=lambda record: f"LOG {event_name(record)}\n")
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, schedule_delay_millis=60_000))
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(exporter, schedule_delay_millis=60_000)
+    )
     if whose == "global":
         set_logger_provider(provider)
     return provider
@@ -37,7 +41,9 @@ def main(whose: str, first: str, signal: str, end: str, when: str) -> None:
         given = {"logger_provider": logger_provider(whose)}
     program = Program(**given if whose == "own" else {})
     exporter = ConsoleSpanExporter(formatter=lambda span: f"SPAN {span.name} {len(span.events)}\n")
-    provider = provider_with(program.source, ours_first=first == "ours", exporter=exporter, at_exit=True)
+    provider = provider_with(
+        program.source, ours_first=first == "ours", exporter=exporter, at_exit=True
+    )
     if whose == "global":
         trace.set_tracer_provider(provider)
     if signal == "logs" and when == "late":

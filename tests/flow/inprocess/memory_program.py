@@ -1,8 +1,10 @@
-"""A program whose spans hold much; prints by how many MiB its memory grew at most, and what was counted.
+"""A program whose spans hold much; prints by how many MiB its memory grew at most, and what was
+counted.
 
     python memory_program.py WAY RESULTS
 
-WAY: `processor`, `threads`, `asyncio`, `detached`, `unended`, `slow` (a scorer that takes ten seconds) or `exporter`.
+WAY: `processor`, `threads`, `asyncio`, `detached`, `unended`, `slow` (a scorer that takes ten
+seconds) or `exporter`.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def text() -> str:
 
 def tools(tracer: Any, parent: Any, count: int) -> None:
     for _ in range(count):
-        tracer.start_span("execute_tool search", context=parent, attributes={**TOOL, KEY: text()}).end()
+        tracer.start_span(
+            "execute_tool search", context=parent, attributes={**TOOL, KEY: text()}
+        ).end()
 
 
 def run(tracer: Any, count: int) -> None:
@@ -58,7 +62,10 @@ def run(tracer: Any, count: int) -> None:
 def threads(tracer: Any) -> None:
     with tracer.start_as_current_span("invoke_agent a", attributes=AGENT) as root:
         parent = trace.set_span_in_context(root)
-        working = [threading.Thread(target=tools, args=(tracer, parent, SPANS // PARTS)) for _ in range(PARTS)]
+        working = [
+            threading.Thread(target=tools, args=(tracer, parent, SPANS // PARTS))
+            for _ in range(PARTS)
+        ]
         for each in working:
             each.start()
         for each in working:
@@ -89,7 +96,9 @@ def unended(tracer: Any) -> None:
     """Spans that are never ended and not kept."""
     with tracer.start_as_current_span("invoke_agent a", attributes=AGENT) as root:
         for _ in range(SPANS):
-            tracer.start_span("leak", context=trace.set_span_in_context(root), attributes={KEY: text()})
+            tracer.start_span(
+                "leak", context=trace.set_span_in_context(root), attributes={KEY: text()}
+            )
 
 
 def short_runs(tracer: Any) -> None:
@@ -113,7 +122,11 @@ def peak() -> int:
 
 
 def main(way: str, results: str) -> None:
-    kind = {"type": "test.ten_seconds"} if way == "slow" else {"type": "tool_call_count", "criteria": {"search": ">= 1"}}
+    kind = (
+        {"type": "test.ten_seconds"}
+        if way == "slow"
+        else {"type": "tool_call_count", "criteria": {"search": ">= 1"}}
+    )
     config = {
         "traces": {"max_bytes": "32MiB", "max_bytes_per_trace": "32MiB"},
         "evaluations": [{"name": "e", "scorers": [kind]}],
@@ -122,7 +135,9 @@ def main(way: str, results: str) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     if way == "exporter":
         ours: Any = EvalSpanExporter(Nowhere(), config)
-        provider.add_span_processor(BatchSpanProcessor(ours, max_queue_size=64, max_export_batch_size=32))
+        provider.add_span_processor(
+            BatchSpanProcessor(ours, max_queue_size=64, max_export_batch_size=32)
+        )
     else:
         ours = EvalSpanProcessor(config)
         provider.add_span_processor(ours)

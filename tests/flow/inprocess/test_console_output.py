@@ -1,4 +1,6 @@
-"""What the console exporter of this SDK prints, read as a file of traces: the same spans but for what it leaves out."""
+"""What the console exporter of this SDK prints, read as a file of traces: the same spans but for
+what it leaves out.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,27 @@ from otel_eval.otlp.protobuf import SpanBatch, read_traces
 from otel_eval.sources.files.reader import read_file
 
 ALL = Wanted(frozenset(), ("",))
-TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "on": True, "n": 3, "f": 1.5, "l": ["a", "b"]}
+TOOL = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "search",
+    "on": True,
+    "n": 3,
+    "f": 1.5,
+    "l": ["a", "b"],
+}
 
 
 def record(formatter: Callable[[ReadableSpan], str] | None = None) -> tuple[str, bytes]:
     """An agent run with a failed call: as the console exporter prints it, and as OTLP protobuf."""
     printed, kept = io.StringIO(), InMemorySpanExporter()
-    console = ConsoleSpanExporter(out=printed, formatter=formatter) if formatter else ConsoleSpanExporter(out=printed)
-    provider = TracerProvider(resource=Resource.create({"service.name": "shop"}), shutdown_on_exit=False)
+    console = (
+        ConsoleSpanExporter(out=printed, formatter=formatter)
+        if formatter
+        else ConsoleSpanExporter(out=printed)
+    )
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "shop"}), shutdown_on_exit=False
+    )
     for exporter in (console, kept):
         provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("my.agent")
@@ -49,7 +64,14 @@ def facts(framed: SpanBatch) -> list[tuple[object, ...]]:
 
     def of(view: SpanReader) -> tuple[object, ...]:
         events = [(event.name, dict(event.attributes)) for event in view.events()]
-        return view.name, view.span_kind, view.status_code, view.status_message, view.attributes(ALL), events
+        return (
+            view.name,
+            view.span_kind,
+            view.status_code,
+            view.status_message,
+            view.attributes(ALL),
+            events,
+        )
 
     return [
         (trace_id, span_id, frame[0], frame[2].service, *of(frame[2].reader(frame[1])))
@@ -63,8 +85,14 @@ def times(framed: SpanBatch) -> list[int]:
     return [time for view in views for time in (view.start_ns, view.end_ns)]
 
 
-@pytest.mark.parametrize("formatter", [None, lambda span: span.to_json(indent=None) + "\n"], ids=["indented", "a line each"])
-def test_the_spans_are_those_of_otlp(tmp_path: Path, formatter: Callable[[ReadableSpan], str] | None) -> None:
+@pytest.mark.parametrize(
+    "formatter",
+    [None, lambda span: span.to_json(indent=None) + "\n"],
+    ids=["indented", "a line each"],
+)
+def test_the_spans_are_those_of_otlp(
+    tmp_path: Path, formatter: Callable[[ReadableSpan], str] | None
+) -> None:
     """Ids, parents, kinds, times, status, attributes, events and the service."""
     printed, encoded = record(formatter)
     (tmp_path / "spans.txt").write_text(printed, encoding="utf-8")
@@ -72,7 +100,10 @@ def test_the_spans_are_those_of_otlp(tmp_path: Path, formatter: Callable[[Readab
     assert len(facts(exact)) == 2
     assert [fact for each in read for fact in facts(each)] == facts(exact)
     differences = [
-        abs(one - other) for one, other in zip([time for each in read for time in times(each)], times(exact), strict=True)
+        abs(one - other)
+        for one, other in zip(
+            [time for each in read for time in times(each)], times(exact), strict=True
+        )
     ]
     assert max(differences) <= 2000
 
@@ -87,24 +118,42 @@ def test_the_spans_are_those_of_otlp(tmp_path: Path, formatter: Callable[[Readab
         ('{\n    "body": "a log record"\n}\n' * 999, "", ""),
     ],
 )
-def test_what_the_program_prints_itself_is_skipped(tmp_path: Path, before: str, between: str, after: str) -> None:
-    """Text, JSON or a byte order mark; a notice counts what is no span, and no problem is reported."""
+def test_what_the_program_prints_itself_is_skipped(
+    tmp_path: Path, before: str, between: str, after: str
+) -> None:
+    """Text, JSON or a byte order mark; a notice counts what is no span, and no problem is
+    reported.
+    """
     first, second = record()[0].split("}\n{\n")
-    (tmp_path / "out.txt").write_bytes(gzip.compress(f"{before}{first}}}\n{between}{{\n{second}{after}".encode()))
+    (tmp_path / "out.txt").write_bytes(
+        gzip.compress(f"{before}{first}}}\n{between}{{\n{second}{after}".encode())
+    )
     problems: list[str] = []
     notices: list[str] = []
-    runs = list(app.understand([tmp_path / "out.txt"], load(None), on_problem=problems.append, on_notice=notices.append))
-    assert [(run.agent, [call.name for call in run.calls]) for run in runs] == [("helper", ["search"])]
+    runs = list(
+        app.understand(
+            [tmp_path / "out.txt"], load(None), on_problem=problems.append, on_notice=notices.append
+        )
+    )
+    assert [(run.agent, [call.name for call in run.calls]) for run in runs] == [
+        ("helper", ["search"])
+    ]
     assert problems == []
     assert "lacks scopes, flags and nanoseconds" in notices[0]
     others = before.count("hello") + before.count("body") + bool(between) + bool(after)
     assert notices[1:] == (
-        [f"{tmp_path / 'out.txt'}: {others} printed lines or objects that are no spans were skipped"] * bool(others)
+        [
+            f"{tmp_path / 'out.txt'}: {others} printed lines or objects that are no spans were"
+            " skipped"
+        ]
+        * bool(others)
     )
 
 
 def test_a_run_without_scopes_is_shown_and_not_scored(tmp_path: Path) -> None:
-    """For many instrumentations the scope decides what a span means, so any score could be wrong."""
+    """For many instrumentations the scope decides what a span means, so any score could be
+    wrong.
+    """
     (tmp_path / "spans.txt").write_text(record()[0], encoding="utf-8")
     (tmp_path / "spans.pb").write_bytes(record()[1])
     (shown,) = app.understand([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
@@ -121,7 +170,11 @@ def test_a_cut_span_is_a_problem_with_its_line(tmp_path: Path) -> None:
     printed = record()[0]
     (tmp_path / "cut.txt").write_text(printed[: -len(printed) // 8], encoding="utf-8")
     problems: list[str] = []
-    read = [fact for framed in read_file(tmp_path / "cut.txt", problems.append) for fact in facts(framed)]
+    read = [
+        fact
+        for framed in read_file(tmp_path / "cut.txt", problems.append)
+        for fact in facts(framed)
+    ]
     line = printed.split("}\n{\n")[0].count("\n") + 2
     assert len(read) == 1
     assert problems == [f"{tmp_path / 'cut.txt'}: line {line}: a span that was cut or is not JSON"]
@@ -129,6 +182,8 @@ def test_a_cut_span_is_a_problem_with_its_line(tmp_path: Path) -> None:
 
 def test_a_time_that_is_none_is_a_problem(tmp_path: Path) -> None:
     """Nothing else of the file is usable, so it is refused."""
-    (tmp_path / "bad.txt").write_text('{"name": "x", "context": {"trace_id": "0x1"}, "start_time": 3}\n', encoding="utf-8")
+    (tmp_path / "bad.txt").write_text(
+        '{"name": "x", "context": {"trace_id": "0x1"}, "start_time": 3}\n', encoding="utf-8"
+    )
     with pytest.raises(InputError, match="line 1: start_time and end_time must be ISO 8601 times"):
         list(read_file(tmp_path / "bad.txt"))

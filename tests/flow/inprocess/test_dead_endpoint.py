@@ -1,4 +1,6 @@
-"""An endpoint that is gone delays the exit of a program by at most 5 s, and what was lost is logged."""
+"""An endpoint that is gone delays the exit of a program by at most 5 s, and what was lost is
+logged.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,26 @@ HERE = Path(__file__).parent
     ("kind", "warning"),
     [
         ("grpc", "otlp.logs did not deliver 6 results before the end"),
-        ("http/protobuf", "otlp.spans did not deliver 6 results before the end|cannot be sent as spans"),  # old SDKs give up
+        # old SDKs give up
+        (
+            "http/protobuf",
+            "otlp.spans did not deliver 6 results before the end|cannot be sent as spans",
+        ),
         (
             "batch",
-            "opentelemetry did not deliver its last results before the end|Timeout was exceeded in force_flush",
+            (
+                "opentelemetry did not deliver its last results before the end|Timeout was exceeded"
+                " in force_flush"
+            ),
         ),  # old SDKs
         ("simple", "some runs were not scored before shutdown: an exporter does not return"),
     ],
 )
 @pytest.mark.slow
 def test_a_dead_endpoint_delays_exit_by_at_most_5_s(kind: str, warning: str):
-    """Exporters of the SDK try for longer than that, and one that exports each record at once blocks scoring."""
+    """Exporters of the SDK try for longer than that, and one that exports each record at once
+    blocks scoring.
+    """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "dead_endpoint_program.py"), kind],
         capture_output=True,
@@ -47,7 +58,9 @@ def test_a_dead_endpoint_delays_exit_by_at_most_5_s(kind: str, warning: str):
     assert re.search(warning, done.stderr)
 
 
-def test_exporters_are_flushed_on_spare_threads_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch):
+def test_exporters_are_flushed_on_spare_threads_where_none_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """As at the end of an interpreter of Python 3.12 or later; there the deadline holds too."""
     released = threading.Event()
 

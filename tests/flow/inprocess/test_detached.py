@@ -24,7 +24,12 @@ def program(results: Path, **config: Any) -> tuple[TracerProvider, EvalSpanProce
     """A provider with our processor, and a tracer."""
     processor = EvalSpanProcessor(
         {
-            "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 1"}}]}],
+            "evaluations": [
+                {
+                    "name": "e",
+                    "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 1"}}],
+                }
+            ],
             "exporters": {"jsonl": {"path": str(results)}},
             **config,
         }
@@ -37,7 +42,9 @@ def program(results: Path, **config: Any) -> tuple[TracerProvider, EvalSpanProce
 def run(tracer: Any, name: str) -> None:
     """One agent run with one call."""
     with (
-        tracer.start_as_current_span(f"invoke_agent {name}", attributes={**AGENT, "gen_ai.agent.name": name}),
+        tracer.start_as_current_span(
+            f"invoke_agent {name}", attributes={**AGENT, "gen_ai.agent.name": name}
+        ),
         tracer.start_as_current_span("execute_tool search", attributes=TOOL),
     ):
         pass
@@ -69,7 +76,9 @@ def test_a_run_below_an_open_span_is_scored_at_once(tmp_path: Path):
 
 def test_a_run_below_an_open_span_whose_trace_was_forgotten_is_scored_at_once(tmp_path: Path):
     """At a limit, as here, or at the maximal age because nothing had ended in it."""
-    provider, processor, tracer = program(results := tmp_path / "results.jsonl", traces={"max_traces": 1})
+    provider, processor, tracer = program(
+        results := tmp_path / "results.jsonl", traces={"max_traces": 1}
+    )
     with tracer.start_as_current_span("websocket"):
         tracer.start_span("another trace", context=Context()).end()
         assert processor.counts()["traces_evicted"] == 1
@@ -84,7 +93,9 @@ def test_an_agent_that_calls_an_agent_is_waited_for(tmp_path: Path):
     """Inner runs are no outermost ones, however long the outer run takes."""
     provider, processor, tracer = program(results := tmp_path / "results.jsonl")
     with tracer.start_as_current_span("websocket"):
-        with tracer.start_as_current_span("invoke_agent outer", attributes={**AGENT, "gen_ai.agent.name": "outer"}):
+        with tracer.start_as_current_span(
+            "invoke_agent outer", attributes={**AGENT, "gen_ai.agent.name": "outer"}
+        ):
             with tracer.start_as_current_span("step"):
                 run(tracer, "inner")
             assert processor.force_flush()
@@ -113,7 +124,9 @@ def test_runs_side_by_side_below_one_open_span_do_not_wait_for_one_another(tmp_p
     with tracer.start_as_current_span("worker"):
         with (
             tracer.start_as_current_span("job a"),
-            tracer.start_as_current_span("invoke_agent a", attributes={**AGENT, "gen_ai.agent.name": "a"}),
+            tracer.start_as_current_span(
+                "invoke_agent a", attributes={**AGENT, "gen_ai.agent.name": "a"}
+            ),
         ):
             worker = tracer.start_span("job b", context=None)
             with tracer.start_as_current_span("execute_tool search", attributes=TOOL):
@@ -121,7 +134,8 @@ def test_runs_side_by_side_below_one_open_span_do_not_wait_for_one_another(tmp_p
         with tracer.start_as_current_span("job c"):
             run(tracer, "c")
             assert processor.force_flush()
-            assert sorted(rows(results)) == [("c", 1.0, 0, "detached")]  # "job b" is open, and a part of a's run
+            # "job b" is open, and a part of a's run
+            assert sorted(rows(results)) == [("c", 1.0, 0, "detached")]
         worker.end()
         assert processor.force_flush()
         assert sorted(rows(results)) == [("a", 1.0, 0, "detached"), ("c", 1.0, 0, "detached")]
@@ -133,7 +147,9 @@ def test_runs_below_a_run_that_background_work_keeps_open_wait_for_it(tmp_path: 
     """Each of several, though their agent's own span has ended."""
     provider, processor, tracer = program(results := tmp_path / "results.jsonl")
     with tracer.start_as_current_span("websocket"):
-        with tracer.start_as_current_span("invoke_agent outer", attributes={**AGENT, "gen_ai.agent.name": "outer"}):
+        with tracer.start_as_current_span(
+            "invoke_agent outer", attributes={**AGENT, "gen_ai.agent.name": "outer"}
+        ):
             background = tracer.start_span("background")
             for name in ("first", "second"):
                 run(tracer, name)
@@ -148,7 +164,9 @@ def test_runs_below_a_run_that_background_work_keeps_open_wait_for_it(tmp_path: 
 @pytest.mark.slow
 def test_thousands_of_runs_below_one_span_cost_what_the_last_ones_do(tmp_path: Path):
     """Neither memory nor time grows with what is over, and no span is dropped."""
-    provider, processor, tracer = program(results := tmp_path / "results.jsonl", traces={"grace_period": 0})
+    provider, processor, tracer = program(
+        results := tmp_path / "results.jsonl", traces={"grace_period": 0}
+    )
     seconds, held = [], []
     with tracer.start_as_current_span("websocket"):
         tracemalloc.start()
@@ -166,7 +184,10 @@ def test_thousands_of_runs_below_one_span_cost_what_the_last_ones_do(tmp_path: P
             assert len(rows(results)) == 600 * (part + 1)
         tracemalloc.stop()
     provider.shutdown()
-    assert (len(rows(results)), {row[1:] for row in rows(results)}) == (3000, {(1.0, 0, "detached")})
+    assert (len(rows(results)), {row[1:] for row in rows(results)}) == (
+        3000,
+        {(1.0, 0, "detached")},
+    )
     assert processor.counts().get("spans_dropped", 0) == 0
     assert held[-1] < held[0] + 1_000_000, held
     assert seconds[-1] < 3 * seconds[0] + 1, seconds
@@ -180,12 +201,16 @@ def test_a_span_open_in_another_thread_below_a_run_is_waited_for(tmp_path: Path)
     def work(parent: Any) -> None:
         from opentelemetry.trace import set_span_in_context
 
-        with tracer.start_as_current_span("execute_tool search", context=set_span_in_context(parent), attributes=TOOL):
+        with tracer.start_as_current_span(
+            "execute_tool search", context=set_span_in_context(parent), attributes=TOOL
+        ):
             began.set()
             done.wait(10)
 
     with tracer.start_as_current_span("websocket"):
-        with tracer.start_as_current_span("invoke_agent a", attributes={**AGENT, "gen_ai.agent.name": "a"}) as agent:
+        with tracer.start_as_current_span(
+            "invoke_agent a", attributes={**AGENT, "gen_ai.agent.name": "a"}
+        ) as agent:
             thread = threading.Thread(target=work, args=(agent,))
             thread.start()
             began.wait(10)

@@ -31,7 +31,9 @@ from otel_eval.sources.inprocess.sdk_spans import size_of
 MIB = 2**20
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-EVALUATIONS = [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 3"}}]}]
+EVALUATIONS = [
+    {"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 3"}}]}
+]
 ORDER = 280  # bytes that assembly adds for each span
 
 
@@ -39,7 +41,11 @@ def tools(tracer: Any, parent: Any, count: int, size: int) -> None:
     context = trace.set_span_in_context(parent)
     for n in range(count):
         text = f"{n} ".ljust(size, "x")
-        tracer.start_span("execute_tool search", context=context, attributes={**TOOL, "gen_ai.tool.call.arguments": text}).end()
+        tracer.start_span(
+            "execute_tool search",
+            context=context,
+            attributes={**TOOL, "gen_ai.tool.call.arguments": text},
+        ).end()
 
 
 class Program:
@@ -47,7 +53,9 @@ class Program:
 
     def __init__(self, results: Path, **traces: Any) -> None:
         exporters = {"jsonl": {"path": str(results)}}
-        self.processor = EvalSpanProcessor({"traces": traces, "evaluations": EVALUATIONS, "exporters": exporters})
+        self.processor = EvalSpanProcessor(
+            {"traces": traces, "evaluations": EVALUATIONS, "exporters": exporters}
+        )
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
         self.tracer = self.provider.get_tracer("app")
@@ -58,18 +66,33 @@ class Program:
         return [json.loads(line) for line in self.results.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("way", ["processor", "threads", "asyncio", "detached", "unended", "slow", "exporter"])
+@pytest.mark.parametrize(
+    "way", ["processor", "threads", "asyncio", "detached", "unended", "slow", "exporter"]
+)
 def test_spans_of_540_mb_do_not_take_that(way: str, tmp_path: Path):
-    """`max_bytes: 32MiB`, 9,000 spans of 60 kB as fast as they can be made: the program's memory grew by 541 MiB."""
-    command = [sys.executable, str(Path(__file__).with_name("memory_program.py")), way, str(tmp_path / "results.jsonl")]
+    """`max_bytes: 32MiB`, 9,000 spans of 60 kB as fast as they can be made: the program's memory
+    grew by 541 MiB.
+    """
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("memory_program.py")),
+        way,
+        str(tmp_path / "results.jsonl"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
     found = json.loads(done.stdout)
     assert found["grew_mib"] < 250, done.stdout
-    assert found["counts"].get("callback_errors", 0) == found["counts"].get("handover_errors", 0) == 0
+    assert (
+        found["counts"].get("callback_errors", 0) == found["counts"].get("handover_errors", 0) == 0
+    )
 
 
-def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """Outcome, reason, explanation and completeness; the root ends later and changes nothing. One warning names the key."""
+def test_a_trace_beyond_its_limit_has_the_receivers_result(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Outcome, reason, explanation and completeness; the root ends later and changes nothing. One
+    warning names the key.
+    """
     limits = {"max_bytes_per_trace": "1MiB", "max_bytes": "100MiB"}
     program = Program(tmp_path / "here.jsonl", **limits)
     sent = InMemorySpanExporter()
@@ -80,26 +103,43 @@ def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path, caplo
     here = program.rows()
     program.provider.shutdown()
     assert len(warnings(caplog, "raise the limit", "traces.max_bytes_per_trace")) == 1
-    there = received([sent.get_finished_spans()[:-1], sent.get_finished_spans()[-1:]], tmp_path / "there.jsonl", limits)
+    there = received(
+        [sent.get_finished_spans()[:-1], sent.get_finished_spans()[-1:]],
+        tmp_path / "there.jsonl",
+        limits,
+    )
     assert summary(here) == summary(there)
     assert summary(here) == [
-        ("skipped", "incomplete", "incomplete: more than 1048576 bytes (traces.max_bytes_per_trace)", "overflow")
+        (
+            "skipped",
+            "incomplete",
+            "incomplete: more than 1048576 bytes (traces.max_bytes_per_trace)",
+            "overflow",
+        )
     ]
 
 
 def summary(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(row["outcome"], row["reason"], row["explanation"], row["completeness"]) for row in rows]
+    return [
+        (row["outcome"], row["reason"], row["explanation"], row["completeness"]) for row in rows
+    ]
 
 
 def received(requests: list[Any], results: Path, limits: Any) -> list[dict[str, Any]]:
     """What `otel-eval serve` makes of the spans, one request after the other."""
     protocols = {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
     traces = {"decision_wait": 0, "decision_wait_partial": 0, "decision_wait_detached": 0, **limits}
-    config = {"traces": traces, "evaluations": EVALUATIONS, "exporters": {"jsonl": {"path": str(results)}}}
+    config = {
+        "traces": traces,
+        "evaluations": EVALUATIONS,
+        "exporters": {"jsonl": {"path": str(results)}},
+    }
     server = Server(load({**config, "receivers": {"otlp": {"protocols": protocols}}}))
     try:
         with grpc.insecure_channel(server.start().grpc) as channel:
-            export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            export = channel.unary_unary(
+                "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+            )
             for spans in requests:
                 export(encode_spans(spans).SerializeToString(), timeout=10)
                 wait_until(lambda: not server.counts()["open_traces"])
@@ -112,7 +152,9 @@ def test_beyond_max_bytes_the_oldest_trace_is_evaluated_early_and_once_more_at_i
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """The newer trace is not touched; one warning names key and remedy."""
-    program = Program(tmp_path / "results.jsonl", max_bytes_per_trace="1MiB", max_bytes="1MiB", grace_period="1m")
+    program = Program(
+        tmp_path / "results.jsonl", max_bytes_per_trace="1MiB", max_bytes="1MiB", grace_period="1m"
+    )
     old = program.tracer.start_span("invoke_agent a", attributes=AGENT)
     tools(program.tracer, old, 3, 100_000)
     new = program.tracer.start_span("invoke_agent a", attributes=AGENT)
@@ -132,16 +174,25 @@ def test_beyond_max_bytes_the_oldest_trace_is_evaluated_early_and_once_more_at_i
 
 def warnings(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
     """The messages that were logged and have these words."""
-    return [text for each in caplog.records if all(word in (text := each.getMessage()) for word in words)]
+    return [
+        text
+        for each in caplog.records
+        if all(word in (text := each.getMessage()) for word in words)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("limits", "words"), [({}, "traces.max_bytes "), ({"max_bytes_per_trace": "500KiB"}, "max_bytes_per_trace")]
+    ("limits", "words"),
+    [({}, "traces.max_bytes "), ({"max_bytes_per_trace": "500KiB"}, "max_bytes_per_trace")],
 )
-def test_the_exporter_warns_too(limits: dict[str, str], words: str, caplog: pytest.LogCaptureFixture):
+def test_the_exporter_warns_too(
+    limits: dict[str, str], words: str, caplog: pytest.LogCaptureFixture
+):
     """Once, with key and remedy."""
     traces = {"max_bytes": "1MiB", "max_bytes_per_trace": "1MiB", **limits}
-    exporter = EvalSpanExporter(InMemorySpanExporter(), {"traces": traces, "evaluations": EVALUATIONS})
+    exporter = EvalSpanExporter(
+        InMemorySpanExporter(), {"traces": traces, "evaluations": EVALUATIONS}
+    )
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("app")
@@ -156,21 +207,27 @@ def test_spans_that_never_end_count(tmp_path: Path):
     program = Program(tmp_path / "results.jsonl", max_bytes_per_trace="1MiB", max_bytes="1MiB")
     root = program.tracer.start_span("invoke_agent a", attributes=AGENT)
     for n in range(30):
-        program.tracer.start_span("leak", context=trace.set_span_in_context(root), attributes={"key": f"{n}" * 60_000})
+        program.tracer.start_span(
+            "leak", context=trace.set_span_in_context(root), attributes={"key": f"{n}" * 60_000}
+        )
     wait_until(lambda: program.processor.counts().get("traces_evicted", 0) >= 1)
     wait_until(lambda: program.processor.counts()["held_bytes"] < MIB)
     program.provider.shutdown()
 
 
 def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptureFixture):
-    """Whole traces are dropped and counted, and one warning names key and remedy; no caller waits."""
+    """Whole traces are dropped and counted, and one warning names key and remedy; no caller
+    waits.
+    """
     served, serving = threading.Event(), threading.Event()
 
     def handover(*_: Any) -> None:
         serving.set()
         served.wait(30)
 
-    source = InProcessSource(handover, tick_s=0.01, limits=InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB // 2))
+    source = InProcessSource(
+        handover, tick_s=0.01, limits=InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB // 2)
+    )
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(source)
     tracer = provider.get_tracer("app")
@@ -179,7 +236,9 @@ def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptu
         tools(tracer, root, 1, 100_000)
         root.end()
         serving.wait(30)
-        wait_until(lambda: not any(len(each.spans) > each.measured for each in source._recorder.entries()))
+        wait_until(
+            lambda: not any(len(each.spans) > each.measured for each in source._recorder.entries())
+        )
     counts = source.counts()
     assert 30 < counts["traces_dropped"] < 40
     assert counts["held_bytes"] < 0.8 * MIB
@@ -206,7 +265,9 @@ class Read(ReadableSpan):
 
 @pytest.fixture
 def recorder() -> Recorder:
-    return Recorder(InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB), lambda _: None, lambda _: None)
+    return Recorder(
+        InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB), lambda _: None, lambda _: None
+    )
 
 
 def begin(recorder: Recorder) -> tuple[Any, Any]:
@@ -217,8 +278,16 @@ def begin(recorder: Recorder) -> tuple[Any, Any]:
 
 
 def end(recorder: Recorder, root: Any, size: int = 0) -> Read:
-    context = trace.SpanContext(root.context.trace_id, time.perf_counter_ns(), False, root.context.trace_flags)
-    span = Read("span", context=context, parent=root.context, attributes={"key": "x" * size}, start_time=time.time_ns())
+    context = trace.SpanContext(
+        root.context.trace_id, time.perf_counter_ns(), False, root.context.trace_flags
+    )
+    span = Read(
+        "span",
+        context=context,
+        parent=root.context,
+        attributes={"key": "x" * size},
+        start_time=time.time_ns(),
+    )
     recorder.ended(span)
     return span
 
@@ -266,7 +335,9 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
 def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Recorder):
     """Growth between two measurements does not depend on the clock."""
     asked: list[int] = []
-    recorder = Recorder(recorder.limits, lambda _: None, lambda _: None, many=lambda: asked.append(1))
+    recorder = Recorder(
+        recorder.limits, lambda _: None, lambda _: None, many=lambda: asked.append(1)
+    )
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, _ = begin(recorder)
     end(recorder, root, 4000)

@@ -19,7 +19,9 @@ INTENTS = ("return", "refund", "refund", "refund", "return")
 
 
 def gauges(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
-    """Five runs with one search more each, and every point of the windows by gauge and scorer, label or quantile."""
+    """Five runs with one search more each, and every point of the windows by gauge and scorer,
+    label or quantile.
+    """
     config = {**config, "conventions": {"records_tool_spans": ["app"]}}
     reader, provider = InMemoryMetricReader(), TracerProvider(shutdown_on_exit=False)
     meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
@@ -33,11 +35,16 @@ def gauges(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
                 tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
                 tracer.start_span("execute_tool search", attributes=tool).end()
     assert provider.force_flush(10_000)
-    scopes = [scope for each in reader.get_metrics_data().resource_metrics for scope in each.scope_metrics]
+    scopes = [
+        scope for each in reader.get_metrics_data().resource_metrics for scope in each.scope_metrics
+    ]
     provider.shutdown()
     keys = ("gen_ai.evaluation.name", "otel_eval.label", "otel_eval.quantile")
     return {
-        (metric.name, *(point.attributes[key] for key in keys if key in point.attributes)): point.value
+        (
+            metric.name,
+            *(point.attributes[key] for key in keys if key in point.attributes),
+        ): point.value
         for scope in scopes
         for metric in scope.metrics
         if metric.name.startswith("otel_eval.window.")
@@ -46,7 +53,9 @@ def gauges(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
 
 
 def test_metrics_tell_of_the_latest_runs():
-    """One of five passed; of the last three runs two wanted a refund, as `window` of the scorer says."""
+    """One of five passed; of the last three runs two wanted a refund, as `window` of the scorer
+    says.
+    """
     got = gauges({"signals": ["metrics"], "evaluations": [{"name": "e", "scorers": SCORERS}]})
     name = "otel_eval.window."
     assert got[(f"{name}results", "tool_call_count")] == 5
@@ -60,4 +69,13 @@ def test_metrics_tell_of_the_latest_runs():
 @pytest.mark.parametrize("window", [{"time": 0}, {"results": 0}])
 def test_a_window_of_nothing_is_off(window: dict[str, int]):
     """No metric of it is there."""
-    assert gauges({"signals": ["metrics"], "window": window, "evaluations": [{"name": "e", "scorers": SCORERS}]}) == {}
+    assert (
+        gauges(
+            {
+                "signals": ["metrics"],
+                "window": window,
+                "evaluations": [{"name": "e", "scorers": SCORERS}],
+            }
+        )
+        == {}
+    )

@@ -52,11 +52,17 @@ def lines(code: str) -> list[str]:
         ("add(); add()\ntime.sleep(1.5)", ["in 1 s: no span arrived"]),
         (
             "add()\nspan = provider.get_tracer('a').start_span('b')\ntime.sleep(1.5)",
-            ["in 1 s: 1 traces are still open, the oldest for 1 s; a run is evaluated when its own span has ended"],
+            [
+                "in 1 s: 1 traces are still open, the oldest for 1 s; a run is evaluated when its"
+                " own span has ended"
+            ],
         ),
         ("add()\nrun({})", ["before the end: no agent run found in 1 span of scopes"]),
         (
-            "add(evaluations=[{'name': 'e', 'scorers': [{'type': 'required_tools', 'patterns': ['a']}]}])\nrun(AGENT)",
+            (
+                "add(evaluations=[{'name': 'e', 'scorers': [{'type': 'required_tools', 'patterns':"
+                " ['a']}]}])\nrun(AGENT)"
+            ),
             ["before the end: every scorer was skipped (calls_unknown 1)"],
         ),
         ("add()\nrun(AGENT)\ntime.sleep(1.5)", []),
@@ -67,9 +73,10 @@ def lines(code: str) -> list[str]:
 def test_one_warning_tells_why(code: str, expected: list[str]):
     """And none where something was evaluated."""
     found = lines(code)
-    assert [line.startswith(f"nothing was evaluated {each}") for line, each in zip(found, expected, strict=True)] == [True] * len(
-        expected
-    ), found
+    assert [
+        line.startswith(f"nothing was evaluated {each}")
+        for line, each in zip(found, expected, strict=True)
+    ] == [True] * len(expected), found
 
 
 def test_debug_logs_one_line_per_run(caplog: pytest.LogCaptureFixture):
@@ -82,6 +89,9 @@ def test_debug_logs_one_line_per_run(caplog: pytest.LogCaptureFixture):
     span.end()
     provider.shutdown()
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
-    trace_id, span_id = f"{span.get_span_context().trace_id:032x}", f"{span.get_span_context().span_id:016x}"
+    trace_id, span_id = (
+        f"{span.get_span_context().trace_id:032x}",
+        f"{span.get_span_context().span_id:016x}",
+    )
     assert line.startswith(f"run trace_id={trace_id} span_id={span_id} agent='helper' service='")
     assert line.endswith("calls=0 complete evaluations=default scored=1 skipped=1")

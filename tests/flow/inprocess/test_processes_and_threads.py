@@ -1,4 +1,6 @@
-"""Programs with many processes, threads and loops, servers that fork, errors, and processes that are killed."""
+"""Programs with many processes, threads and loops, servers that fork, errors, and processes that
+are killed.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,27 @@ unix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fo
 
 def live(how: str, results: Path, *, code: int = 0) -> tuple[list[dict[str, Any]], str]:
     """The program of `concurrent_program.py`; rows of its results and what it says on stderr."""
-    command = [sys.executable, "-W", "ignore", str(HERE / "concurrent_program.py"), how, str(results)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(HERE / "concurrent_program.py"),
+        how,
+        str(results),
+    ]
     path = str(HERE.parents[2])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": path}
+    )
     assert done.returncode == code, done.stderr
     return [json.loads(line) for line in results.read_text().splitlines()], done.stderr
 
 
 def agents(rows: list[dict[str, Any]]) -> list[str]:
     """Whose runs were scored, and that each was whole."""
-    assert {(row["outcome"], row["value"], row["completeness"]) for row in rows} == {("scored", 1.0, "complete")}
+    assert {(row["outcome"], row["value"], row["completeness"]) for row in rows} == {
+        ("scored", 1.0, "complete")
+    }
     return sorted(row["agent"] for row in rows)
 
 
@@ -55,7 +68,11 @@ def test_scoring_loads_no_module(tmp_path: Path):
 def test_workers_that_a_server_forks_score_what_they_serve(tmp_path: Path):
     """What is set up before the fork works after it; the last scores arrive without a flush."""
     rows, errors = live("prefork", tmp_path / "results.jsonl")
-    assert agents(rows) == ["after", "before", *(f"worker {n} turn {m}" for n in range(3) for m in range(4))]
+    assert agents(rows) == [
+        "after",
+        "before",
+        *(f"worker {n} turn {m}" for n in range(3) for m in range(4)),
+    ]
     assert errors == ""
 
 
@@ -63,7 +80,11 @@ def test_workers_that_a_server_forks_score_what_they_serve(tmp_path: Path):
 def test_a_child_scores_its_runs_below_a_span_of_the_parent(tmp_path: Path):
     """It does not wait for the end of that span, which the child never sees."""
     rows, errors = live("fork_inside", tmp_path / "results.jsonl")
-    scored = [(row["agent"], row["outcome"], row["completeness"]) for row in rows if row["outcome"] != "no_run"]
+    scored = [
+        (row["agent"], row["outcome"], row["completeness"])
+        for row in rows
+        if row["outcome"] != "no_run"
+    ]
     assert scored == [("child", "scored", "detached")]
     assert "Traceback" not in errors
 
@@ -74,14 +95,18 @@ def test_a_child_that_is_forked_while_a_file_is_written_uses_what_the_parent_rea
     rows, errors = live("fork_amid_change", tmp_path / "results.jsonl")
     assert [(row["agent"], row["value"]) for row in rows] == [("child", 1.0)]
     assert len(errors.splitlines()) == 1
-    assert errors.rstrip().endswith("line 1 is not JSON; write one object a line; this child process keeps what its parent read")
+    assert errors.rstrip().endswith(
+        "line 1 is not JSON; write one object a line; this child process keeps what its parent read"
+    )
 
 
 @unix
 def test_a_fork_amid_busy_threads_leaves_no_lock_held(tmp_path: Path):
     """Ten children, forked while three threads run agents."""
     rows, errors = live("forked_amid_threads", tmp_path / "results.jsonl")
-    assert [name for name in agents(rows) if name.startswith("child")] == [f"child {n}" for n in range(10)]
+    assert [name for name in agents(rows) if name.startswith("child")] == [
+        f"child {n}" for n in range(10)
+    ]
     assert len({row["result_id"] for row in rows}) == len(rows)
     assert errors == ""
 
@@ -146,7 +171,11 @@ def test_providers_of_one_process_do_not_know_each_other(tmp_path: Path):
     for number, provider in enumerate(providers):
         act(provider, f"second {number}")
         provider.shutdown()
-    assert [scored(file) for file in files] == [["first 0"], ["first 1", "second 1"], ["first 2", "second 2"]]
+    assert [scored(file) for file in files] == [
+        ["first 0"],
+        ["first 1", "second 1"],
+        ["first 2", "second 2"],
+    ]
 
 
 def test_one_processor_may_serve_several_providers(tmp_path: Path):
@@ -173,13 +202,21 @@ def test_a_processor_added_late_scores_what_begins_then(tmp_path: Path):
 
 
 def test_a_processor_that_was_removed_lets_go_of_the_program(tmp_path: Path):
-    """Taken out of the provider's list and shut down: what it had is scored, what comes is not, and a new one may follow."""
-    provider, first, second = TracerProvider(shutdown_on_exit=False), tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    """Taken out of the provider's list and shut down: what it had is scored, what comes is not, and
+    a new one may follow.
+    """
+    provider, first, second = (
+        TracerProvider(shutdown_on_exit=False),
+        tmp_path / "first.jsonl",
+        tmp_path / "second.jsonl",
+    )
     ours = processor(first)
     provider.add_span_processor(ours)
     act(provider, "with it")
     everybody = provider._active_span_processor
-    everybody._span_processors = tuple(each for each in everybody._span_processors if each is not ours)
+    everybody._span_processors = tuple(
+        each for each in everybody._span_processors if each is not ours
+    )
     ours.shutdown()
     act(provider, "without it")
     provider.add_span_processor(processor(second))

@@ -1,4 +1,6 @@
-"""The scores of the last run are exported, in whichever order providers and processors are set up and however a program ends."""
+"""The scores of the last run are exported, in whichever order providers and processors are set up
+and however a program ends.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ class KeptLogs:
 
 
 def evaluations(exporter: InMemorySpanExporter) -> list[str]:
-    return [span.name for span in exporter.get_finished_spans() if span.instrumentation_scope.name == "otel_eval"]
+    return [
+        span.name
+        for span in exporter.get_finished_spans()
+        if span.instrumentation_scope.name == "otel_eval"
+    ]
 
 
 class Spans(InMemorySpanExporter):
@@ -50,30 +56,47 @@ class Spans(InMemorySpanExporter):
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "batch first"])
 @pytest.mark.parametrize("batch", [True, False], ids=["batch", "simple"])
 @pytest.mark.parametrize("flush", [True, False], ids=["flush then shutdown", "shutdown alone"])
-def test_scores_of_the_last_run_leave_as_a_span_of_the_same_trace(ours_first: bool, batch: bool, flush: bool):
+def test_scores_of_the_last_run_leave_as_a_span_of_the_same_trace(
+    ours_first: bool, batch: bool, flush: bool
+):
     """Without any other provider the evaluation span goes out with the run's own spans."""
     exporter = Spans()
     program = traced_program.Program()
-    provider = traced_program.provider_with(program.source, ours_first=ours_first, exporter=exporter, batch=batch)
+    provider = traced_program.provider_with(
+        program.source, ours_first=ours_first, exporter=exporter, batch=batch
+    )
     traced_program.run_agent(provider)
     if flush:
         assert provider.force_flush()
     provider.shutdown()
     assert evaluations(exporter) == ["evaluate e"]
-    run, evaluated = exporter.get_finished_spans()[-2:] if exporter.get_finished_spans()[-1].events else [None, None]
+    run, evaluated = (
+        exporter.get_finished_spans()[-2:]
+        if exporter.get_finished_spans()[-1].events
+        else [None, None]
+    )
     assert evaluated is not None
-    assert (evaluated.context.trace_id, evaluated.attributes["openinference.span.kind"]) == (run.context.trace_id, "EVALUATOR")
+    assert (evaluated.context.trace_id, evaluated.attributes["openinference.span.kind"]) == (
+        run.context.trace_id,
+        "EVALUATOR",
+    )
 
 
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "batch first"])
 @pytest.mark.parametrize("flush", [True, False], ids=["flush then shutdown", "shutdown alone"])
-def test_scores_of_the_last_run_leave_as_log_events_where_there_is_a_logger_provider(ours_first: bool, flush: bool):
-    """Given a logger provider, the scores are log events, delivered by our flush, and there is no span of ours."""
+def test_scores_of_the_last_run_leave_as_log_events_where_there_is_a_logger_provider(
+    ours_first: bool, flush: bool
+):
+    """Given a logger provider, the scores are log events, delivered by our flush, and there is no
+    span of ours.
+    """
     kept, exporter = KeptLogs(), Spans()
     logs = LoggerProvider(shutdown_on_exit=False)
     logs.add_log_record_processor(BatchLogRecordProcessor(kept, schedule_delay_millis=60_000))
     program = traced_program.Program(logger_provider=logs)
-    provider = traced_program.provider_with(program.source, ours_first=ours_first, exporter=exporter)
+    provider = traced_program.provider_with(
+        program.source, ours_first=ours_first, exporter=exporter
+    )
     traced_program.run_agent(provider)
     if flush:
         assert provider.force_flush()
@@ -98,7 +121,9 @@ ENDS = [pytest.param("flush-shutdown", marks=pytest.mark.slow), "shutdown", "exi
         ("global", "logs", "late"),
     ],
 )
-def test_scores_arrive_when_the_interpreter_ends(whose: str, first: str, signal: str, end: str, when: str):
+def test_scores_arrive_when_the_interpreter_ends(
+    whose: str, first: str, signal: str, end: str, when: str
+):
     """Also at exit, where the logger provider closes before the tracer provider."""
     out = end_program(whose, first, signal, end, when)
     wanted = "LOG gen_ai.evaluation.result" if signal == "logs" else "SPAN evaluate e 1"
@@ -107,7 +132,9 @@ def test_scores_arrive_when_the_interpreter_ends(whose: str, first: str, signal:
 
 
 def end_program(*arguments: str) -> str:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[2]), str(HERE.parents[1] / "helpers")])}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(HERE.parents[2]), str(HERE.parents[1] / "helpers")])
+    }
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "exit_program.py"), *arguments],
         capture_output=True,
@@ -120,7 +147,9 @@ def end_program(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_logger_provider_that_was_shut_down_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture):
+def test_a_logger_provider_that_was_shut_down_is_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+):
     """Nothing can be sent through it any more; the warning tells the remedy."""
     logs = LoggerProvider(shutdown_on_exit=False)
     logs.add_log_record_processor(BatchLogRecordProcessor(KeptLogs(), schedule_delay_millis=60_000))
@@ -131,11 +160,17 @@ def test_a_logger_provider_that_was_shut_down_is_counted_and_logged_once(caplog:
     traced_program.run_agent(provider)
     provider.shutdown()
     assert program.tally.get("results.undeliverable", signal="logs") == 2
-    assert [record.getMessage() for record in caplog.records if "shut down; shut the TracerProvider" in record.getMessage()] != []
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if "shut down; shut the TracerProvider" in record.getMessage()
+    ] != []
     assert len([record for record in caplog.records if record.name == "otel_eval"]) == 1
 
 
-def test_scores_with_no_provider_to_take_them_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture):
+def test_scores_with_no_provider_to_take_them_are_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+):
     """Metrics were asked for and there is no meter provider."""
     program = traced_program.Program(signals=["metrics"])
     provider = traced_program.provider_with(program.source, ours_first=True)
@@ -164,7 +199,9 @@ def test_scores_leave_with_the_concurrent_pipeline_too():
     """It shuts processors down side by side, so a run is scored before its root's end returns."""
     from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
 
-    provider = TracerProvider(shutdown_on_exit=False, active_span_processor=ConcurrentMultiSpanProcessor(2))
+    provider = TracerProvider(
+        shutdown_on_exit=False, active_span_processor=ConcurrentMultiSpanProcessor(2)
+    )
     exporter, program = Spans(), traced_program.Program()
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
     provider.add_span_processor(program.source)
@@ -173,12 +210,18 @@ def test_scores_leave_with_the_concurrent_pipeline_too():
     assert evaluations(exporter) == ["evaluate e"]
 
 
-def test_threads_that_share_a_concurrent_pipeline_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch):
-    """Each thread of its pool would otherwise wait for scores, and none would be left to export them."""
+def test_threads_that_share_a_concurrent_pipeline_do_not_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Each thread of its pool would otherwise wait for scores, and none would be left to export
+    them.
+    """
     from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
 
     monkeypatch.setattr("otel_eval.sources.inprocess.processor._AT_ONCE_S", 30.0)
-    provider = TracerProvider(shutdown_on_exit=False, active_span_processor=ConcurrentMultiSpanProcessor(2))
+    provider = TracerProvider(
+        shutdown_on_exit=False, active_span_processor=ConcurrentMultiSpanProcessor(2)
+    )
     exporter, program = Spans(), traced_program.Program()
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
     provider.add_span_processor(program.source)

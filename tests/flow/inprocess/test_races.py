@@ -1,4 +1,6 @@
-"""Races between two threads, played step by step: one thread acts in the middle of a step of the other."""
+"""Races between two threads, played step by step: one thread acts in the middle of a step of the
+other.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ class Desk:
         self.tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
     def start(self, name: str, parent: Any = None) -> Any:
-        span = self.tracer.start_span(name, context=None if parent is None else trace.set_span_in_context(parent))
-        self.recorder.started(span, trace.set_span_in_context(parent) if parent is not None else None)
+        span = self.tracer.start_span(
+            name, context=None if parent is None else trace.set_span_in_context(parent)
+        )
+        self.recorder.started(
+            span, trace.set_span_in_context(parent) if parent is not None else None
+        )
         return span
 
     def end(self, span: Any) -> None:
@@ -32,7 +38,9 @@ class Desk:
         self.recorder.ended(span._readable_span())
 
     def serve(self) -> list[list[str]]:
-        """Take what was queued so far as the worker does; return the names of the spans of each trace."""
+        """Take what was queued so far as the worker does; return the names of the spans of each
+        trace.
+        """
         taken, self.put[:] = self.put[:], []
         submitted = filter(None, map(self.recorder.take, taken))
         return [[span.name for span in each.spans] for each in submitted]
@@ -42,7 +50,9 @@ class Desk:
 
 
 class BeforeAdd(dict[int, Any]):
-    """A dictionary to which something is added after something else happens, as if on another thread."""
+    """A dictionary to which something is added after something else happens, as if on another
+    thread.
+    """
 
     def __init__(self, known: dict[int, Any], happens: Callable[[], None]) -> None:
         super().__init__(known)
@@ -54,7 +64,9 @@ class BeforeAdd(dict[int, Any]):
 
 
 class BeforeAppend(deque[Any]):
-    """A deque of a trace's spans to which a span is appended after something else happens, as if on another thread."""
+    """A deque of a trace's spans to which a span is appended after something else happens, as if on
+    another thread.
+    """
 
     happens: Callable[[], None]
 
@@ -79,7 +91,9 @@ def test_a_span_that_starts_before_the_worker_came_keeps_its_trace_together(desk
     assert desk.serve() == [["root", "child"]]
 
 
-def test_spans_that_are_submitted_while_their_trace_is_searched_are_submitted_once(monkeypatch: pytest.MonkeyPatch):
+def test_spans_that_are_submitted_while_their_trace_is_searched_are_submitted_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """By the thread that limits memory; a span that ends meanwhile stays in the trace."""
     desk = Desk(is_agent=lambda span: span.name == "agent")
     root = desk.start("root")
@@ -119,7 +133,9 @@ def test_a_trace_that_empties_again_while_the_worker_takes_it_counts_once_as_que
     """What counts as queued for ever would in the end keep every trace from being queued."""
     root = desk.start("root")
     desk.end(root)
-    desk.recorder._lock = BeforeLock(desk.recorder._lock, lambda: desk.end(desk.start("child", root)))  # type: ignore[assignment]
+    desk.recorder._lock = BeforeLock(
+        desk.recorder._lock, lambda: desk.end(desk.start("child", root))
+    )  # type: ignore[assignment]
     assert desk.serve() == [["root", "child"]]
     assert desk.serve() == []
     assert (desk.recorder._waiting_spans, desk.recorder.waiting_bytes) == (0, 0)
@@ -148,7 +164,9 @@ def test_a_trace_that_empties_twice_before_the_worker_came_is_put_once(desk: Des
 
 
 def test_a_span_that_starts_while_its_trace_is_being_closed_opens_it_anew(desk: Desk):
-    """The worker takes the trace after the start looked it up and before it counted itself; its siblings join it."""
+    """The worker takes the trace after the start looked it up and before it counted itself; its
+    siblings join it.
+    """
     root = desk.start("root")
     served: list[list[str]] = []
     desk.entry().open = BeforeAdd(desk.entry().open, lambda: served.extend(desk.serve()))
@@ -162,7 +180,9 @@ def test_a_span_that_starts_while_its_trace_is_being_closed_opens_it_anew(desk: 
 
 
 def test_a_span_that_ends_while_its_trace_is_closed_is_not_lost(desk: Desk):
-    """The trace is closed for its age after the end looked it up and before it left its span there."""
+    """The trace is closed for its age after the end looked it up and before it left its span
+    there.
+    """
     root = desk.start("root")
     child, other = desk.start("child", root), desk.start("other", root)
     desk.end(other)

@@ -13,7 +13,10 @@ from otel_eval import EvalSpanProcessor
 
 
 def config(path: Path, name: str = "policy") -> dict[str, Any]:
-    return {"evaluations": [{"name": name, "scorers": [{"type": "tool_errors"}]}], "exporters": {"jsonl": {"path": str(path)}}}
+    return {
+        "evaluations": [{"name": name, "scorers": [{"type": "tool_errors"}]}],
+        "exporters": {"jsonl": {"path": str(path)}},
+    }
 
 
 def evaluations(path: Path) -> list[str]:
@@ -26,32 +29,47 @@ def run_agents(*processors: EvalSpanProcessor) -> None:
         provider.add_span_processor(processor)
     tracer = provider.get_tracer("app")
     for _ in range(2):
-        with tracer.start_as_current_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}):
+        with tracer.start_as_current_span(
+            "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}
+        ):
             tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
             tracer.start_span("execute_tool search", attributes=tool).end()
     provider.shutdown()
 
 
-def test_a_second_processor_of_an_equal_configuration_stays_inactive(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_second_processor_of_an_equal_configuration_stays_inactive(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """Each run is scored once, and one warning says why."""
     results = tmp_path / "results.jsonl"
     first, second = EvalSpanProcessor(config(results)), EvalSpanProcessor(config(results))
     run_agents(first, second)
     assert evaluations(results) == ["policy", "policy"]
-    assert ["a second EvalSpanProcessor with the same configuration" in line.getMessage() for line in caplog.records] == [True]
+    assert [
+        "a second EvalSpanProcessor with the same configuration" in line.getMessage()
+        for line in caplog.records
+    ] == [True]
     assert (second.counts()["open_traces"], second.is_active) == (0, False)
 
 
 @pytest.mark.parametrize("twice_first", [True, False])
 def test_the_same_processor_added_twice_scores_each_run_once(tmp_path: Path, twice_first: bool):
     """Whatever stands between."""
-    processor, other = EvalSpanProcessor(config(tmp_path / "a")), EvalSpanProcessor(config(tmp_path / "b", "other"))
+    processor, other = (
+        EvalSpanProcessor(config(tmp_path / "a")),
+        EvalSpanProcessor(config(tmp_path / "b", "other")),
+    )
     run_agents(*([processor, processor, other] if twice_first else [processor, other, processor]))
-    assert (evaluations(tmp_path / "a"), evaluations(tmp_path / "b")) == (["policy"] * 2, ["other"] * 2)
+    assert (evaluations(tmp_path / "a"), evaluations(tmp_path / "b")) == (
+        ["policy"] * 2,
+        ["other"] * 2,
+    )
     assert processor.counts()["spans_duplicate"] == 0
 
 
-def test_processors_of_different_configurations_both_work(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_processors_of_different_configurations_both_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """Also on one provider."""
     results = tmp_path / "results.jsonl"
     run_agents(EvalSpanProcessor(config(results)), EvalSpanProcessor(config(results, "other")))
@@ -67,7 +85,9 @@ def test_equal_processors_on_different_providers_both_work(tmp_path: Path):
     assert evaluations(results) == ["policy"] * 4
 
 
-def test_a_processor_takes_over_from_an_equal_one_that_was_shut_down(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_processor_takes_over_from_an_equal_one_that_was_shut_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """The provider lives on."""
     results = tmp_path / "results.jsonl"
     first, second = EvalSpanProcessor(config(results)), EvalSpanProcessor(config(results))

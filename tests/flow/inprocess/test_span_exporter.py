@@ -15,7 +15,12 @@ import agent_programs
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.trace import SpanKind
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
@@ -26,12 +31,16 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
 
 class Backend(SpanExporter):
-    """Keeps what it gets, tells whether it was ever called by two threads at once, and may be told to fail."""
+    """Keeps what it gets, tells whether it was ever called by two threads at once, and may be told
+    to fail.
+    """
 
     def __init__(self) -> None:
         self.spans: list[ReadableSpan] = []
         self.stopped = self.overlapped = False
-        self.answer: Callable[[Sequence[ReadableSpan]], SpanExportResult] = lambda _: SpanExportResult.SUCCESS
+        self.answer: Callable[[Sequence[ReadableSpan]], SpanExportResult] = lambda _: (
+            SpanExportResult.SUCCESS
+        )
         self._busy = threading.Lock()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -53,7 +62,11 @@ class Backend(SpanExporter):
 
 
 def results(span: ReadableSpan) -> list[str]:
-    return [str((event.attributes or {})["gen_ai.evaluation.name"]) for event in span.events if event.name == RESULT]
+    return [
+        str((event.attributes or {})["gen_ai.evaluation.name"])
+        for event in span.events
+        if event.name == RESULT
+    ]
 
 
 def traced(exporter: SpanExporter, **options: Any) -> tuple[TracerProvider, Any]:
@@ -63,7 +76,10 @@ def traced(exporter: SpanExporter, **options: Any) -> tuple[TracerProvider, Any]
 
 
 def run_agent(tracer: Any, name: str = "agent") -> None:
-    with tracer.start_as_current_span(name, attributes=AGENT), tracer.start_as_current_span("tool", attributes=TOOL):
+    with (
+        tracer.start_as_current_span(name, attributes=AGENT),
+        tracer.start_as_current_span("tool", attributes=TOOL),
+    ):
         pass
 
 
@@ -86,7 +102,9 @@ def test_a_root_leaves_by_itself_with_its_scores(until: Any):
 def test_flush_and_shutdown_bring_the_scores_out_at_once(end: str):
     """However long the configuration would have waited."""
     backend = Backend()
-    exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "50s", "decision_wait_partial": "60s"}})
+    exporter = EvalSpanExporter(
+        backend, {"traces": {"decision_wait": "50s", "decision_wait_partial": "60s"}}
+    )
     provider, tracer = traced(exporter)
     run_agent(tracer)
     started = time.monotonic()
@@ -106,13 +124,21 @@ def test_the_agent_below_a_server_span_is_the_one_that_carries_scores():
     with tracer.start_as_current_span("POST /chat", kind=SpanKind.SERVER):
         run_agent(tracer)
     provider.shutdown()
-    assert {span.name: len(results(span)) for span in backend.spans} == {"tool": 0, "agent": 2, "POST /chat": 0}
+    assert {span.name: len(results(span)) for span in backend.spans} == {
+        "tool": 0,
+        "agent": 2,
+        "POST /chat": 0,
+    }
 
 
 def test_what_no_evaluation_matches_never_waits():
     """Another agent's span is exported where it ended."""
     backend = Backend()
-    config = {"evaluations": [{"name": "e", "match": {"span": "planner"}, "scorers": [{"type": "tool_errors"}]}]}
+    config = {
+        "evaluations": [
+            {"name": "e", "match": {"span": "planner"}, "scorers": [{"type": "tool_errors"}]}
+        ]
+    }
     provider, tracer = traced(EvalSpanExporter(backend, config))
     run_agent(tracer)
     assert backend.names() == ["tool", "agent"]
@@ -128,21 +154,32 @@ def test_a_span_below_something_endless_leaves_without_scores_in_time(until: Any
         run_agent(tracer, "inner")
         until(lambda: backend.names() == ["tool", "inner"])
     provider.shutdown()
-    assert {span.name: len(results(span)) for span in backend.spans} == {"tool": 0, "inner": 0, "outer": 2}
+    assert {span.name: len(results(span)) for span in backend.spans} == {
+        "tool": 0,
+        "inner": 0,
+        "outer": 2,
+    }
     assert exporter.counts()["exporter.unscored_spans"] == 1
 
 
 def test_what_the_sdk_dropped_stays_reported():
-    """Counts of dropped attributes, events and links, and all that OTLP carries, are those of the span that ended."""
+    """Counts of dropped attributes, events and links, and all that OTLP carries, are those of the
+    span that ended.
+    """
     plain, marked = Backend(), Backend()
     limits = SpanLimits(max_span_attributes=2, max_events=1)
     provider, tracer = traced(EvalSpanExporter(marked), span_limits=limits)
     provider.add_span_processor(SimpleSpanProcessor(plain))
-    with tracer.start_as_current_span("agent", attributes={"a": 1, "b": 2, "c": 3, **AGENT}) as span:
+    with tracer.start_as_current_span(
+        "agent", attributes={"a": 1, "b": 2, "c": 3, **AGENT}
+    ) as span:
         span.add_event("one")
         span.add_event("two")
     provider.shutdown()
-    before, after = (encode_spans(backend.spans).resource_spans[0].scope_spans[0].spans[0] for backend in (plain, marked))
+    before, after = (
+        encode_spans(backend.spans).resource_spans[0].scope_spans[0].spans[0]
+        for backend in (plain, marked)
+    )
     assert (after.dropped_attributes_count, after.dropped_events_count) == (2, 1)
     assert [event.name for event in after.events] == ["two", RESULT, RESULT]
     del after.events[1:]
@@ -150,7 +187,9 @@ def test_what_the_sdk_dropped_stays_reported():
 
 
 @pytest.mark.parametrize("how", ["raises", "refuses"])
-def test_an_exporter_that_fails_on_roots_is_said_once_and_counted(how: str, caplog: pytest.LogCaptureFixture):
+def test_an_exporter_that_fails_on_roots_is_said_once_and_counted(
+    how: str, caplog: pytest.LogCaptureFixture
+):
     """Three runs, one line."""
     backend = Backend()
 
@@ -169,7 +208,9 @@ def test_an_exporter_that_fails_on_roots_is_said_once_and_counted(how: str, capl
             run_agent(tracer)
             assert not exporter.force_flush()
     provider.shutdown()
-    assert len([record for record in caplog.records if "could not be exported" in record.message]) == 1
+    assert (
+        len([record for record in caplog.records if "could not be exported" in record.message]) == 1
+    )
     assert exporter.counts()["exporter.failed_spans"] == 3
 
 
@@ -179,7 +220,9 @@ def test_no_export_runs_beside_another():
     exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "10ms"}})
     provider = TracerProvider(shutdown_on_exit=False)
     for _ in range(2):
-        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=5, max_export_batch_size=3))
+        provider.add_span_processor(
+            BatchSpanProcessor(exporter, schedule_delay_millis=5, max_export_batch_size=3)
+        )
     tracer = provider.get_tracer("app")
 
     def work() -> None:
@@ -192,7 +235,8 @@ def test_no_export_runs_beside_another():
         thread.start()
     for thread in threads:
         thread.join(20)
-    provider.force_flush()  # both processors: the first one's shutdown ends the exporter for the second
+    # both processors: the first one's shutdown ends the exporter for the second
+    provider.force_flush()
     provider.shutdown()
     assert not backend.overlapped
     assert len(backend.spans) == 2 * 4 * 15 * 2
@@ -201,24 +245,41 @@ def test_no_export_runs_beside_another():
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_scores_are_the_same_as_the_processors(seed: int, tmp_path: Path):
-    """Equal result ids and values, and every span leaves exactly once. Spans older than the exporter: joined."""
+    """Equal result ids and values, and every span leaves exactly once. Spans older than the
+    exporter: joined.
+    """
     live = tmp_path / "live.jsonl"
     spans = agent_programs.play(
-        seed, EvalSpanProcessor({**agent_programs.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}), traces=6
+        seed,
+        EvalSpanProcessor({**agent_programs.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}),
+        traces=6,
     )
     backend = Backend()
     exporter = EvalSpanExporter(backend, agent_programs.CONFIG)
     for at in range(0, len(spans), 5):
         exporter.export(spans[at : at + 5])
     exporter.shutdown()
-    expected = {row["result_id"]: (row["value"], "joined") for row in map(json.loads, live.read_text().splitlines())}
-    attributes = [event.attributes or {} for span in backend.spans for event in span.events if event.name == RESULT]
+    expected = {
+        row["result_id"]: (row["value"], "joined")
+        for row in map(json.loads, live.read_text().splitlines())
+    }
+    attributes = [
+        event.attributes or {}
+        for span in backend.spans
+        for event in span.events
+        if event.name == RESULT
+    ]
     found = {
-        str(each["otel_eval.result_id"]): (each.get("gen_ai.evaluation.score.value"), each["otel_eval.completeness"])
+        str(each["otel_eval.result_id"]): (
+            each.get("gen_ai.evaluation.score.value"),
+            each["otel_eval.completeness"],
+        )
         for each in attributes
     }
     assert found == expected
-    assert sorted(s.context.span_id for s in backend.spans) == sorted(s.context.span_id for s in spans)
+    assert sorted(s.context.span_id for s in backend.spans) == sorted(
+        s.context.span_id for s in spans
+    )
 
 
 def test_a_root_that_comes_again_passes_at_once():
@@ -238,7 +299,10 @@ def test_a_root_that_comes_again_passes_at_once():
 def test_held_spans_stay_within_what_assembly_may_hold():
     """The oldest run is evaluated on what it has when room is short."""
     backend = Backend()
-    exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "50s", "decision_wait_partial": "50s", "max_traces": 10}})
+    exporter = EvalSpanExporter(
+        backend,
+        {"traces": {"decision_wait": "50s", "decision_wait_partial": "50s", "max_traces": 10}},
+    )
     provider, tracer = traced(exporter)
     for _ in range(200):
         run_agent(tracer)
@@ -263,13 +327,18 @@ def test_a_forked_child_exports_its_own_roots_only(tmp_path: Path):
             backend.spans.clear()
             run_agent(tracer, "child")
             exporter.force_flush()
-            written.write_text(" ".join(f"{span.name}:{len(results(span))}" for span in backend.spans))
+            written.write_text(
+                " ".join(f"{span.name}:{len(results(span))}" for span in backend.spans)
+            )
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     provider.shutdown()
     assert written.read_text() == "tool:0 child:2"
-    assert [(span.name, len(results(span))) for span in backend.spans] == [("tool", 0), ("parent", 2)]
+    assert [(span.name, len(results(span))) for span in backend.spans] == [
+        ("tool", 0),
+        ("parent", 2),
+    ]
 
 
 def test_a_wrong_configuration_is_refused_where_it_is_given():
@@ -281,12 +350,25 @@ def test_a_wrong_configuration_is_refused_where_it_is_given():
 @pytest.mark.parametrize(
     ("inner", "more", "problem"),
     [
-        ("eval.yaml", {}, r"^inner: 'eval\.yaml' is not a span exporter; write e\.g\. OTLPSpanExporter\(\), then config$"),
+        (
+            "eval.yaml",
+            {},
+            (
+                r"^inner: 'eval\.yaml' is not a span exporter; write e\.g\. OTLPSpanExporter\(\),"
+                r" then config$"
+            ),
+        ),
         (None, {}, r"^inner: None is not a span exporter"),
-        (Backend(), {"max_wait": "30s"}, r"^max_wait: '30s' is not a number of seconds; write e\.g\. 30$"),
+        (
+            Backend(),
+            {"max_wait": "30s"},
+            r"^max_wait: '30s' is not a number of seconds; write e\.g\. 30$",
+        ),
     ],
 )
-def test_an_argument_of_another_type_is_refused_at_once(inner: Any, more: dict[str, Any], problem: str):
+def test_an_argument_of_another_type_is_refused_at_once(
+    inner: Any, more: dict[str, Any], problem: str
+):
     """A configuration in place of the exporter would otherwise lose every span."""
     with pytest.raises(ConfigError, match=problem):
         EvalSpanExporter(inner, **more)

@@ -21,9 +21,17 @@ KEYS = ["gen_ai.tool.name", "llm.output.0", "other", "service.name", "scope.key"
 WANTED = Wanted(frozenset(KEYS) - {"llm.output.0"}, ("llm.",))
 
 scalars = (
-    st.text(max_size=8) | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.binary(max_size=8)
+    st.text(max_size=8)
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.binary(max_size=8)
 )
-values = scalars | st.lists(st.text(max_size=4), max_size=3).map(tuple) | st.lists(st.integers(0, 9), max_size=3).map(tuple)
+values = (
+    scalars
+    | st.lists(st.text(max_size=4), max_size=3).map(tuple)
+    | st.lists(st.integers(0, 9), max_size=3).map(tuple)
+)
 attributes = st.dictionaries(st.sampled_from(KEYS[:3]), values, max_size=3)
 
 
@@ -37,7 +45,9 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
     return ReadableSpan(
         name=draw(st.text(max_size=8)),
         context=context(draw(st.integers(1, 2**64 - 1))),
-        parent=draw(st.none() | st.builds(context, st.integers(1, 2**64 - 1), remote=st.booleans())),
+        parent=draw(
+            st.none() | st.builds(context, st.integers(1, 2**64 - 1), remote=st.booleans())
+        ),
         resource=Resource({"service.name": "shop"}),
         attributes=draw(attributes),
         events=[Event(draw(st.text(max_size=4)), draw(attributes), timestamp=5)],
@@ -53,7 +63,14 @@ def as_read(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
     """Everything that the core can learn of a span."""
     trace_id, span_id, (parent, payload, resource_scope), _ = frame
     view = resource_scope.reader(payload)
-    facts = [view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message]
+    facts = [
+        view.name,
+        view.span_kind,
+        view.start_ns,
+        view.end_ns,
+        view.status_code,
+        view.status_message,
+    ]
     contents = [
         view.attributes(WANTED),
         list(view.events()),
@@ -67,27 +84,41 @@ def as_read(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
 
 def _carries_scope_attributes() -> bool:
     """Exporters below 1.31 leave them out."""
-    span = ReadableSpan("s", context(1), instrumentation_scope=InstrumentationScope("app", attributes={"scope.key": "s"}))
+    span = ReadableSpan(
+        "s",
+        context(1),
+        instrumentation_scope=InstrumentationScope("app", attributes={"scope.key": "s"}),
+    )
     return b"scope.key" in encode_spans([span]).SerializeToString()
 
 
-@pytest.mark.skipif(not _carries_scope_attributes(), reason="this exporter sends no attributes of scopes")
+@pytest.mark.skipif(
+    not _carries_scope_attributes(), reason="this exporter sends no attributes of scopes"
+)
 @given(spans())
 def test_a_span_reads_alike_in_the_process_and_from_otlp(span: ReadableSpan):
-    """Ids, times, status, attributes, events, resource and scope; bytes are base64 text and tuples are lists."""
+    """Ids, times, status, attributes, events, resource and scope; bytes are base64 text and tuples
+    are lists.
+    """
     (here,) = frames_of([span])
     (there,) = read_traces(encode_spans([span]).SerializeToString()).spans
     assert as_read(here) == as_read(there)
 
 
 def test_a_number_that_python_refuses_to_write_is_read_as_hexadecimal_text():
-    """The SDK takes any number; one of more than 4,300 digits would end the export of the run's results."""
-    ((_, _, (_, payload, scope), _),) = frames_of([ReadableSpan("s", attributes={"other": 1 << 20_000})])
+    """The SDK takes any number; one of more than 4,300 digits would end the export of the run's
+    results.
+    """
+    ((_, _, (_, payload, scope), _),) = frames_of(
+        [ReadableSpan("s", attributes={"other": 1 << 20_000})]
+    )
     assert scope.reader(payload).attributes(WANTED) == {"other": hex(1 << 20_000)}
 
 
 @given(spans(), spans())
-def test_which_of_two_spans_of_one_id_counts_does_not_depend_on_their_order(one: ReadableSpan, two: ReadableSpan):
+def test_which_of_two_spans_of_one_id_counts_does_not_depend_on_their_order(
+    one: ReadableSpan, two: ReadableSpan
+):
     """Ranks compare, and a span ranks equal with itself."""
     frames = frames_of([one, two])
     ranks = [resource_scope.rank(payload) for _, _, (_, payload, resource_scope), _ in frames]
@@ -99,11 +130,17 @@ def test_which_of_two_spans_of_one_id_counts_does_not_depend_on_their_order(one:
 def test_spans_without_ids_keep_the_order_of_the_list():
     """As tests build them by hand."""
     frames = frames_of([ReadableSpan(name) for name in ("a", "b", "c")])
-    assert [frame[1].name for _, _, frame, _ in sorted(frames, key=lambda each: each[1])] == ["a", "b", "c"]
+    assert [frame[1].name for _, _, frame, _ in sorted(frames, key=lambda each: each[1])] == [
+        "a",
+        "b",
+        "c",
+    ]
     assert len({trace_id for trace_id, *_ in frames}) == 1
 
 
 def test_the_size_of_a_span_grows_with_its_content():
     """Limits of memory count on it."""
-    small, large = frames_of([ReadableSpan("a"), ReadableSpan("a", attributes={"gen_ai.input.messages": "x" * 5000})])
+    small, large = frames_of(
+        [ReadableSpan("a"), ReadableSpan("a", attributes={"gen_ai.input.messages": "x" * 5000})]
+    )
     assert large[3] - small[3] >= 5000

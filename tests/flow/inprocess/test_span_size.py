@@ -30,7 +30,9 @@ def with_events(n: int) -> Any:
 
 def with_links(n: int) -> Any:
     contexts = [SpanContext(10 * n + k + 1, n + 1, True, TraceFlags(1)) for k in range(10)]
-    return TRACER.start_span("span", links=[Link(each, {"text": f"{n} " * 500}) for each in contexts])
+    return TRACER.start_span(
+        "span", links=[Link(each, {"text": f"{n} " * 500}) for each in contexts]
+    )
 
 
 def failed(n: int) -> Any:
@@ -78,4 +80,7 @@ def test_a_collection_that_holds_itself_is_measured_once():
     """A span need not be made by the SDK's own tracer."""
     loop: list[Any] = ["text"]
     loop.append(loop)
-    assert size_of(ReadableSpan("span", context=trace.INVALID_SPAN_CONTEXT, attributes={"key": loop})) < 10_000
+    assert (
+        size_of(ReadableSpan("span", context=trace.INVALID_SPAN_CONTEXT, attributes={"key": loop}))
+        < 10_000
+    )

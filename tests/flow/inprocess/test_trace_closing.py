@@ -23,9 +23,13 @@ from otel_eval.sources.inprocess.processor import InProcessSource
 
 
 class Traced:
-    """A provider with our source, and the traces that it passed on: (trace id, sorted span names, why)."""
+    """A provider with our source, and the traces that it passed on: (trace id, sorted span names,
+    why).
+    """
 
-    def __init__(self, *, add: bool = True, slow_s: float = 0, sampler: Any = None, **options: Any) -> None:
+    def __init__(
+        self, *, add: bool = True, slow_s: float = 0, sampler: Any = None, **options: Any
+    ) -> None:
         self.handed: list[tuple[str, list[str], str]] = []
         self.slow_s = slow_s
         self.source = InProcessSource(self.handover, tick_s=0.02, **options)
@@ -40,10 +44,14 @@ class Traced:
     def handover(self, trace_id: bytes, frames: list[Any], why: str) -> None:
         assert threading.current_thread().name == "otel-eval-spans"
         time.sleep(self.slow_s)
-        self.handed.append((trace_id.hex(), sorted(frame[1].name for _, _, frame, _ in frames), why))
+        self.handed.append(
+            (trace_id.hex(), sorted(frame[1].name for _, _, frame, _ in frames), why)
+        )
 
     def start(self, name: str, parent: Any = None) -> Any:
-        return self.tracer.start_span(name, context=trace.set_span_in_context(parent) if parent is not None else None)
+        return self.tracer.start_span(
+            name, context=trace.set_span_in_context(parent) if parent is not None else None
+        )
 
     def seen(self) -> list[tuple[list[str], str]]:
         self.source.force_flush()
@@ -122,15 +130,21 @@ def test_our_own_spans_and_those_not_sampled_are_never_handed_over():
 class _RecordOnly(Sampler):
     """Samples what is not called unsampled, and records everything."""
 
-    def should_sample(self, parent_context: Any, trace_id: int, name: str, *_: Any, **__: Any) -> SamplingResult:
-        return SamplingResult(Decision.RECORD_ONLY if name.startswith("unsampled") else Decision.RECORD_AND_SAMPLE)
+    def should_sample(
+        self, parent_context: Any, trace_id: int, name: str, *_: Any, **__: Any
+    ) -> SamplingResult:
+        return SamplingResult(
+            Decision.RECORD_ONLY if name.startswith("unsampled") else Decision.RECORD_AND_SAMPLE
+        )
 
     def get_description(self) -> str:
         return "record only"
 
 
 def test_a_processor_added_in_the_middle_of_a_run_waits_for_its_root():
-    """The parents started before us; we learn of them from the child that starts and from the parents that end."""
+    """The parents started before us; we learn of them from the child that starts and from the
+    parents that end.
+    """
     program = Traced(add=False)
     root = program.start("root")
     agent = program.start("agent", root)
@@ -184,7 +198,9 @@ def test_a_trace_that_never_ends_is_handed_over_as_aged_and_forgotten():
 
 
 def test_too_many_open_traces_cost_the_oldest():
-    """It is submitted as overflow; spans of it that end later are submitted one by one, and other traces are complete."""
+    """It is submitted as overflow; spans of it that end later are submitted one by one, and other
+    traces are complete.
+    """
     program = Traced(limits=InProcessLimits(max_traces=2))
     roots = [program.start(f"root {n}") for n in range(3)]
     program.start("tool", roots[1]).end()
@@ -269,7 +285,9 @@ def test_callbacks_never_raise(traced: Traced):
 
 
 def test_no_span_is_lost_or_doubled_when_threads_end_and_start_spans_of_one_trace_at_once():
-    """Traces whose last spans end on two threads while another child starts: each span arrives exactly once."""
+    """Traces whose last spans end on two threads while another child starts: each span arrives
+    exactly once.
+    """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     program = Traced()
@@ -288,12 +306,16 @@ def test_no_span_is_lost_or_doubled_when_threads_end_and_start_spans_of_one_trac
 
 
 def _quarrel(program: Traced, n: int) -> None:
-    """Three spans of a trace end on threads of their own, one of which starts a fourth meanwhile."""
+    """Three spans of a trace end on threads of their own, one of which starts a fourth
+    meanwhile.
+    """
     for m in range(120):
         root = program.start(f"{n}.{m}.0")
         tools = [program.start(f"{n}.{m}.{k}", root) for k in (1, 2)]
         threads = [threading.Thread(target=each.end) for each in (root, *tools)]
-        threads.append(threading.Thread(target=lambda root=root, m=m: program.start(f"{n}.{m}.3", root).end()))
+        threads.append(
+            threading.Thread(target=lambda root=root, m=m: program.start(f"{n}.{m}.3", root).end())
+        )
         random.shuffle(threads)
         for each in threads:
             each.start()

@@ -1,6 +1,8 @@
-"""The JavaScript SDK with its official exporters, and an agent framework in JavaScript, against the receiver.
+"""The JavaScript SDK with its official exporters, and an agent framework in JavaScript, against the
+receiver.
 
-Needs Node and npm; the packages are installed once, into the user's cache. Without either the tests are skipped and say so.
+Needs Node and npm; the packages are installed once, into the user's cache. Without either the tests
+are skipped and say so.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ from otel_eval.config import load
 
 HERE = Path(__file__).parent
 NODE, NPM = shutil.which("node"), shutil.which("npm")
-ANYWHERE = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
+ANYWHERE = {
+    "otlp": {
+        "protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
+    }
+}
 TRAJECTORY = [
     {"type": "tool_call_order", "expected": ["search", "book"]},
     {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"query": "é"}}]},
@@ -76,7 +82,9 @@ def node(folder: Path, *arguments: str) -> str:
     assert NODE is not None
     environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     command = [NODE, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=40, env=environment)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=40, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -99,20 +107,34 @@ def test_an_official_exporter_delivers_a_run(packages: Path, tmp_path: Path, kin
         told = json.loads(node(packages, "agent.mjs", kind, url))
         rows = scored(server, results)
         counts = server.counts()
-    assert {(row["trace_id"], row["span_id"]) for row in rows} == {(told["trace_id"], told["span_id"])}
-    assert {row["scorer"]: row["value"] for row in rows} == {"tool_call_order": 1.0, "tool_call_args": 1.0, "tool_errors": 1.0}
+    assert {(row["trace_id"], row["span_id"]) for row in rows} == {
+        (told["trace_id"], told["span_id"])
+    }
+    assert {row["scorer"]: row["value"] for row in rows} == {
+        "tool_call_order": 1.0,
+        "tool_call_args": 1.0,
+        "tool_errors": 1.0,
+    }
     assert {row["agent"] for row in rows} == {"clerk"}
     assert counts["accepted_spans"] == {"grpc" if kind == "grpc" else "http": 3}
     assert counts["bad_requests"] == {}
 
 
 def test_the_vercel_ai_sdk_is_understood(packages: Path, tmp_path: Path) -> None:
-    """Its own mock model asks for a tool; the call, its arguments and the run around it are found."""
+    """Its own mock model asks for a tool; the call, its arguments and the run around it are
+    found.
+    """
     results = tmp_path / "results.jsonl"
     arguments = [{"name": "weather", "arguments": {"city": "Paris"}}]
-    scorers = [{"type": "tool_call_count", "criteria": {"weather": ["==", 1]}}, {"type": "tool_call_args", "expected": arguments}]
+    scorers = [
+        {"type": "tool_call_count", "criteria": {"weather": ["==", 1]}},
+        {"type": "tool_call_args", "expected": arguments},
+    ]
     with receiver(results, scorers) as (server, bound):
         node(packages, "vercel.mjs", f"http://{bound.http}/v1/traces")
         rows = scored(server, results)
-    assert {row["scorer"]: row["value"] for row in rows} == {"tool_call_count": 1.0, "tool_call_args": 1.0}
+    assert {row["scorer"]: row["value"] for row in rows} == {
+        "tool_call_count": 1.0,
+        "tool_call_args": 1.0,
+    }
     assert {row["completeness"] for row in rows} == {"complete"}

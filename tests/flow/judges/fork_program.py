@@ -13,9 +13,16 @@ from opentelemetry.sdk.trace import TracerProvider
 from otel_eval import EvalSpanProcessor
 
 url, path = sys.argv[1:]
-judge = {"type": "llm_judge", "judge": {"base_url": url, "model": "m"}, "criteria": "It looks things up."}
+judge = {
+    "type": "llm_judge",
+    "judge": {"base_url": url, "model": "m"},
+    "criteria": "It looks things up.",
+}
 provider = TracerProvider()
-config = {"evaluations": [{"name": "e", "scorers": [judge]}], "exporters": {"jsonl": {"path": path}}}
+config = {
+    "evaluations": [{"name": "e", "scorers": [judge]}],
+    "exporters": {"jsonl": {"path": path}},
+}
 provider.add_span_processor(EvalSpanProcessor(config))
 tracer = provider.get_tracer("program")
 

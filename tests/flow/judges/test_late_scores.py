@@ -1,4 +1,6 @@
-"""Results of judges on every way through: exported after the others, with the ids that they would have had at once."""
+"""Results of judges on every way through: exported after the others, with the ids that they would
+have had at once.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,19 @@ TOOLS = ("search", "search", "book")
 def config_of(url: str, path: Path | None = None, **more: Any) -> dict[str, Any]:
     """A scorer that is there at once, and two that a judge is asked for."""
     judged = [
-        {"type": "llm_judge", "name": "careful", "judge": "main", "criteria": "It looks things up.", "threshold": 0.9},
-        {"type": "tool_correctness", "expected": ["search"], "available_tools": list(TOOLS), "judge": "main"},
+        {
+            "type": "llm_judge",
+            "name": "careful",
+            "judge": "main",
+            "criteria": "It looks things up.",
+            "threshold": 0.9,
+        },
+        {
+            "type": "tool_correctness",
+            "expected": ["search"],
+            "available_tools": list(TOOLS),
+            "judge": "main",
+        },
     ]
     return {
         "traces": {"decision_wait": "100ms", "decision_wait_partial": "100ms"},
@@ -52,7 +65,9 @@ def reading(after_s: float = 0.0) -> Callable[[dict[str, Any]], Any]:
     """A judge whose score is a function of what it is asked about: a tenth for each search."""
 
     def script(request: dict[str, Any]) -> Any:
-        return scripted.score(request["messages"][0]["content"].count('"search"') / 10, "SECRET", after_s=after_s)
+        return scripted.score(
+            request["messages"][0]["content"].count('"search"') / 10, "SECRET", after_s=after_s
+        )
 
     return script
 
@@ -91,7 +106,15 @@ def within(seconds: float, there: Callable[[], bool]) -> None:
 
 
 def summary(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["scorer"], row["outcome"], row["value"], row["passed"], row["revision"], row["completeness"], row["result_id"]
+    return (
+        row["scorer"],
+        row["outcome"],
+        row["value"],
+        row["passed"],
+        row["revision"],
+        row["completeness"],
+        row["result_id"],
+    )
 
 
 def run(program: str, *words: str) -> None:
@@ -102,7 +125,9 @@ def run(program: str, *words: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def replayed(spans: list[ReadableSpan], config: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:
+def replayed(
+    spans: list[ReadableSpan], config: dict[str, Any], tmp_path: Path
+) -> list[dict[str, Any]]:
     path = tmp_path / "stored.pb"
     path.write_bytes(encode_spans(spans).SerializeToString())
     problems: list[str] = []
@@ -111,18 +136,30 @@ def replayed(spans: list[ReadableSpan], config: dict[str, Any], tmp_path: Path) 
     return [result_fields(report, result) for report in reports for result in report.results]
 
 
-def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable[..., Any], tmp_path: Path):
-    """In the process: the deterministic score is written while the judge still reads; ids and values are those of a replay."""
-    endpoint, path, memory = serve(reading(after_s=0.5)), tmp_path / "live.jsonl", InMemorySpanExporter()
-    with traced(EvalSpanProcessor(config_of(endpoint.url, path)), SimpleSpanProcessor(memory)) as provider:
+def test_a_judge_comes_after_the_others_and_replay_says_the_same(
+    serve: Callable[..., Any], tmp_path: Path
+):
+    """In the process: the deterministic score is written while the judge still reads; ids and
+    values are those of a replay.
+    """
+    endpoint, path, memory = (
+        serve(reading(after_s=0.5)),
+        tmp_path / "live.jsonl",
+        InMemorySpanExporter(),
+    )
+    with traced(
+        EvalSpanProcessor(config_of(endpoint.url, path)), SimpleSpanProcessor(memory)
+    ) as provider:
         agent(provider)
         within(5, lambda: bool(rows(path)))
         assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
         assert provider.force_flush(10_000)
         live = rows(path)
     assert sorted((row["scorer"], row["value"]) for row in live) == [
-        ("careful", 0.2), ("tool_correctness", 0.4), ("tool_errors", 1.0)
-    ]  # fmt: skip
+        ("careful", 0.2),
+        ("tool_correctness", 0.4),
+        ("tool_errors", 1.0),
+    ]
     spans = [span for span in memory.get_finished_spans() if span.name != "evaluate e"]
     again = replayed(list(spans), config_of(endpoint.url), tmp_path)
     assert sorted(map(summary, live)) == sorted(map(summary, again))
@@ -136,13 +173,19 @@ def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], t
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
     try:
-        with traced(SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))) as provider:
+        with traced(
+            SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))
+        ) as provider:
             agent(provider)
         within(5, lambda: bool(rows(path)))
         assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
     finally:
         assert server.stop(10.0)
-    assert {row["scorer"]: row["value"] for row in rows(path)} == {"tool_errors": 1.0, "careful": 0.2, "tool_correctness": 0.4}
+    assert {row["scorer"]: row["value"] for row in rows(path)} == {
+        "tool_errors": 1.0,
+        "careful": 0.2,
+        "tool_correctness": 0.4,
+    }
     assert len({row["trace_id"] for row in rows(path)}) == 1
 
 
@@ -150,7 +193,9 @@ def test_a_runs_calls_are_counted_once(serve: Callable[..., Any]):
     """However many reports tell of the run, and however many runs came between."""
     endpoint, reader = serve(reading()), InMemoryMetricReader()
     config = config_of(endpoint.url, signals=["metrics"])
-    with traced(EvalSpanProcessor(config, meter_provider=MeterProvider([reader], shutdown_on_exit=False))) as provider:
+    with traced(
+        EvalSpanProcessor(config, meter_provider=MeterProvider([reader], shutdown_on_exit=False))
+    ) as provider:
         agent(provider, runs=80)
         assert provider.force_flush(20_000)
         points = {
@@ -161,20 +206,33 @@ def test_a_runs_calls_are_counted_once(serve: Callable[..., Any]):
             if metric.name in ("otel_eval.tool.calls", "otel_eval.results")
         }
     assert sum(points["otel_eval.tool.calls"]) == 80 * len(TOOLS)
-    assert sorted(filter(None, points["otel_eval.results"])) == [80, 80, 80]  # without the zeros of labels that did not occur
+    # without the zeros of labels that did not occur
+    assert sorted(filter(None, points["otel_eval.results"])) == [80, 80, 80]
 
 
 def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], tmp_path: Path):
     """It carries what is there; the judge's score leaves by the other signals and is counted."""
-    endpoint, path, memory = serve(reading(after_s=1.0)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    endpoint, path, memory = (
+        serve(reading(after_s=1.0)),
+        tmp_path / "live.jsonl",
+        InMemorySpanExporter(),
+    )
     exporter = EvalSpanExporter(memory, config_of(endpoint.url, path))
     with traced(SimpleSpanProcessor(exporter)) as provider:
         agent(provider)
-        within(0.9, lambda: any(span.name == "invoke_agent" for span in memory.get_finished_spans()))
+        within(
+            0.9, lambda: any(span.name == "invoke_agent" for span in memory.get_finished_spans())
+        )
         (root,) = [span for span in memory.get_finished_spans() if span.name == "invoke_agent"]
-        assert [event.attributes["gen_ai.evaluation.name"] for event in root.events] == ["tool_errors"]
+        assert [event.attributes["gen_ai.evaluation.name"] for event in root.events] == [
+            "tool_errors"
+        ]
         assert exporter.force_flush(10_000)
-    assert sorted(row["scorer"] for row in rows(path)) == ["careful", "tool_correctness", "tool_errors"]
+    assert sorted(row["scorer"] for row in rows(path)) == [
+        "careful",
+        "tool_correctness",
+        "tool_errors",
+    ]
     assert exporter.counts()["exporter.scores_unplaced"] == 2
 
 
@@ -195,7 +253,9 @@ def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
     try:
-        with traced(SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))) as provider:
+        with traced(
+            SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))
+        ) as provider:
             agent(provider)
         within(5, lambda: bool(rows(path)))
         began = time.monotonic()
@@ -210,7 +270,9 @@ def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any
 def test_a_judge_that_is_down_costs_its_own_scores_only(
     serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """The alignment stays in the details of the score that was to be the smaller of two; so does the HTTP status."""
+    """The alignment stays in the details of the score that was to be the smaller of two; so does
+    the HTTP status.
+    """
     endpoint, path = serve(scripted.Reply(status=500)), tmp_path / "live.jsonl"
     with traced(EvalSpanProcessor(config_of(endpoint.url, path))) as provider:
         agent(provider)
@@ -220,17 +282,27 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(
     assert by_scorer["careful"]["explanation"] == "judge_unavailable"
     assert by_scorer["tool_correctness"]["details"]["alignment"] == 1.0
     assert [row["value"] for row in rows(path) if row["outcome"] == "failed"] == [None, None]
-    assert {row["details"]["http_status"] for row in rows(path) if row["outcome"] == "failed"} == {500}
-    said = "scorer careful failed: judge_unavailable (HTTP status 500); check base_url, and that the endpoint runs; 1 so far"
+    assert {row["details"]["http_status"] for row in rows(path) if row["outcome"] == "failed"} == {
+        500
+    }
+    said = (
+        "scorer careful failed: judge_unavailable (HTTP status 500); check base_url, and that the"
+        " endpoint runs; 1 so far"
+    )
     assert said in [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_program_that_just_ends_gets_its_scores(serve: Callable[..., Any], tmp_path: Path, host: str):
+def test_a_program_that_just_ends_gets_its_scores(
+    serve: Callable[..., Any], tmp_path: Path, host: str
+):
     """Also where a name has to be resolved while the interpreter is ending."""
     endpoint, path = serve(reading()), tmp_path / "live.jsonl"
     run("exit_program.py", endpoint.url.replace("127.0.0.1", host), str(path))
-    assert [(row["scorer"], row["outcome"]) for row in rows(path)] == [("tool_errors", "scored"), ("llm_judge", "scored")]
+    assert [(row["scorer"], row["outcome"]) for row in rows(path)] == [
+        ("tool_errors", "scored"),
+        ("llm_judge", "scored"),
+    ]
 
 
 def test_a_child_process_asks_for_itself(serve: Callable[..., Any], tmp_path: Path):
@@ -238,13 +310,21 @@ def test_a_child_process_asks_for_itself(serve: Callable[..., Any], tmp_path: Pa
     endpoint, path = serve(reading()), tmp_path / "live.jsonl"
     run("fork_program.py", endpoint.url, str(path))
     assert sorted((row["agent"], row["outcome"]) for row in rows(path)) == [
-        ("child", "scored"), ("parent", "scored"), ("parent again", "scored")
-    ]  # fmt: skip
+        ("child", "scored"),
+        ("parent", "scored"),
+        ("parent again", "scored"),
+    ]
 
 
-def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(serve: Callable[..., Any], tmp_path: Path):
+def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(
+    serve: Callable[..., Any], tmp_path: Path
+):
     """No empty line, no empty span; by the receiver and in the process."""
-    endpoint, path, memory = serve(reading(after_s=0.3)), tmp_path / "received.jsonl", InMemorySpanExporter()
+    endpoint, path, memory = (
+        serve(reading(after_s=0.3)),
+        tmp_path / "received.jsonl",
+        InMemorySpanExporter(),
+    )
     config = config_of(endpoint.url, path)
     config["evaluations"][0]["scorers"] = config["evaluations"][0]["scorers"][:1]
     server = Server(load(config))
@@ -262,7 +342,9 @@ def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(serve: Ca
     assert [event.attributes["gen_ai.evaluation.score.value"] for event in judged.events] == [0.2]
 
 
-def test_a_share_of_traces_is_evaluated_and_it_is_the_same_share_everywhere(serve: Callable[..., Any], tmp_path: Path):
+def test_a_share_of_traces_is_evaluated_and_it_is_the_same_share_everywhere(
+    serve: Callable[..., Any], tmp_path: Path
+):
     """About the others the judge's scorer says nothing at all."""
     endpoint, path, memory = serve(reading()), tmp_path / "live.jsonl", InMemorySpanExporter()
     config = config_of(endpoint.url, path)
@@ -275,17 +357,25 @@ def test_a_share_of_traces_is_evaluated_and_it_is_the_same_share_everywhere(serv
     assert sum(row["scorer"] == "tool_errors" for row in live) == 60
     assert 0 < sum(row["scorer"] == "careful" for row in live) < 45
     spans = [span for span in memory.get_finished_spans() if span.name != "evaluate e"]
-    assert sorted(map(summary, live)) == sorted(map(summary, replayed(list(spans), config | {"exporters": {}}, tmp_path)))
+    assert sorted(map(summary, live)) == sorted(
+        map(summary, replayed(list(spans), config | {"exporters": {}}, tmp_path))
+    )
 
 
-def test_replay_prints_a_runs_scores_together(serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_replay_prints_a_runs_scores_together(
+    serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """One table for each run, and an exit code that counts the judge's result."""
     endpoint, memory = serve(reading(after_s=0.1)), InMemorySpanExporter()
     with traced(SimpleSpanProcessor(memory)) as provider:
         agent(provider, runs=10)
-    (tmp_path / "stored.pb").write_bytes(encode_spans(memory.get_finished_spans()).SerializeToString())
+    (tmp_path / "stored.pb").write_bytes(
+        encode_spans(memory.get_finished_spans()).SerializeToString()
+    )
     (tmp_path / "eval.yaml").write_text(json.dumps(config_of(endpoint.url)), encoding="utf-8")
-    assert main(["replay", str(tmp_path / "stored.pb"), "--config", str(tmp_path / "eval.yaml")]) == 1
+    assert (
+        main(["replay", str(tmp_path / "stored.pb"), "--config", str(tmp_path / "eval.yaml")]) == 1
+    )
     printed = capsys.readouterr().out
     assert printed.count("evaluation e") == 10
     assert "10 runs, 30 results: 10 passed, 20 did not pass" in printed

@@ -31,9 +31,17 @@ USAGE = {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}
 def config_of(endpoint: Any, inline: bool = False, **keys: Any) -> EvalConfig:
     """Return a configuration with one scorer and its judge at the endpoint."""
     judge = {"base_url": endpoint.url, "model": "m", "timeout": "5s", "retries": 0, **keys}
-    scorer = {"type": "llm_judge", "judge": judge if inline else "main", "criteria": "It looks things up."}
+    scorer = {
+        "type": "llm_judge",
+        "judge": judge if inline else "main",
+        "criteria": "It looks things up.",
+    }
     evaluations = [{"name": "e", "scorers": [scorer]}]
-    return load({"evaluations": evaluations} if inline else {"judges": {"main": judge}, "evaluations": evaluations})
+    return load(
+        {"evaluations": evaluations}
+        if inline
+        else {"judges": {"main": judge}, "evaluations": evaluations}
+    )
 
 
 def built(clients: Clients, config: EvalConfig) -> Any:
@@ -65,10 +73,14 @@ def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
     endpoint, clients = serve(scripted.score(1)), Clients()
     judge = {"base_url": endpoint.url, "model": "m"}
     scorers = [{"type": "llm_judge", "name": name, "judge": name, "criteria": "x"} for name in "ab"]
-    config = load({"judges": {"a": judge, "b": judge}, "evaluations": [{"name": "e", "scorers": scorers}]})
+    config = load(
+        {"judges": {"a": judge, "b": judge}, "evaluations": [{"name": "e", "scorers": scorers}]}
+    )
 
     def both() -> list[Any]:
-        return [scorer.judge for scorer in engine_of(config, clients=clients).evaluations[0].scorers]  # type: ignore[attr-defined]
+        return [
+            scorer.judge for scorer in engine_of(config, clients=clients).evaluations[0].scorers
+        ]  # type: ignore[attr-defined]
 
     first = both()
     assert first[0] is not first[1]
@@ -94,8 +106,12 @@ def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., 
     assert asyncio.run(asked()) == [1, 0]
 
 
-def test_a_key_is_read_again_when_its_file_changes(serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    """The next attempt uses the new key; an empty file keeps the last key in use and is reported once."""
+def test_a_key_is_read_again_when_its_file_changes(
+    serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """The next attempt uses the new key; an empty file keeps the last key in use and is reported
+    once.
+    """
     endpoint, path = serve(scripted.score(1)), tmp_path / "key"
     path.write_text("first-key\n", encoding="utf-8")
     judge = built(Clients(), config_of(endpoint, api_key_file=str(path)))
@@ -105,15 +121,22 @@ def test_a_key_is_read_again_when_its_file_changes(serve: Callable[..., Any], tm
         asyncio.run(judge.structured(str(number), SCHEMA))
     sent = [headers["authorization"].removeprefix("Bearer ") for headers in endpoint.headers]
     assert sent == ["first-key", "another-key", "another-key", "another-key", "the-last-key"]
-    assert [record.getMessage().count("the key read before stays in use") for record in caplog.records] == [1]
+    assert [
+        record.getMessage().count("the key read before stays in use") for record in caplog.records
+    ] == [1]
     assert "another-key" not in caplog.text
 
 
 def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any]):
-    """Counters are kept per judge, also when its endpoint changes; unreported tokens are not counted as 0."""
+    """Counters are kept per judge, also when its endpoint changes; unreported tokens are not
+    counted as 0.
+    """
     half = json.dumps({"score": 0.5})
     endpoint = serve(
-        scripted.Reply(status=503), scripted.answer(half, usage=USAGE), scripted.answer("no", usage=USAGE), scripted.answer(half)
+        scripted.Reply(status=503),
+        scripted.answer(half, usage=USAGE),
+        scripted.answer("no", usage=USAGE),
+        scripted.answer(half),
     )
     tally = Counters()
     clients = Clients(tally.add)
@@ -129,16 +152,25 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any])
         "judges.tokens{judge=main,type=input}": 140,
         "judges.tokens{judge=main,type=output}": 16,
     }
-    assert status_fields(tally.snapshot(), Readiness(True), uptime_s=1.0)["counts"]["judges.attempts{judge=main}"] == 6
+    assert (
+        status_fields(tally.snapshot(), Readiness(True), uptime_s=1.0)["counts"][
+            "judges.attempts{judge=main}"
+        ]
+        == 6
+    )
     text = prometheus_text(self_families(tally.snapshot()))
     assert 'otel_eval_judges_tokens_total{judge="main",type="input"} 140\n' in text
 
 
-@pytest.mark.parametrize("usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}])
+@pytest.mark.parametrize(
+    "usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}]
+)
 def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], usage: Any):
     """Endpoints may send any value as `usage`."""
     tally = Counters()
-    judge = built(Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage))))
+    judge = built(
+        Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage)))
+    )
     asyncio.run(judge.structured("one", SCHEMA))
     assert tally.get("judges.tokens") == 0
     assert tally.get("judges.responses_without_usage") == 1
@@ -161,7 +193,9 @@ def _receiving(endpoint: Any, tmp_path: Path) -> EvalConfig:
         "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}},
         "traces": {"decision_wait": 0.1},
     }
-    return load(config_of(endpoint, per_minute=3).model_dump(include={"judges", "evaluations"}) | more)
+    return load(
+        config_of(endpoint, per_minute=3).model_dump(include={"judges", "evaluations"}) | more
+    )
 
 
 def _send(address: str, output: str) -> None:
@@ -170,7 +204,9 @@ def _send(address: str, output: str) -> None:
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "a",
-        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": output}]}]),
+        "gen_ai.output.messages": json.dumps(
+            [{"role": "assistant", "parts": [{"type": "text", "content": output}]}]
+        ),
     }
     with provider.get_tracer("t").start_as_current_span("invoke_agent a", attributes=attributes):
         tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
@@ -179,7 +215,9 @@ def _send(address: str, output: str) -> None:
     provider.shutdown()
 
 
-def test_a_reload_without_a_change_keeps_answers_and_budget(receiver: tuple[Any, Server, str], tmp_path: Path):
+def test_a_reload_without_a_change_keeps_answers_and_budget(
+    receiver: tuple[Any, Server, str], tmp_path: Path
+):
     """Cached answers and `per_minute` are kept across reloads."""
     endpoint, server, address = receiver
     for output in ("one", "one", "two", "three", "four", "five"):

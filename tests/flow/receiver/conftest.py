@@ -53,7 +53,9 @@ class ListIntake:
     def names(self) -> list[str]:
         """Of the spans that were taken, in order."""
         return [
-            resource_scope.reader(payload).name for framed in self.taken for _, _, (_, payload, resource_scope), _ in framed.spans
+            resource_scope.reader(payload).name
+            for framed in self.taken
+            for _, _, (_, payload, resource_scope), _ in framed.spans
         ]
 
 
@@ -68,9 +70,20 @@ def start(intake: ListIntake) -> Iterator[Start]:
     running: list[OtlpServer] = []
 
     def begin(**options: Any) -> tuple[OtlpServer, Bound]:
-        limits = {each.name: options.pop(each.name) for each in fields(ReceiverLimits) if each.name in options}
-        files = {each: options.pop(f"{each}_tls") for each in ("grpc", "http") if f"{each}_tls" in options}
-        opening = {each: partial(Certificates, f"receivers.otlp.protocols.{each}.tls", **found) for each, found in files.items()}
+        limits = {
+            each.name: options.pop(each.name)
+            for each in fields(ReceiverLimits)
+            if each.name in options
+        }
+        files = {
+            each: options.pop(f"{each}_tls")
+            for each in ("grpc", "http")
+            if f"{each}_tls" in options
+        }
+        opening = {
+            each: partial(Certificates, f"receivers.otlp.protocols.{each}.tls", **found)
+            for each, found in files.items()
+        }
         receiver = OtlpServer(
             DecodingHandler(intake, ReceiverLimits(**limits)),
             certificates=opening,
@@ -107,7 +120,9 @@ def request_of() -> Callable[..., ExportTraceServiceRequest]:
         request = ExportTraceServiceRequest()
         scope = request.resource_spans.add().scope_spans.add()
         for number, name in enumerate(names, 1):
-            scope.spans.add(trace_id=b"t" * 16 if name else b"", span_id=number.to_bytes(8, "big"), name=name)
+            scope.spans.add(
+                trace_id=b"t" * 16 if name else b"", span_id=number.to_bytes(8, "big"), name=name
+            )
         return request
 
     return build

@@ -1,4 +1,5 @@
-"""The same requests to our receiver and to the Collector's: where they differ is written down, with the reason.
+"""The same requests to our receiver and to the Collector's: where they differ is written down, with
+the reason.
 
 Needs a Collector: what make collector builds, or another that OTELCOL=PATH names.
 """
@@ -25,7 +26,9 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 def spans(trace_id: bytes = b"t" * 16) -> bytes:
     request = ExportTraceServiceRequest()
-    request.resource_spans.add().scope_spans.add().spans.add(trace_id=trace_id, span_id=b"s" * 8, name="a")
+    request.resource_spans.add().scope_spans.add().spans.add(
+        trace_id=trace_id, span_id=b"s" * 8, name="a"
+    )
     return bytes(request.SerializeToString())
 
 
@@ -41,22 +44,62 @@ OVER_HTTP: dict[str, tuple[tuple[str, str, str, bytes, str], int, int, str]] = {
     "an empty body of JSON": (("POST", "/v1/traces", JSON, b"{}", ""), 200, 200, ""),
     "no protobuf": (("POST", "/v1/traces", PROTOBUF, b"\xff\xff", ""), 400, 400, ""),
     "no JSON": (("POST", "/v1/traces", JSON, b"{", ""), 400, 400, ""),
-    "JSON with parameters": (("POST", "/v1/traces", JSON + "; charset=utf-8", b"{}", ""), 200, 200, ""),
-    "unknown fields and enums": (("POST", "/v1/traces", JSON, document("ab" * 16), ""), 200, 200, ""),
-    "a short id in JSON": (("POST", "/v1/traces", JSON, document("ab"), ""), 200, 400, "the others are taken: partial success"),
-    "an id of zeros": (("POST", "/v1/traces", PROTOBUF, spans(bytes(16)), ""), 200, 200, "rejected by partial success here"),
+    "JSON with parameters": (
+        ("POST", "/v1/traces", JSON + "; charset=utf-8", b"{}", ""),
+        200,
+        200,
+        "",
+    ),
+    "unknown fields and enums": (
+        ("POST", "/v1/traces", JSON, document("ab" * 16), ""),
+        200,
+        200,
+        "",
+    ),
+    "a short id in JSON": (
+        ("POST", "/v1/traces", JSON, document("ab"), ""),
+        200,
+        400,
+        "the others are taken: partial success",
+    ),
+    "an id of zeros": (
+        ("POST", "/v1/traces", PROTOBUF, spans(bytes(16)), ""),
+        200,
+        200,
+        "rejected by partial success here",
+    ),
     "another content type": (("POST", "/v1/traces", "text/plain", b"", ""), 415, 415, ""),
     "another method": (("GET", "/v1/traces", PROTOBUF, b"", ""), 405, 405, ""),
     "another path": (("POST", "/v2/traces", PROTOBUF, b"", ""), 404, 404, ""),
     "broken gzip": (("POST", "/v1/traces", PROTOBUF, b"no gzip", "gzip"), 400, 400, ""),
-    "another encoding": (("POST", "/v1/traces", PROTOBUF, b"x", "br"), 415, 400, "415 names the cause"),
-    "too large": (("POST", "/v1/traces", PROTOBUF, bytes(25_000_000), ""), 413, 400, "the specification asks for 413"),
-    "a bomb": (("POST", "/v1/traces", PROTOBUF, gzip.compress(bytes(50_000_000)), "gzip"), 413, 400, "the same"),
+    "another encoding": (
+        ("POST", "/v1/traces", PROTOBUF, b"x", "br"),
+        415,
+        400,
+        "415 names the cause",
+    ),
+    "too large": (
+        ("POST", "/v1/traces", PROTOBUF, bytes(25_000_000), ""),
+        413,
+        400,
+        "the specification asks for 413",
+    ),
+    "a bomb": (
+        ("POST", "/v1/traces", PROTOBUF, gzip.compress(bytes(50_000_000)), "gzip"),
+        413,
+        400,
+        "the same",
+    ),
 }
 OVER_GRPC: dict[str, tuple[tuple[str, bytes], str, str, str]] = {
     "spans": ((TRACES, spans()), "OK", "OK", ""),
     "an empty message": ((TRACES, b""), "OK", "OK", ""),
-    "no protobuf": ((TRACES, b"\xff\xff"), "INVALID_ARGUMENT", "INTERNAL", "the specification asks for INVALID_ARGUMENT"),
+    "no protobuf": (
+        (TRACES, b"\xff\xff"),
+        "INVALID_ARGUMENT",
+        "INTERNAL",
+        "the specification asks for INVALID_ARGUMENT",
+    ),
     "an id of zeros": ((TRACES, spans(bytes(16))), "OK", "OK", "rejected by partial success here"),
     "another method": (("/other.Service/Export", b""), "UNIMPLEMENTED", "UNIMPLEMENTED", ""),
     "too large": ((TRACES, bytes(25_000_000)), "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", ""),
@@ -68,9 +111,15 @@ def over_http(address: str, case: tuple[str, str, str, bytes, str]) -> int:
     method, path, kind, body, coding = case
     connection = http.client.HTTPConnection(address, timeout=20)
     try:
-        # A server may answer and close before it has read a body beyond its limit: the answer is there to read.
+        # A server may answer and close before it has read a body beyond its limit: the answer is
+        # there to read.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(method, path, body, {"Content-Type": kind} | ({"Content-Encoding": coding} if coding else {}))
+            connection.request(
+                method,
+                path,
+                body,
+                {"Content-Type": kind} | ({"Content-Encoding": coding} if coding else {}),
+            )
         return connection.getresponse().status
     finally:
         connection.close()
@@ -106,9 +155,9 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
     there = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     config = tmp_path_factory.mktemp("collector") / "config.yaml"
     config.write_text(
-        f'receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "{there[0]}"}}, http: {{endpoint: "{there[1]}"}}}}}}}}\n'
-        "exporters: {nop: {}}\n"
-        "service: {pipelines: {traces: {receivers: [otlp], exporters: [nop]}}}\n",
+        f'receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "{there[0]}"}}, http: {{endpoint:'
+        f' "{there[1]}"}}}}}}}}\nexporters: {{nop: {{}}}}\nservice: {{pipelines: {{traces:'
+        " {receivers: [otlp], exporters: [nop]}}}\n",
         encoding="utf-8",
     )
     with CollectorProcess(config):
@@ -131,7 +180,9 @@ def test_the_page_shows_the_table() -> None:
     rows = [("HTTP", case, *row[1:]) for case, row in OVER_HTTP.items()] + [
         ("gRPC", case, *row[1:]) for case, row in OVER_GRPC.items()
     ]
-    assert [row for row in rows if "| " + " | ".join(map(str, row)).rstrip() + " |" not in text] == []
+    assert [
+        row for row in rows if "| " + " | ".join(map(str, row)).rstrip() + " |" not in text
+    ] == []
 
 
 def test_the_page_names_tests_that_are_there() -> None:

@@ -1,4 +1,6 @@
-"""Requests that are far larger once decoded are refused before that, and counted against the memory limit."""
+"""Requests that are far larger once decoded are refused before that, and counted against the memory
+limit.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,12 @@ def test_what_becomes_too_much_is_refused_for_good_over_http(start: Any, what: s
         connection.request("POST", f"/v1/{signal}", make(), {"Content-Type": content_type})
         answer = connection.getresponse()
         assert (answer.status, b"max_inflight_size" in answer.read()) == (413, True)
-        connection.request("POST", f"/v1/{signal}", b"{}" if content_type == JSON else b"", {"Content-Type": content_type})
+        connection.request(
+            "POST",
+            f"/v1/{signal}",
+            b"{}" if content_type == JSON else b"",
+            {"Content-Type": content_type},
+        )
         assert connection.getresponse().status == 200
     finally:
         connection.close()
@@ -61,7 +68,9 @@ def test_what_becomes_too_much_is_refused_for_good_over_http(start: Any, what: s
 
 
 @pytest.mark.parametrize("what", ["spans", "records", "groups"])
-def test_what_becomes_too_much_is_refused_for_good_over_grpc(start: Any, channel: Any, what: str) -> None:
+def test_what_becomes_too_much_is_refused_for_good_over_grpc(
+    start: Any, channel: Any, what: str
+) -> None:
     """RESOURCE_EXHAUSTED without RetryInfo: no client is asked to retry."""
     _, bound = start(http=None)
     signal, _, make = GREAT[what]
@@ -73,22 +82,34 @@ def test_what_becomes_too_much_is_refused_for_good_over_grpc(start: Any, channel
     assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata())
 
 
-def test_some_spans_of_nothing_are_rejected_and_the_others_taken(start: Any, channel: Any, intake: Any, request_of: Any) -> None:
+def test_some_spans_of_nothing_are_rejected_and_the_others_taken(
+    start: Any, channel: Any, intake: Any, request_of: Any
+) -> None:
     """As any unusable span is."""
     receiver, bound = start(http=None)
-    response = channel(bound.grpc).unary_unary(METHODS["traces"])(items(1000) + request_of("a").SerializeToString(), timeout=10)
+    response = channel(bound.grpc).unary_unary(METHODS["traces"])(
+        items(1000) + request_of("a").SerializeToString(), timeout=10
+    )
     assert b"1000 rejected" in response
     assert intake.names() == ["a"]
     assert receiver.counters.get("rejected_spans") == 1000
 
 
-def test_what_a_request_becomes_counts_while_it_is_read(start: Any, channel: Any, intake: Any, request_of: Any) -> None:
+def test_what_a_request_becomes_counts_while_it_is_read(
+    start: Any, channel: Any, intake: Any, request_of: Any
+) -> None:
     """It is refused for now while another request is in flight, and accepted alone."""
     _, bound = start(http=None, max_inflight_bytes=MIB)
     intake.gate.clear()
-    running = channel(bound.grpc).unary_unary(METHODS["traces"]).future(request_of("a").SerializeToString(), timeout=20)
+    running = (
+        channel(bound.grpc)
+        .unary_unary(METHODS["traces"])
+        .future(request_of("a").SerializeToString(), timeout=20)
+    )
     assert intake.entered.acquire(timeout=5)
-    export = channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(METHODS["traces"])
+    export = channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(
+        METHODS["traces"]
+    )
     with pytest.raises(grpc.RpcError) as caught:
         export(items(10_000), timeout=5)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -100,7 +121,10 @@ def test_what_a_request_becomes_counts_while_it_is_read(start: Any, channel: Any
 def test_a_great_request_of_ordinary_spans_is_taken(start: Any, intake: Any) -> None:
     """As large as one may be, in spans of half a kilobyte."""
     attribute = {"key": "gen_ai.tool.call.result", "value": {"stringValue": "x" * 400}}
-    spans = [{"traceId": "7" * 32, "spanId": f"{number:016x}", "attributes": [attribute]} for number in range(1, 11)]
+    spans = [
+        {"traceId": "7" * 32, "spanId": f"{number:016x}", "attributes": [attribute]}
+        for number in range(1, 11)
+    ]
     body, _, _ = rewrite("traces", {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
     whole = body * (60 * MIB // len(body))
     _, bound = start(grpc=None)
@@ -116,7 +140,9 @@ def crowded(name: str, count: int) -> bytes:
     return body
 
 
-def test_spans_of_too_many_attributes_are_rejected_and_the_others_taken(start: Any, channel: Any, intake: Any) -> None:
+def test_spans_of_too_many_attributes_are_rejected_and_the_others_taken(
+    start: Any, channel: Any, intake: Any
+) -> None:
     """By partial success that names the limit; far more are taken than any sender writes."""
     receiver, bound = start(http=None)
     export = channel(bound.grpc).unary_unary(METHODS["traces"])
@@ -127,7 +153,9 @@ def test_spans_of_too_many_attributes_are_rejected_and_the_others_taken(start: A
 
 
 def test_what_was_rejected_is_not_found_after_a_restart(tmp_path: Path) -> None:
-    """Storage keeps whole requests; the span of another trace is there, and has its limit from the configuration."""
+    """Storage keeps whole requests; the span of another trace is there, and has its limit from the
+    configuration.
+    """
     places = {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}, "max_attributes": 10}
     config = load(
         {

@@ -1,4 +1,6 @@
-"""Over real sockets: runs below spans that never arrive, and an agent around one of them that arrives later."""
+"""Over real sockets: runs below spans that never arrive, and an agent around one of them that
+arrives later.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ WEBSOCKET = 99
 
 def span(number: int, parent: int, name: str, operation: str, flags: int = 0x100) -> Span:
     """A span whose parent is in the same process, or by its flags in another one."""
-    made = Span(trace_id=bytes(range(1, 17)), span_id=bytes([number] * 8), parent_span_id=bytes([parent] * 8))
+    made = Span(
+        trace_id=bytes(range(1, 17)),
+        span_id=bytes([number] * 8),
+        parent_span_id=bytes([parent] * 8),
+    )
     made.name, made.flags, made.kind = f"{operation} {name}", flags, 1
     now = time.time_ns()  # after the receiver began
     made.start_time_unix_nano, made.end_time_unix_nano = now + number, now + SECOND
@@ -40,7 +46,9 @@ def send(channel: grpc.Channel, *spans: Span) -> None:
 
 
 def rows(file: Path, count: int) -> list[tuple[Any, ...]]:
-    """Agent, outcome, reason, revision and completeness, as soon as there are so many rows; bounded."""
+    """Agent, outcome, reason, revision and completeness, as soon as there are so many rows;
+    bounded.
+    """
     deadline = time.monotonic() + 15
     lines: list[str] = []
     while len(lines) < count and time.monotonic() < deadline:
@@ -51,11 +59,22 @@ def rows(file: Path, count: int) -> list[tuple[Any, ...]]:
 
 
 def test_each_run_is_scored_while_the_trace_goes_on(tmp_path: Path):
-    """`decision_wait_detached` for a local parent, `decision_wait_partial` for a remote one, and a revision for an inner run."""
+    """`decision_wait_detached` for a local parent, `decision_wait_partial` for a remote one, and a
+    revision for an inner run.
+    """
     results = tmp_path / "results.jsonl"
     config = {
-        "traces": {"decision_wait": "100ms", "decision_wait_partial": "300ms", "decision_wait_detached": "1s"},
-        "evaluations": [{"name": "calls", "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}]}],
+        "traces": {
+            "decision_wait": "100ms",
+            "decision_wait_partial": "300ms",
+            "decision_wait_detached": "1s",
+        },
+        "evaluations": [
+            {
+                "name": "calls",
+                "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}],
+            }
+        ],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"jsonl": {"path": str(results)}},
     }
@@ -68,7 +87,11 @@ def test_each_run_is_scored_while_the_trace_goes_on(tmp_path: Path):
             said = {row[0]: row[1:] for row in rows(results, 3)[1:]}
             assert said["outer"][:3] == ("scored", 0, "detached")
             assert said["inner"] == ("skipped", 1, "detached", "part of run 0303030303030303")
-            send(channel, span(6, 5, "search", "execute_tool"), span(5, 98, "called", "invoke_agent", flags=0x300))
+            send(
+                channel,
+                span(6, 5, "search", "execute_tool"),
+                span(5, 98, "called", "invoke_agent", flags=0x300),
+            )
             assert rows(results, 4)[3][:4] == ("called", "scored", 0, "remote_parent")
             assert server.counts()["open_traces"] == 0
     finally:

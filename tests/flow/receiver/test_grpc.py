@@ -16,7 +16,9 @@ LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 METRICS = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
 
-def refused(channel: grpc.Channel, body: bytes, method: str = TRACES, **options: Any) -> grpc.RpcError:
+def refused(
+    channel: grpc.Channel, body: bytes, method: str = TRACES, **options: Any
+) -> grpc.RpcError:
     """The error that a call ends with."""
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(method)(body, timeout=10, **options)
@@ -29,7 +31,9 @@ def details(error: Any) -> status_pb2.Status:
     return status_pb2.Status.FromString(found)
 
 
-def test_full_success_leaves_partial_success_unset(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_full_success_leaves_partial_success_unset(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
     """The answer is an empty message."""
     _, bound = start()
     assert channel(bound.grpc).unary_unary(TRACES)(request_of("a", "b").SerializeToString()) == b""
@@ -87,7 +91,9 @@ def test_bad_data_is_an_invalid_argument(start: Any, channel: Any, method: str) 
     assert receiver.counters.get("bad_requests") == 1
 
 
-def test_overload_says_when_to_retry(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_overload_says_when_to_retry(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
     """UNAVAILABLE, with RetryInfo in both places where exporters look."""
     receiver, bound = start()
     intake.full = True
@@ -101,7 +107,9 @@ def test_overload_says_when_to_retry(start: Any, intake: Any, channel: Any, requ
     assert receiver.counts()["refused_spans"] == {"grpc": 2}
 
 
-def test_a_fault_of_ours_costs_no_data(start: Any, intake: Any, channel: Any, request_of: Any, capfd: Any) -> None:
+def test_a_fault_of_ours_costs_no_data(
+    start: Any, intake: Any, channel: Any, request_of: Any, capfd: Any
+) -> None:
     """Never INTERNAL or UNKNOWN, after which senders drop; and no traceback."""
     receiver, bound = start()
     intake.broken = True
@@ -114,41 +122,60 @@ def test_a_fault_of_ours_costs_no_data(start: Any, intake: Any, channel: Any, re
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-def test_a_message_over_the_limit_is_refused_for_good(start: Any, channel: Any, compression: Any) -> None:
+def test_a_message_over_the_limit_is_refused_for_good(
+    start: Any, channel: Any, compression: Any
+) -> None:
     """RESOURCE_EXHAUSTED without RetryInfo; a compressed one by what it unpacks to."""
     _, bound = start(max_body_bytes=100_000)
-    error: Any = refused(channel(bound.grpc), b"\x1a\x80\x80\x20" + bytes(0x80000), compression=compression)
+    error: Any = refused(
+        channel(bound.grpc), b"\x1a\x80\x80\x20" + bytes(0x80000), compression=compression
+    )
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata())
 
 
-def test_more_than_four_mebibytes_are_taken(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_more_than_four_mebibytes_are_taken(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
     """The default of grpcio is not ours."""
     _, bound = start()
     request = request_of("a")
-    request.resource_spans[0].resource.attributes.add(key="big").value.string_value = "x" * 5_000_000
+    request.resource_spans[0].resource.attributes.add(key="big").value.string_value = (
+        "x" * 5_000_000
+    )
     assert channel(bound.grpc).unary_unary(TRACES)(request.SerializeToString()) == b""
     assert intake.names() == ["a"]
 
 
-@pytest.mark.parametrize("method", ["/opentelemetry.proto.collector.trace.v1.TraceService/Import", "/other.Service/Export"])
+@pytest.mark.parametrize(
+    "method",
+    ["/opentelemetry.proto.collector.trace.v1.TraceService/Import", "/other.Service/Export"],
+)
 def test_other_methods_are_unimplemented(start: Any, channel: Any, method: str) -> None:
     """A sender learns that it need not try again."""
     _, bound = start()
     assert refused(channel(bound.grpc), b"", method).code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_concurrent_requests_are_all_taken(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_concurrent_requests_are_all_taken(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
     """Many more than there are threads, on one connection."""
     _, bound = start(grpc_threads=2)
     export = channel(bound.grpc).unary_unary(TRACES)
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda n: export(request_of(f"s{n}").SerializeToString(), timeout=20), range(200)))
+        answers = list(
+            pool.map(
+                lambda n: export(request_of(f"s{n}").SerializeToString(), timeout=20), range(200)
+            )
+        )
     assert answers == [b""] * 200
     assert sorted(intake.names()) == sorted(f"s{n}" for n in range(200))
 
 
-def test_room_is_asked_for_before_anything_is_decoded(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
+def test_room_is_asked_for_before_anything_is_decoded(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
     """While one request holds the budget, another is refused, and accepted when it is retried."""
     receiver, bound = start(max_inflight_bytes=100)
     export = channel(bound.grpc).unary_unary(TRACES)

@@ -1,4 +1,6 @@
-"""Hostile clients: decompression bombs, slow requests and floods cost a bounded amount and do not block other clients."""
+"""Hostile clients: decompression bombs, slow requests and floods cost a bounded amount and do not
+block other clients.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +31,34 @@ def gzipped(size: int) -> bytes:
 
 def deflated(size: int) -> bytes:
     packer = zlib.compressobj(1)
-    return b"".join(packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000)) + packer.flush()
+    return (
+        b"".join(packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000))
+        + packer.flush()
+    )
 
 
 def zstandard(size: int) -> bytes:
     packer = zstd.ZstdCompressor()
-    return b"".join(packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000)) + packer.flush()
+    return (
+        b"".join(packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000))
+        + packer.flush()
+    )
 
 
-PACKED: dict[str, Callable[[int], bytes]] = {"gzip": gzipped, "deflate": deflated, "zstd": zstandard}
+PACKED: dict[str, Callable[[int], bytes]] = {
+    "gzip": gzipped,
+    "deflate": deflated,
+    "zstd": zstandard,
+}
 
 
 def posted(address: str, body: Any, **headers: str) -> tuple[int, bytes]:
     """What a request is answered."""
     connection = http.client.HTTPConnection(address, timeout=20)
     try:
-        given = {"Content-Type": "application/x-protobuf"} | {key.replace("_", "-"): value for key, value in headers.items()}
+        given = {"Content-Type": "application/x-protobuf"} | {
+            key.replace("_", "-"): value for key, value in headers.items()
+        }
         connection.request("POST", "/v1/traces", body, given)
         answer = connection.getresponse()
         return answer.status, answer.read()
@@ -54,7 +68,9 @@ def posted(address: str, body: Any, **headers: str) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("coding", PACKED)
 def test_a_bomb_over_http_costs_one_piece(start: Any, coding: str, peak: Any) -> None:
-    """It is refused permanently at the first piece beyond the limit, long before the 300 MB that it decompresses to."""
+    """It is refused permanently at the first piece beyond the limit, long before the 300 MB that it
+    decompresses to.
+    """
     bomb = PACKED[coding](BOMB)
     _, bound = start(max_body_bytes=max(LIMIT, len(bomb)))
     before = peak()
@@ -92,12 +108,16 @@ def test_every_encoding_is_unpacked(start: Any, intake: Any, request_of: Any, co
     """What an exporter may pack its requests with."""
     pack = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}[coding]
     _, bound = start()
-    assert posted(bound.http, pack(request_of("a").SerializeToString()), Content_Encoding=coding) == (200, b"")
+    assert posted(
+        bound.http, pack(request_of("a").SerializeToString()), Content_Encoding=coding
+    ) == (200, b"")
     assert intake.names() == ["a"]
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_packed_messages_are_unpacked(start: Any, intake: Any, channel: Any, request_of: Any, compression: Any) -> None:
+def test_packed_messages_are_unpacked(
+    start: Any, intake: Any, channel: Any, request_of: Any, compression: Any
+) -> None:
     """Whatever grpcio packs with, long messages too."""
     _, bound = start()
     body = request_of(*["a" * 1000] * 500).SerializeToString()
@@ -116,7 +136,12 @@ def test_what_is_broken_is_bad_data(start: Any, coding: str, damage: str) -> Non
 
 
 def document(depth: int) -> bytes:
-    span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "a", "attributes": [{"key": "deep", "value": "#"}]}
+    span = {
+        "traceId": "ab" * 16,
+        "spanId": "cd" * 8,
+        "name": "a",
+        "attributes": [{"key": "deep", "value": "#"}],
+    }
     whole = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
     deep = '{"arrayValue":{"values":[' * depth + '{"stringValue":"x"}' + "]}}" * depth
     return whole.replace('"#"', deep).encode()
@@ -139,20 +164,34 @@ def sized(field: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("depth", [50, 5_000])
-def test_depth_in_protobuf_breaks_nothing(start: Any, intake: Any, channel: Any, depth: int) -> None:
+def test_depth_in_protobuf_breaks_nothing(
+    start: Any, intake: Any, channel: Any, depth: int
+) -> None:
     """The attribute is left out or read as far as it may be; the span stays."""
     value = sized(1, b"x")
     for _ in range(depth):
         value = sized(5, sized(1, value))
-    span = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"a") + sized(9, sized(1, b"deep") + sized(2, value))
+    span = (
+        sized(1, b"t" * 16)
+        + sized(2, b"s" * 8)
+        + sized(5, b"a")
+        + sized(9, sized(1, b"deep") + sized(2, value))
+    )
     _, bound = start()
-    assert channel(bound.grpc).unary_unary(TRACES)(sized(1, sized(2, sized(2, span))), timeout=10) == b""
+    assert (
+        channel(bound.grpc).unary_unary(TRACES)(sized(1, sized(2, sized(2, span))), timeout=10)
+        == b""
+    )
     assert intake.names() == ["a"]
 
 
 @pytest.mark.parametrize(
     "header",
-    [b"X: " + b"a" * 70_000 + b"\r\n", b"".join(b"X%d: 1\r\n" % n for n in range(200)), (b"X: " + b"a" * 60_000 + b"\r\n") * 10],
+    [
+        b"X: " + b"a" * 70_000 + b"\r\n",
+        b"".join(b"X%d: 1\r\n" % n for n in range(200)),
+        (b"X: " + b"a" * 60_000 + b"\r\n") * 10,
+    ],
     ids=["long", "many", "long and many"],
 )
 def test_headers_end(start: Any, header: bytes) -> None:
@@ -161,7 +200,9 @@ def test_headers_end(start: Any, header: bytes) -> None:
     host, port = bound.http.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 10) as connection:
         sender = threading.Thread(
-            target=_pushed, args=(connection, b"POST /v1/traces HTTP/1.1\r\nHost: x\r\n" + header), daemon=True
+            target=_pushed,
+            args=(connection, b"POST /v1/traces HTTP/1.1\r\nHost: x\r\n" + header),
+            daemon=True,
         )
         sender.start()
         assert connection.recv(12) == b"HTTP/1.1 431"
@@ -188,7 +229,12 @@ def test_calls_without_a_message_delay_no_other_client(start: Any, channel: Any)
     slow = channel(bound.grpc)
     calls = [slow.stream_unary(TRACES).future(never()) for _ in range(20)]
     try:
-        assert channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(TRACES)(b"", timeout=5) == b""
+        assert (
+            channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(TRACES)(
+                b"", timeout=5
+            )
+            == b""
+        )
         assert {call.exception(timeout=10).code() for call in calls} == {grpc.StatusCode.CANCELLED}
     finally:
         over.set()
@@ -235,16 +281,24 @@ def test_great_metadata_is_refused(start: Any, channel: Any) -> None:
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize(("service", "response"), [(b"", b"\x08\x01"), (sized(1, TRACES.split("/")[1].encode()), b"\x08\x01")])
+@pytest.mark.parametrize(
+    ("service", "response"),
+    [(b"", b"\x08\x01"), (sized(1, TRACES.split("/")[1].encode()), b"\x08\x01")],
+)
 def test_health_is_served(start: Any, channel: Any, service: bytes, response: bytes) -> None:
     """Of the whole and of each service."""
     _, bound = start()
-    assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(service, timeout=5) == response
+    assert (
+        channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(service, timeout=5)
+        == response
+    )
 
 
 def test_health_of_an_unknown_service_is_not_found(start: Any, channel: Any) -> None:
     """As the protocol says."""
     _, bound = start()
     with pytest.raises(grpc.RpcError) as caught:
-        channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(sized(1, b"other"), timeout=5)
+        channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(
+            sized(1, b"other"), timeout=5
+        )
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND

@@ -20,7 +20,11 @@ from otel_eval.sources.receiver import http_server
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 TRACE, SPAN = "ab" * 16, "cd" * 8
 DOCUMENT = json.dumps(
-    {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": TRACE, "spanId": SPAN, "name": "a"}]}]}]}
+    {
+        "resourceSpans": [
+            {"scopeSpans": [{"spans": [{"traceId": TRACE, "spanId": SPAN, "name": "a"}]}]}
+        ]
+    }
 ).encode()
 
 
@@ -33,7 +37,9 @@ class Reply:
 
     def problem(self) -> Any:
         """The google.rpc.Status in the body, whichever way it is written."""
-        return json.loads(self.body) if self.type == JSON else status_pb2.Status.FromString(self.body)
+        return (
+            json.loads(self.body) if self.type == JSON else status_pb2.Status.FromString(self.body)
+        )
 
 
 Post = Callable[..., Reply]
@@ -61,7 +67,12 @@ def post(start: Any, opened: Any) -> Post:
     connection = opened(bound.http)
 
     def send(
-        body: Any, content_type: str | None = PROTOBUF, *, path: str = "/v1/traces", method: str = "POST", **headers: str
+        body: Any,
+        content_type: str | None = PROTOBUF,
+        *,
+        path: str = "/v1/traces",
+        method: str = "POST",
+        **headers: str,
     ) -> Reply:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if content_type is not None:
@@ -72,15 +83,21 @@ def post(start: Any, opened: Any) -> Post:
     return send
 
 
-@pytest.mark.parametrize("content_type", [PROTOBUF, "application/x-protobuf; messageType=x", "Application/X-Protobuf"])
-def test_protobuf_is_answered_in_protobuf(post: Post, intake: Any, request_of: Any, content_type: str) -> None:
+@pytest.mark.parametrize(
+    "content_type", [PROTOBUF, "application/x-protobuf; messageType=x", "Application/X-Protobuf"]
+)
+def test_protobuf_is_answered_in_protobuf(
+    post: Post, intake: Any, request_of: Any, content_type: str
+) -> None:
     """Full success is an empty message; parameters and case of the type do not matter."""
     reply = post(request_of("a").SerializeToString(), content_type)
     assert (reply.status, reply.type, reply.body) == (200, PROTOBUF, b"")
     assert intake.names() == ["a"]
 
 
-@pytest.mark.parametrize("content_type", [JSON, "application/json; charset=utf-8", "application/json;charset=UTF-8"])
+@pytest.mark.parametrize(
+    "content_type", [JSON, "application/json; charset=utf-8", "application/json;charset=UTF-8"]
+)
 def test_json_is_answered_in_json(post: Post, intake: Any, content_type: str) -> None:
     """On the same port and path."""
     reply = post(DOCUMENT, content_type)
@@ -88,18 +105,28 @@ def test_json_is_answered_in_json(post: Post, intake: Any, content_type: str) ->
     assert intake.names() == ["a"]
 
 
-@pytest.mark.parametrize("path", ["/v1/traces", "/v1/logs", "/v1/metrics", "/v1/traces?source=agent"])
+@pytest.mark.parametrize(
+    "path", ["/v1/traces", "/v1/logs", "/v1/metrics", "/v1/traces?source=agent"]
+)
 @pytest.mark.parametrize(("body", "content_type"), [(b"", PROTOBUF), (b"{}", JSON)])
-def test_an_empty_request_is_a_success(post: Post, path: str, body: bytes, content_type: str) -> None:
+def test_an_empty_request_is_a_success(
+    post: Post, path: str, body: bytes, content_type: str
+) -> None:
     """For each signal, in each encoding."""
     assert post(body, content_type, path=path).status == 200
 
 
-def test_rejected_spans_are_counted_in_a_protobuf_response(post: Post, intake: Any, request_of: Any) -> None:
+def test_rejected_spans_are_counted_in_a_protobuf_response(
+    post: Post, intake: Any, request_of: Any
+) -> None:
     """The others are accepted, and the response is still 200: the client must not retry."""
     reply = post(request_of("", "b").SerializeToString())
     partial = ExportTraceServiceResponse.FromString(reply.body).partial_success
-    assert (reply.status, partial.rejected_spans, "trace id" in partial.error_message) == (200, 1, True)
+    assert (reply.status, partial.rejected_spans, "trace id" in partial.error_message) == (
+        200,
+        1,
+        True,
+    )
     assert intake.names() == ["b"]
 
 
@@ -107,14 +134,21 @@ def test_rejected_spans_are_counted_in_a_json_response(post: Post) -> None:
     """Numbers of 64 bits are text there."""
     reply = post(DOCUMENT.replace(TRACE.encode(), b"00"), JSON)
     partial = json.loads(reply.body)["partialSuccess"]
-    assert (reply.status, partial["rejectedSpans"], "trace id" in partial["errorMessage"]) == (200, "1", True)
+    assert (reply.status, partial["rejectedSpans"], "trace id" in partial["errorMessage"]) == (
+        200,
+        "1",
+        True,
+    )
 
 
 @pytest.mark.parametrize("path", ["/v1/traces", "/v1/logs", "/v1/metrics"])
 @pytest.mark.parametrize(
-    ("body", "content_type"), [(b"\xff\xff", PROTOBUF), (b"{", JSON), (b"[" * 99_999, JSON), (b"\xff", JSON)]
+    ("body", "content_type"),
+    [(b"\xff\xff", PROTOBUF), (b"{", JSON), (b"[" * 99_999, JSON), (b"\xff", JSON)],
 )
-def test_bad_data_is_answered_with_a_status_in_its_own_encoding(post: Post, path: str, body: bytes, content_type: str) -> None:
+def test_bad_data_is_answered_with_a_status_in_its_own_encoding(
+    post: Post, path: str, body: bytes, content_type: str
+) -> None:
     """400, and the connection goes on."""
     reply = post(body, content_type, path=path)
     assert (reply.status, reply.type) == (400, content_type)
@@ -122,7 +156,9 @@ def test_bad_data_is_answered_with_a_status_in_its_own_encoding(post: Post, path
     assert post(b"", PROTOBUF).status == 200
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lambda body: gzip.compress(body[:20]) + gzip.compress(body[20:])])
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lambda body: gzip.compress(body[:20]) + gzip.compress(body[20:])]
+)
 def test_gzip_is_unpacked(post: Post, intake: Any, request_of: Any, pack: Any) -> None:
     """Also in several members."""
     assert post(pack(request_of("a").SerializeToString()), Content_Encoding="gzip").status == 200
@@ -166,7 +202,9 @@ def test_other_encodings_are_unsupported(post: Post) -> None:
         ("BREW", "/v1/traces", 501),
     ],
 )
-def test_other_methods_and_paths_are_refused(post: Post, method: str, path: str, status: int) -> None:
+def test_other_methods_and_paths_are_refused(
+    post: Post, method: str, path: str, status: int
+) -> None:
     """405 names the method that is allowed."""
     reply = post(None, PROTOBUF, method=method, path=path)
     assert reply.status == status
@@ -174,7 +212,9 @@ def test_other_methods_and_paths_are_refused(post: Post, method: str, path: str,
 
 
 def test_a_body_over_the_limit_is_refused(start: Any, opened: Any) -> None:
-    """413 by announced length, by chunks and by what it unpacks to; the answer arrives though the body was not read."""
+    """413 by announced length, by chunks and by what it unpacks to; the answer arrives though the
+    body was not read.
+    """
     receiver, bound = start(max_body_bytes=100_000)
     bodies: list[tuple[Any, dict[str, str]]] = [
         (bytes(5_000_000), {}),
@@ -199,19 +239,28 @@ def test_overload_says_when_to_retry(post: Post, intake: Any, request_of: Any) -
     assert post(request_of("a").SerializeToString()).status == 200
 
 
-def test_a_fault_of_ours_costs_no_data(post: Post, intake: Any, request_of: Any, capfd: Any) -> None:
+def test_a_fault_of_ours_costs_no_data(
+    post: Post, intake: Any, request_of: Any, capfd: Any
+) -> None:
     """503 and never 500, after which senders drop; nothing on stderr."""
     intake.broken = True
     assert post(request_of("a").SerializeToString()).status == 503
     assert capfd.readouterr().err == ""
 
 
-def test_one_connection_serves_many_requests(start: Any, opened: Any, intake: Any, request_of: Any) -> None:
+def test_one_connection_serves_many_requests(
+    start: Any, opened: Any, intake: Any, request_of: Any
+) -> None:
     """And is never closed between them."""
     _, bound = start(http_connections=1)
     connection = opened(bound.http)
     for number in range(20):
-        connection.request("POST", "/v1/traces", request_of(f"s{number}").SerializeToString(), {"Content-Type": PROTOBUF})
+        connection.request(
+            "POST",
+            "/v1/traces",
+            request_of(f"s{number}").SerializeToString(),
+            {"Content-Type": PROTOBUF},
+        )
         assert Reply(connection.getresponse()).status == 200
     assert len(intake.names()) == 20
 
@@ -227,8 +276,12 @@ def test_too_many_connections_are_refused(start: Any, opened: Any) -> None:
     assert receiver.counters.get("refused_connections") == 1
 
 
-def test_connections_for_which_no_thread_starts_take_no_place(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are refused like those over the limit, and when threads can be started again, all places are free."""
+def test_connections_for_which_no_thread_starts_take_no_place(
+    start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused like those over the limit, and when threads can be started again, all places
+    are free.
+    """
     receiver, bound = start(http_connections=2)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot_start)
@@ -246,8 +299,12 @@ def cannot_start(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_connection_that_only_waits_makes_room(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it has sent nothing, half a request, or one long ago; one that is being served does not."""
+def test_a_connection_that_only_waits_makes_room(
+    start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it has sent nothing, half a request, or one long ago; one that is being served does
+    not.
+    """
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.05)
     receiver, bound = start(http_connections=2)
     silent, half = opened(bound.http), opened(bound.http)
@@ -288,7 +345,9 @@ HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-prot
         HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-def test_what_is_no_request_gets_an_error_and_the_next_one_is_served(start: Any, opened: Any, capfd: Any, data: bytes) -> None:
+def test_what_is_no_request_gets_an_error_and_the_next_one_is_served(
+    start: Any, opened: Any, capfd: Any, data: bytes
+) -> None:
     """Nothing is written to stderr, no thread dies."""
     _, bound = start(http_idle_s=1.0)
     answer = raw(bound.http, data)

@@ -1,4 +1,6 @@
-"""HTTP/2 that no library would write: what gRPC accepts is bounded, and other clients are not affected."""
+"""HTTP/2 that no library would write: what gRPC accepts is bounded, and other clients are not
+affected.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http2_client import DATA, HEADERS, MORE, PING, RESET, SETTINGS, WINDOW, Frames, frame, headers, message
+from http2_client import (
+    DATA,
+    HEADERS,
+    MORE,
+    PING,
+    RESET,
+    SETTINGS,
+    WINDOW,
+    Frames,
+    frame,
+    headers,
+    message,
+)
 
 from otel_eval.sources.receiver import grpc_server
 from otel_eval.sources.receiver.credentials import BearerTokens
@@ -43,7 +57,8 @@ def dial() -> Iterator[Callable[[str], Frames]]:
     ("more", "data", "response"),
     [
         ((b"grpc-encoding", b"nonsense"), message(b"", 1), b"grpc-status"),
-        ((b"x", b"y"), message(b"xx", 1), b"\x0213"),  # compressed without grpc-encoding: INTERNAL, as gRPC asks
+        # compressed without grpc-encoding: INTERNAL, as gRPC asks
+        ((b"x", b"y"), message(b"xx", 1), b"\x0213"),
         ((b"x", b"y"), message(b"", size=2**32 - 1), b"\x018"),
         ((b"x", b"y"), message(b"ab", size=9), b"\x013"),
         ((b"x-bin", b"!no base64!"), message(b""), b"grpc-status"),
@@ -52,7 +67,9 @@ def dial() -> Iterator[Callable[[str], Frames]]:
     ],
     ids=["encoding", "flag", "4 GiB", "cut", "base64", "upper case", "control characters"],
 )
-def test_a_request_that_is_no_call_gets_an_error(start: Any, dial: Any, more: Any, data: bytes, response: bytes) -> None:
+def test_a_request_that_is_no_call_gets_an_error(
+    start: Any, dial: Any, more: Any, data: bytes, response: bytes
+) -> None:
     """The next one on the same connection is served."""
     _, bound = start(http=None)
     client = dial(bound.grpc)
@@ -60,12 +77,16 @@ def test_a_request_that_is_no_call_gets_an_error(start: Any, dial: Any, more: An
     assert b"\x010" in client.answer(client.call(data=message(b"")))
 
 
-def test_bytes_that_are_no_text_are_not_shown(start: Any, dial: Any, tmp_path: Path, capfd: Any, caplog: Any) -> None:
+def test_bytes_that_are_no_text_are_not_shown(
+    start: Any, dial: Any, tmp_path: Path, capfd: Any, caplog: Any
+) -> None:
     """A mistyped token would stand in the log, with a traceback of grpcio's."""
     (tmp_path / "tokens").write_text("right", encoding="ascii")
     receiver, bound = start(http=None, tokens=BearerTokens([str(tmp_path / "tokens")]))
     client = dial(bound.grpc)
-    assert b"\x0216" in client.answer(client.call((b"authorization", b"Bearer righ\xff"), data=message(b"")))
+    assert b"\x0216" in client.answer(
+        client.call((b"authorization", b"Bearer righ\xff"), data=message(b""))
+    )
     assert receiver.counters.get("unauthenticated_requests") == 1
     assert (caplog.messages, capfd.readouterr().err) == ([], "")
 
@@ -81,7 +102,9 @@ RIGHT = (b"authorization", b"Bearer right")
         [(b"authorization-bin", base64.b64encode(RIGHT[1]).rstrip(b"="))],
     ],
 )
-def test_a_token_is_said_once_and_as_text(start: Any, dial: Any, tmp_path: Path, said: list[tuple[bytes, bytes]]) -> None:
+def test_a_token_is_said_once_and_as_text(
+    start: Any, dial: Any, tmp_path: Path, said: list[tuple[bytes, bytes]]
+) -> None:
     """Two of them could be read in two ways."""
     (tmp_path / "tokens").write_text("right", encoding="ascii")
     _, bound = start(http=None, tokens=BearerTokens([str(tmp_path / "tokens")]))
@@ -99,9 +122,15 @@ OPEN = headers()
 FLOODS: dict[str, bytes] = {
     "pings": frame(PING, 0, 0, b"12345678") * 5000,
     "settings": frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0\0\4\x7f\xff\xff\xff") * 5000,
-    "streams that are reset": many(lambda n: frame(HEADERS, 4, n, OPEN) + frame(RESET, 0, n, b"\0\0\0\x08")),
+    "streams that are reset": many(
+        lambda n: frame(HEADERS, 4, n, OPEN) + frame(RESET, 0, n, b"\0\0\0\x08")
+    ),
     "calls that are reset": many(
-        lambda n: frame(HEADERS, 4, n, OPEN) + frame(DATA, 1, n, message(b"")) + frame(RESET, 0, n, bytes(4))
+        lambda n: (
+            frame(HEADERS, 4, n, OPEN)
+            + frame(DATA, 1, n, message(b""))
+            + frame(RESET, 0, n, bytes(4))
+        )
     ),
     "answers without a window": frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0")
     + many(lambda n: frame(HEADERS, 4, n, OPEN) + frame(DATA, 1, n, message(b""))),
@@ -116,8 +145,12 @@ FLOODS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_a_flood_of_frames_delays_no_other_client(start: Any, dial: Any, capfd: Any, what: str) -> None:
-    """Sent at once by a client that reads nothing; others are served meanwhile and afterwards, and nothing is written."""
+def test_a_flood_of_frames_delays_no_other_client(
+    start: Any, dial: Any, capfd: Any, what: str
+) -> None:
+    """Sent at once by a client that reads nothing; others are served meanwhile and afterwards, and
+    nothing is written.
+    """
     _, bound = start(http=None)
     hostile = dial(bound.grpc)
     hostile.socket.settimeout(1)
@@ -140,8 +173,14 @@ def _poured(client: Frames, data: bytes) -> None:
 def test_halves_of_messages_are_not_waited_for_while_memory_grows(
     start: Any, dial: Any, intake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few of them may wait, as many as there is room for; more are cancelled, and honest clients retry."""
-    monkeypatch.setattr(grpc_server, "RssMonitor", lambda limit: RssMonitor(limit, iter(range(0, 10**12, 10**9)).__next__))
+    """Few of them may wait, as many as there is room for; more are cancelled, and honest clients
+    retry.
+    """
+    monkeypatch.setattr(
+        grpc_server,
+        "RssMonitor",
+        lambda limit: RssMonitor(limit, iter(range(0, 10**12, 10**9)).__next__),
+    )
     _, bound = start(http=None, max_body_bytes=MIB, max_inflight_bytes=2 * MIB)
     patient = dial(bound.grpc)
     first = [patient.call(data=message(b"ab", size=MIB), end=False) for _ in range(2)]
@@ -152,18 +191,28 @@ def test_halves_of_messages_are_not_waited_for_while_memory_grows(
 
 def resident_mib(pid: int) -> float:
     """What a process has in memory."""
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
+    return (
+        int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        * os.sysconf("SC_PAGE_SIZE")
+        / MIB
+    )
 
 
 @contextmanager
 def served(folder: Path, **otlp: Any) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A receiver as a process, and where it takes gRPC."""
-    config = {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0", **otlp.pop("grpc")}}, **otlp}}}
+    config = {
+        "receivers": {
+            "otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0", **otlp.pop("grpc")}}, **otlp}
+        }
+    }
     (folder / "eval.json").write_text(json.dumps(config), encoding="utf-8")
     words = [sys.executable, "-m", "otel_eval", "serve", "--config", str(folder / "eval.json")]
     kept = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
     environment = {**kept, "PYTHONPATH": str(Path(__file__).parents[3])}
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    ) as process:
         try:
             assert process.stderr is not None
             (place,) = re.findall(r"grpc=(\S+)", process.stderr.readline().decode())
@@ -177,23 +226,42 @@ def test_what_strangers_send_is_not_written_to_stderr(tmp_path: Path, dial: Any)
     with served(tmp_path, grpc={}) as (process, place):
         for _ in range(20):
             client = dial(place)
-            client.answer(client.call((b"grpc-encoding", b"nonsense"), (b"x", b"\xff"), data=message(b"")))
+            client.answer(
+                client.call((b"grpc-encoding", b"nonsense"), (b"x", b"\xff"), data=message(b""))
+            )
         process.terminate()
         assert process.stderr is not None
         lines = process.stderr.read().splitlines()
     # Two of ours: what is served, and that nothing was evaluated.
-    assert [line.split()[:2] for line in lines] == [[b"otel-eval:", b"serving"], [b"otel-eval:", b"nothing"]]
+    assert [line.split()[:2] for line in lines] == [
+        [b"otel-eval:", b"serving"],
+        [b"otel-eval:", b"nothing"],
+    ]
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is asked of /proc, which this system has not")
-@pytest.mark.parametrize(("connections", "calls"), [(24, 1), (1, 128)], ids=["connections", "calls"])
-def test_halves_of_great_messages_take_bounded_memory(tmp_path: Path, dial: Any, connections: int, calls: int) -> None:
-    """As much as they would take whole is 0.7 and 4 GiB; only the kernel knows how much of them has arrived."""
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(),
+    reason="memory is asked of /proc, which this system has not",
+)
+@pytest.mark.parametrize(
+    ("connections", "calls"), [(24, 1), (1, 128)], ids=["connections", "calls"]
+)
+def test_halves_of_great_messages_take_bounded_memory(
+    tmp_path: Path, dial: Any, connections: int, calls: int
+) -> None:
+    """As much as they would take whole is 0.7 and 4 GiB; only the kernel knows how much of them has
+    arrived.
+    """
     size = 32 * MIB
-    with served(tmp_path, grpc={"max_message_size": size}, max_inflight_size=2 * size) as (process, place):
+    with served(tmp_path, grpc={"max_message_size": size}, max_inflight_size=2 * size) as (
+        process,
+        place,
+    ):
         before = top = resident_mib(process.pid)
         clients = [dial(place) for _ in range(connections)]
-        senders = [threading.Thread(target=_halves, args=(client, calls, size)) for client in clients]
+        senders = [
+            threading.Thread(target=_halves, args=(client, calls, size)) for client in clients
+        ]
         for sender in senders:
             sender.start()
         until = time.monotonic() + 12

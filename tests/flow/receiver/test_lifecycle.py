@@ -25,7 +25,10 @@ def test_port_zero_picks_free_ports(start: Any) -> None:
     """And says which."""
     _, bound = start()
     assert bound.grpc != bound.http
-    assert all(address.startswith("127.0.0.1:") and not address.endswith(":0") for address in (bound.grpc, bound.http))
+    assert all(
+        address.startswith("127.0.0.1:") and not address.endswith(":0")
+        for address in (bound.grpc, bound.http)
+    )
 
 
 @pytest.mark.parametrize(("off", "on"), [("grpc", "http"), ("http", "grpc")])
@@ -37,15 +40,28 @@ def test_a_transport_can_be_off(start: Any, off: str, on: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_a_port_in_use_is_refused_in_one_line(start: Any, intake: Any, protocol: str, capfd: Any) -> None:
-    """Naming the key, the address and what to do; the other transport does not keep its port either."""
+def test_a_port_in_use_is_refused_in_one_line(
+    start: Any, intake: Any, protocol: str, capfd: Any
+) -> None:
+    """Naming the key, the address and what to do; the other transport does not keep its port
+    either.
+    """
     other = "http" if protocol == "grpc" else "grpc"
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        socket.create_server(("127.0.0.1", 0)) as free,
+    ):
         address, spare = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
         free.close()
-        receiver = OtlpServer(DecodingHandler(intake, ReceiverLimits()), **{protocol: address, other: spare})
+        receiver = OtlpServer(
+            DecodingHandler(intake, ReceiverLimits()), **{protocol: address, other: spare}
+        )
         with pytest.raises(
-            ConfigError, match=rf"protocols\.{protocol}\.endpoint: '{address}': the port is in use; .*0 picks a free"
+            ConfigError,
+            match=(
+                rf"protocols\.{protocol}\.endpoint: '{address}': the port is in use; .*0 picks a"
+                r" free"
+            ),
         ):
             receiver.start()
     _, bound = start(**{other: spare})
@@ -53,7 +69,10 @@ def test_a_port_in_use_is_refused_in_one_line(start: Any, intake: Any, protocol:
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("address", ["4317", "localhost", "127.0.0.1:x", "http://127.0.0.1:4317", "127.0.0.1:99999", ":4317", ""])
+@pytest.mark.parametrize(
+    "address",
+    ["4317", "localhost", "127.0.0.1:x", "http://127.0.0.1:4317", "127.0.0.1:99999", ":4317", ""],
+)
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_what_is_no_address_is_refused(protocol: str, address: str) -> None:
     """By the configuration, with an example of one."""
@@ -68,8 +87,12 @@ def test_an_address_of_another_machine_is_refused(intake: Any, protocol: str) ->
         OtlpServer(DecodingHandler(intake, ReceiverLimits()), **{protocol: "192.0.2.1:0"}).start()
 
 
-def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake: Any, channel: Any, request_of: Any) -> None:
-    """Requests that are being read when the receiver stops are acknowledged; later ones get a retryable error."""
+def test_a_running_request_ends_well_and_a_new_one_is_refused(
+    start: Any, intake: Any, channel: Any, request_of: Any
+) -> None:
+    """Requests that are being read when the receiver stops are acknowledged; later ones get a
+    retryable error.
+    """
     receiver, bound = start()
     intake.gate.clear()
     body = request_of("a").SerializeToString()
@@ -99,7 +122,9 @@ def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake
 def test_stopping_is_quick_and_leaves_nothing(intake: Any, request_of: Any) -> None:
     """Idle connections do not hold it up; threads and ports are gone."""
     before = set(threading.enumerate())
-    receiver = OtlpServer(DecodingHandler(intake, ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0")
+    receiver = OtlpServer(
+        DecodingHandler(intake, ReceiverLimits()), grpc="127.0.0.1:0", http="127.0.0.1:0"
+    )
     bound = receiver.start()
     assert isinstance(bound, Bound)
     host, port = str(bound.http).rsplit(":", 1)
@@ -118,7 +143,9 @@ def test_stopping_is_quick_and_leaves_nothing(intake: Any, request_of: Any) -> N
     assert not left
 
 
-def test_a_handler_that_hangs_does_not_hold_the_stop_up(start: Any, intake: Any, request_of: Any) -> None:
+def test_a_handler_that_hangs_does_not_hold_the_stop_up(
+    start: Any, intake: Any, request_of: Any
+) -> None:
     """Beyond its grace."""
     receiver, bound = start(grpc=None)
     intake.gate.clear()

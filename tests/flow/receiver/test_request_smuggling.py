@@ -1,4 +1,6 @@
-"""Requests that contain a second one: a proxy that parses them differently must not make us serve both."""
+"""Requests that contain a second one: a proxy that parses them differently must not make us serve
+both.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def statuses(address: str, data: bytes) -> list[int]:
         (CHUNKED + b"\r\n2\r\n{}..0\r\n\r\n", 400),
     ],
 )
-def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_served(start: Any, said: bytes, status: int) -> None:
+def test_what_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_served(
+    start: Any, said: bytes, status: int
+) -> None:
     """One answer, and the connection ends with it; it counts as what it is."""
     receiver, bound = start()
     assert statuses(bound.http, HEAD + said + HIDDEN) == [status]
@@ -86,7 +90,10 @@ def test_requests_in_a_row_are_answered_in_their_order(start: Any) -> None:
 
 @pytest.mark.parametrize(
     ("more", "status"),
-    [(b"Content-Length: 99999999999\r\n", 413), (b"Content-Encoding: br\r\nContent-Length: 2\r\n", 415)],
+    [
+        (b"Content-Length: 99999999999\r\n", 413),
+        (b"Content-Encoding: br\r\nContent-Length: 2\r\n", 415),
+    ],
 )
 def test_a_body_is_not_asked_for_in_vain(start: Any, more: bytes, status: int) -> None:
     """Who waits for 100 gets the answer instead, where there will be none better."""
@@ -98,11 +105,16 @@ def test_many_small_chunks_cost_no_more_than_the_body(start: Any, peak: Any) -> 
     """Objects of two bytes each would."""
     _, bound = start()
     before = peak()
-    assert statuses(bound.http, HEAD + CHUNKED + b"\r\n" + b"2\r\n  \r\n" * 200_000 + b"2\r\n{}\r\n0\r\n\r\n") == [200]
+    assert statuses(
+        bound.http, HEAD + CHUNKED + b"\r\n" + b"2\r\n  \r\n" * 200_000 + b"2\r\n{}\r\n0\r\n\r\n"
+    ) == [200]
     assert peak() - before < 8_000_000
 
 
 def test_extensions_of_chunks_have_an_end(start: Any) -> None:
     """They have no use, and could be as long as a body."""
     _, bound = start()
-    assert statuses(bound.http, HEAD + CHUNKED + b"\r\n" + (b"1;" + b"x" * 1000 + b"\r\n \r\n") * 20 + b"0\r\n\r\n") == [400]
+    assert statuses(
+        bound.http,
+        HEAD + CHUNKED + b"\r\n" + (b"1;" + b"x" * 1000 + b"\r\n \r\n") * 20 + b"0\r\n\r\n",
+    ) == [400]

@@ -27,23 +27,38 @@ from otel_eval.interfaces import Wanted
 WAYS = [
     pytest.param(lambda bound: GrpcSpans(endpoint=bound.grpc, insecure=True), "grpc", id="grpc"),
     pytest.param(
-        lambda bound: GrpcSpans(endpoint=bound.grpc, insecure=True, compression=grpc.Compression.Gzip), "grpc", id="grpc-gzip"
+        lambda bound: GrpcSpans(
+            endpoint=bound.grpc, insecure=True, compression=grpc.Compression.Gzip
+        ),
+        "grpc",
+        id="grpc-gzip",
     ),
-    pytest.param(lambda bound: HttpSpans(endpoint=f"http://{bound.http}/v1/traces"), "http", id="http"),
     pytest.param(
-        lambda bound: HttpSpans(endpoint=f"http://{bound.http}/v1/traces", compression=Compression.Gzip), "http", id="http-gzip"
+        lambda bound: HttpSpans(endpoint=f"http://{bound.http}/v1/traces"), "http", id="http"
+    ),
+    pytest.param(
+        lambda bound: HttpSpans(
+            endpoint=f"http://{bound.http}/v1/traces", compression=Compression.Gzip
+        ),
+        "http",
+        id="http-gzip",
     ),
 ]
 
 
 @pytest.mark.parametrize(("exporter", "transport"), WAYS)
-def test_spans_of_the_sdk_arrive_whole(start: Any, intake: Any, exporter: Any, transport: str) -> None:
+def test_spans_of_the_sdk_arrive_whole(
+    start: Any, intake: Any, exporter: Any, transport: str
+) -> None:
     """Ids, parents, attributes, events and resource, over each transport and compression."""
     receiver, bound = start()
     provider = TracerProvider(resource=Resource({"service.name": "shop"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter(bound)))
     tracer = provider.get_tracer("agent")
-    with tracer.start_as_current_span("run") as run, tracer.start_as_current_span("execute_tool x") as call:
+    with (
+        tracer.start_as_current_span("run") as run,
+        tracer.start_as_current_span("execute_tool x") as call,
+    ):
         call.set_attribute("cities", ["Paris", "Rome"])
         call.add_event("done", {"ok": True})
     provider.shutdown()
@@ -66,15 +81,22 @@ LOG_WAYS = [
 
 
 @pytest.mark.parametrize("exporter", LOG_WAYS)
-def test_events_of_the_sdk_arrive_and_other_logs_do_not(start: Any, intake: Any, exporter: Any) -> None:
-    """Content that an agent sends as log events is joined by span id; its own log lines are counted and dropped."""
+def test_events_of_the_sdk_arrive_and_other_logs_do_not(
+    start: Any, intake: Any, exporter: Any
+) -> None:
+    """Content that an agent sends as log events is joined by span id; its own log lines are counted
+    and dropped.
+    """
     receiver, bound = start()
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("agent")
     provider = LoggerProvider(shutdown_on_exit=False)
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter(bound)))
     logger = provider.get_logger("agent")
     with tracer.start_as_current_span("chat") as span:
-        logger.emit(event_name="gen_ai.client.inference.operation.details", attributes={"messages": [{"role": "user"}]})
+        logger.emit(
+            event_name="gen_ai.client.inference.operation.details",
+            attributes={"messages": [{"role": "user"}]},
+        )
         logger.emit(severity_number=SeverityNumber.INFO, body="a line of the application")
     provider.shutdown()
     [framed] = intake.taken
@@ -91,10 +113,14 @@ METRIC_WAYS = [
 
 
 @pytest.mark.parametrize("exporter", METRIC_WAYS)
-def test_metrics_are_taken_and_discarded(start: Any, intake: Any, exporter: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_metrics_are_taken_and_discarded(
+    start: Any, intake: Any, exporter: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """So that an agent which sends everything logs no errors."""
     receiver, bound = start()
-    provider = MeterProvider([PeriodicExportingMetricReader(exporter(bound))], shutdown_on_exit=False)
+    provider = MeterProvider(
+        [PeriodicExportingMetricReader(exporter(bound))], shutdown_on_exit=False
+    )
     provider.get_meter("agent").create_counter("n").add(1)
     assert provider.force_flush()
     provider.shutdown()
@@ -118,7 +144,10 @@ def test_exporters_retry_after_overload(
     provider.shutdown()
     assert intake.names() == ["a"]
     counts = receiver.counts()
-    assert (counts["refused_spans"][transport] >= 1, counts["accepted_spans"]) == (True, {transport: 1})
+    assert (counts["refused_spans"][transport] >= 1, counts["accepted_spans"]) == (
+        True,
+        {transport: 1},
+    )
 
 
 @pytest.mark.parametrize(("exporter", "transport"), WAYS)
@@ -127,7 +156,8 @@ def test_exporters_give_up_what_is_too_great(
 ) -> None:
     """As sent, or as it unpacks, and the next batch is taken.
 
-    By HTTP at once. Python's gRPC exporter retries after RESOURCE_EXHAUSTED until its own timeout, with RetryInfo or without.
+    By HTTP at once. Python's gRPC exporter retries after RESOURCE_EXHAUSTED until its own timeout,
+    with RetryInfo or without.
     """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     receiver, bound = start(max_body_bytes=10_000)

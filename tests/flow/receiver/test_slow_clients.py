@@ -1,4 +1,6 @@
-"""Clients that are slow on purpose hold no connection that others need; clients on a slow line are served."""
+"""Clients that are slow on purpose hold no connection that others need; clients on a slow line are
+served.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,16 @@ def dripping(stack: ExitStack, connections: list[socket.socket], piece: bytes) -
 
 
 def taken(address: str, body: bytes, within_s: float) -> bool:
-    """Whether an ordinary client, which retries where it is asked to, delivers a request in time."""
+    """Whether an ordinary client, which retries where it is asked to, delivers a request in
+    time.
+    """
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         connection = http.client.HTTPConnection(address, timeout=10)
         try:
-            connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+            connection.request(
+                "POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"}
+            )
             if connection.getresponse().status == 200:
                 return True
         except OSError:
@@ -65,8 +71,12 @@ def taken(address: str, body: bytes, within_s: float) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("head", "piece"), [(BODY, b"x"), (CHUNKS, b"1\r\nx\r\n")], ids=["length", "chunks"])
-def test_many_slow_bodies_exclude_no_other_client(start: Any, intake: Any, request_of: Any, head: bytes, piece: bytes) -> None:
+@pytest.mark.parametrize(
+    ("head", "piece"), [(BODY, b"x"), (CHUNKS, b"1\r\nx\r\n")], ids=["length", "chunks"]
+)
+def test_many_slow_bodies_exclude_no_other_client(
+    start: Any, intake: Any, request_of: Any, head: bytes, piece: bytes
+) -> None:
     """Three times as many as there are places, all of them at once."""
     _, bound = start(grpc=None, http_connections=8)
     with ExitStack() as stack:
@@ -107,7 +117,9 @@ def test_a_body_on_a_poor_line_is_waited_for(start: Any, intake: Any, request_of
 
 
 def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that has been slower than others goes first: here a client that sends nothing at all."""
+    """The one that has been slower than others goes first: here a client that sends nothing at
+    all.
+    """
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.3)
     _, bound = start(grpc=None, http_connections=2)
     with ExitStack() as stack:
@@ -121,8 +133,12 @@ def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.M
         assert poor.recv(12).startswith(b"HTTP/1.1 ")
 
 
-def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that sends requests and never reads responses loses its connection when others need it."""
+def test_responses_that_are_not_read_hold_no_place(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that sends requests and never reads responses loses its connection when others need
+    it.
+    """
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     _, bound = start(grpc=None, http_connections=1)
     with ExitStack() as stack:
@@ -131,7 +147,8 @@ def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pyte
         deaf.setblocking(False)
         asked = (HEAD + b"Content-Length: 0\r\n\r\n") * 500
         quiet_since = time.monotonic()
-        while time.monotonic() < quiet_since + 0.5:  # until the receiver reads no more, because it cannot write
+        # until the receiver reads no more, because it cannot write
+        while time.monotonic() < quiet_since + 0.5:
             try:
                 deaf.send(asked)
                 quiet_since = time.monotonic()
@@ -140,7 +157,9 @@ def test_responses_that_are_not_read_hold_no_place(start: Any, monkeypatch: pyte
         assert taken(bound.http, b"", within_s=20.0)  # when all that the sockets hold was answered
 
 
-def test_handshakes_that_stall_hold_no_place(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handshakes_that_stall_hold_no_place(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clients that connect and never send a TLS handshake."""
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     authority = Authority(tmp_path)
@@ -173,7 +192,8 @@ def test_many_calls_without_a_message_exclude_no_other_client(
         ordinary = channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(TRACES)
         assert ordinary(b"", timeout=10) == b""
         time.sleep(2.0)
-        assert 0 < sum(not call.done() for call in calls) <= 96  # so many may wait for as long as a message may take
+        # so many may wait for as long as a message may take
+        assert 0 < sum(not call.done() for call in calls) <= 96
     finally:
         over.set()
         for call in calls:

@@ -29,7 +29,8 @@ TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # which `requests` prefers to what an exporter was given
+    # which `requests` prefers to what an exporter was given
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     return Authority(tmp_path)
 
@@ -53,14 +54,24 @@ def sent(exporter: Any) -> bool:
 
 
 def grpc_exporter(address: str, authority: Authority, client: dict[str, str] | None = None) -> Any:
-    pair = [Path(client[key]).read_bytes() for key in ("key_file", "cert_file")] if client else [None, None]
+    pair = (
+        [Path(client[key]).read_bytes() for key in ("key_file", "cert_file")]
+        if client
+        else [None, None]
+    )
     credentials = grpc.ssl_channel_credentials(authority.pem, *pair)
     return GrpcExporter(endpoint=f"https://{address}", credentials=credentials, timeout=3)
 
 
 def http_exporter(address: str, authority: Authority, client: dict[str, str] | None = None) -> Any:
-    pair = {"client_certificate_file": client["cert_file"], "client_key_file": client["key_file"]} if client else {}
-    return HttpExporter(endpoint=f"https://{address}/v1/traces", certificate_file=authority.file, timeout=3, **pair)
+    pair = (
+        {"client_certificate_file": client["cert_file"], "client_key_file": client["key_file"]}
+        if client
+        else {}
+    )
+    return HttpExporter(
+        endpoint=f"https://{address}/v1/traces", certificate_file=authority.file, timeout=3, **pair
+    )
 
 
 EXPORTERS = {"grpc": grpc_exporter, "http": http_exporter}
@@ -75,22 +86,30 @@ def both(**files: Any) -> dict[str, dict[str, Any]]:
     return {"grpc_tls": files, "http_tls": files}
 
 
-def test_exporters_deliver_by_tls(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
+def test_exporters_deliver_by_tls(
+    start: Any, intake: Any, authority: Authority, protocol: str
+) -> None:
     """With the authority that they are configured to trust."""
     _, bound = start(**both(**authority.issue("server")))
     assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
     assert intake.names() == ["a"]
 
 
-def test_a_server_of_another_authority_is_not_believed(start: Any, intake: Any, authority: Authority, tmp_path: Path) -> None:
+def test_a_server_of_another_authority_is_not_believed(
+    start: Any, intake: Any, authority: Authority, tmp_path: Path
+) -> None:
     """And that the handshake failed is counted."""
     receiver, bound = start(**both(**authority.issue("server")))
     assert not sent(http_exporter(bound.http, Authority(tmp_path)))
     assert (intake.names(), receiver.counters.get("failed_handshakes") > 0) == ([], True)
 
 
-def test_a_client_has_to_show_its_certificate(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
-    """With `client_ca_file`: one without a certificate, or with one of another authority, delivers nothing."""
+def test_a_client_has_to_show_its_certificate(
+    start: Any, intake: Any, authority: Authority, protocol: str
+) -> None:
+    """With `client_ca_file`: one without a certificate, or with one of another authority, delivers
+    nothing.
+    """
     other = Authority(Path(authority.file).parent)
     _, bound = start(**both(**authority.issue("server"), client_ca_file=authority.file))
     exporter = EXPORTERS[protocol]
@@ -115,7 +134,9 @@ def comes(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-def test_a_new_certificate_is_used_without_a_restart(start: Any, authority: Authority, protocol: str) -> None:
+def test_a_new_certificate_is_used_without_a_restart(
+    start: Any, authority: Authority, protocol: str
+) -> None:
     """By connections that are opened after the files changed."""
     _, bound = start(**both(**authority.issue("server"), reload_interval=0.05))
     before = shown(getattr(bound, protocol))
@@ -124,7 +145,9 @@ def test_a_new_certificate_is_used_without_a_restart(start: Any, authority: Auth
     assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
 
 
-def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authority, protocol: str, caplog: Any) -> None:
+def test_a_broken_certificate_leaves_the_old_one(
+    start: Any, authority: Authority, protocol: str, caplog: Any
+) -> None:
     """Logged in one line, once for each change."""
     files = authority.issue("server")
     _, bound = start(**both(**files, reload_interval=0.05))
@@ -138,12 +161,23 @@ def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authorit
     assert "\n" not in line
 
 
-@pytest.mark.parametrize(("since_s", "until_s", "problem"), [(-20, -10, "has expired"), (3600, 7200, "is not valid before")])
+@pytest.mark.parametrize(
+    ("since_s", "until_s", "problem"),
+    [(-20, -10, "has expired"), (3600, 7200, "is not valid before")],
+)
 def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
-    start: Any, authority: Authority, protocol: str, since_s: float, until_s: float, problem: str, caplog: Any
+    start: Any,
+    authority: Authority,
+    protocol: str,
+    since_s: float,
+    until_s: float,
+    problem: str,
+    caplog: Any,
 ) -> None:
     """Logged in one line, once for each change; the next valid one is used."""
-    receiver, bound = start(**{f"{protocol}_tls": {**authority.issue("server"), "reload_interval": 0.02}})
+    receiver, bound = start(
+        **{f"{protocol}_tls": {**authority.issue("server"), "reload_interval": 0.02}}
+    )
     before, not_after = shown(getattr(bound, protocol)), receiver.not_after()
     authority.issue("server", since_s, until_s)
     assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
@@ -161,7 +195,9 @@ def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
     assert receiver.not_after()[key] - not_after[key] == pytest.approx(3600, abs=60)
 
 
-def test_a_certificate_is_used_as_soon_as_it_is_valid(start: Any, authority: Authority, protocol: str) -> None:
+def test_a_certificate_is_used_as_soon_as_it_is_valid(
+    start: Any, authority: Authority, protocol: str
+) -> None:
     """Although its file does not change then."""
     _, bound = start(**{f"{protocol}_tls": {**authority.issue("server"), "reload_interval": 0.02}})
     before = shown(getattr(bound, protocol))
@@ -174,23 +210,39 @@ def test_where_no_certificate_is_valid_the_newer_one_is_used(
     start: Any, authority: Authority, protocol: str, caplog: Any
 ) -> None:
     """At the start and later, each with a warning."""
-    _, bound = start(**{f"{protocol}_tls": {**authority.issue("server", -20, -10), "reload_interval": 0.02}})
+    _, bound = start(
+        **{f"{protocol}_tls": {**authority.issue("server", -20, -10), "reload_interval": 0.02}}
+    )
     before = shown(getattr(bound, protocol))
     authority.issue("server", -20, -5)
     assert comes(lambda: shown(getattr(bound, protocol)) != before)
-    assert [line.rpartition("; ")[2] for line in caplog.messages] == ["clients refuse it: renew it"] * 2
+    assert [line.rpartition("; ")[2] for line in caplog.messages] == [
+        "clients refuse it: renew it"
+    ] * 2
 
 
 @pytest.mark.parametrize(
-    "content", ["", "\n", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+    "content",
+    ["", "\n", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
 )
 def test_broken_authorities_leave_the_old_ones(
-    start: Any, intake: Any, authority: Authority, protocol: str, content: str, tmp_path: Path, caplog: Any, capfd: Any
+    start: Any,
+    intake: Any,
+    authority: Authority,
+    protocol: str,
+    content: str,
+    tmp_path: Path,
+    caplog: Any,
+    capfd: Any,
 ) -> None:
-    """An empty file too: no client is locked out or let in by it, and no thread ends in a traceback."""
+    """An empty file too: no client is locked out or let in by it, and no thread ends in a
+    traceback.
+    """
     authorities = tmp_path / "authorities.pem"
     authorities.write_bytes(Path(authority.file).read_bytes())
-    _, bound = start(**both(**authority.issue("server"), client_ca_file=str(authorities), reload_interval=0.05))
+    _, bound = start(
+        **both(**authority.issue("server"), client_ca_file=str(authorities), reload_interval=0.05)
+    )
     authorities.write_text(content, encoding="ascii")
     time.sleep(0.1)
     address = getattr(bound, protocol)
@@ -212,7 +264,9 @@ def test_old_versions_are_refused(start: Any, authority: Authority) -> None:
         context.wrap_socket(connection, server_hostname="127.0.0.1")
 
 
-def test_plain_text_to_a_secure_port_breaks_nothing(start: Any, intake: Any, authority: Authority, capfd: Any) -> None:
+def test_plain_text_to_a_secure_port_breaks_nothing(
+    start: Any, intake: Any, authority: Authority, capfd: Any
+) -> None:
     """The next client is served; nothing is written to stderr."""
     _, bound = start(**both(**authority.issue("server")))
     host, port = bound.http.rsplit(":", 1)
@@ -250,7 +304,9 @@ def test_files_that_cannot_be_used_stop_the_start(
     assert "\n" not in str(caught.value)
 
 
-def test_a_silent_handshake_delays_no_other_client(start: Any, intake: Any, authority: Authority) -> None:
+def test_a_silent_handshake_delays_no_other_client(
+    start: Any, intake: Any, authority: Authority
+) -> None:
     """Connections that never say hello wait on threads of their own."""
     _, bound = start(**both(**authority.issue("server")))
     host, port = bound.http.rsplit(":", 1)

@@ -34,7 +34,9 @@ def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BearerTokens:
 
 @pytest.mark.parametrize("token", [SECRET, OTHER])
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_exporters_with_a_token_deliver(start: Any, intake: Any, tokens: BearerTokens, protocol: str, token: str) -> None:
+def test_exporters_with_a_token_deliver(
+    start: Any, intake: Any, tokens: BearerTokens, protocol: str, token: str
+) -> None:
     """Any of them, by file or variable."""
     _, bound = start(tokens=tokens)
     headers = {"authorization": f"Bearer {token}"}
@@ -50,7 +52,17 @@ def test_exporters_with_a_token_deliver(start: Any, intake: Any, tokens: BearerT
     assert intake.names() == ["a"]
 
 
-WRONG = [None, "", "Bearer", "Bearer ", "Bearer x", f"Basic {SECRET}", SECRET, f"Bearer {SECRET}x", f"Bearer {SECRET} x"]
+WRONG = [
+    None,
+    "",
+    "Bearer",
+    "Bearer ",
+    "Bearer x",
+    f"Basic {SECRET}",
+    SECRET,
+    f"Bearer {SECRET}x",
+    f"Bearer {SECRET} x",
+]
 
 
 @pytest.mark.parametrize("given", WRONG)
@@ -68,7 +80,9 @@ def test_a_call_without_a_token_is_unauthenticated(
 
 @pytest.mark.parametrize("given", WRONG)
 @pytest.mark.parametrize("path", ["/v1/traces", "/elsewhere"])
-def test_a_request_without_a_token_is_answered_401(start: Any, intake: Any, tokens: BearerTokens, given: Any, path: str) -> None:
+def test_a_request_without_a_token_is_answered_401(
+    start: Any, intake: Any, tokens: BearerTokens, given: Any, path: str
+) -> None:
     """Whatever it asks for."""
     receiver, bound = start(tokens=tokens)
     connection = http.client.HTTPConnection(bound.http, timeout=10)
@@ -88,14 +102,17 @@ def test_the_body_is_not_read_for_a_stranger(start: Any, tokens: BearerTokens, e
     host, port = bound.http.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 5) as connection:
         head = (
-            f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{expect}Content-Length: 60000000\r\n\r\n"
+            "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type:"
+            f" application/json\r\n{expect}Content-Length: 60000000\r\n\r\n"
         )
         connection.sendall(head.encode())
         connection.settimeout(5)
         assert connection.recv(12) == b"HTTP/1.1 401"
 
 
-def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: BearerTokens) -> None:
+def test_a_message_is_not_read_for_a_stranger(
+    start: Any, channel: Any, tokens: BearerTokens
+) -> None:
     """A call that only announces itself is answered."""
     _, bound = start(tokens=tokens)
     call = channel(bound.grpc).stream_stream(TRACES)(iter(()), timeout=5)
@@ -107,22 +124,35 @@ def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: 
 def test_health_needs_no_token(start: Any, channel: Any, tokens: BearerTokens) -> None:
     """A probe has no token."""
     _, bound = start(tokens=tokens)
-    assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == b"\x08\x01"
+    assert (
+        channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5)
+        == b"\x08\x01"
+    )
 
 
 def test_tokens_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new one counts and an old one does not, as soon as the file changed; the environment's stay."""
+    """A new one counts and an old one does not, as soon as the file changed; the environment's
+    stay.
+    """
     monkeypatch.setenv("SECOND", OTHER)
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
     tokens = BearerTokens([str(file)], ["SECOND"], look_s=0.0)
     file.write_text("an-entirely-new-one", encoding="utf-8")
-    assert [tokens.allow(f"Bearer {each}") for each in ("an-entirely-new-one", SECRET, OTHER)] == [True, False, True]
+    assert [tokens.allow(f"Bearer {each}") for each in ("an-entirely-new-one", SECRET, OTHER)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "with a blank", "x" * 70_000, None])
-def test_a_broken_file_leaves_the_old_tokens(tmp_path: Path, content: str | None, caplog: Any) -> None:
-    """Senders that are refused drop their data: that must not happen for a slip. Said once for each change."""
+def test_a_broken_file_leaves_the_old_tokens(
+    tmp_path: Path, content: str | None, caplog: Any
+) -> None:
+    """Senders that are refused drop their data: that must not happen for a slip. Said once for each
+    change.
+    """
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
     tokens = BearerTokens([str(file)], look_s=0.0)
@@ -137,12 +167,21 @@ def _looped(file: Path) -> None:
     file.symlink_to(file)
 
 
-PLANTED: list[Callable[[Path], None]] = [Path.mkdir, os.mkfifo, _looped, lambda file: file.symlink_to("/dev/zero")]
+PLANTED: list[Callable[[Path], None]] = [
+    Path.mkdir,
+    os.mkfifo,
+    _looped,
+    lambda file: file.symlink_to("/dev/zero"),
+]
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=["directory", "pipe", "loop", "device"])
-def test_what_is_no_file_is_not_read_as_one(tmp_path: Path, plant: Callable[[Path], None], caplog: Any) -> None:
-    """Nor waited for, with everybody else who has a token: the old ones stay, and a start is refused."""
+def test_what_is_no_file_is_not_read_as_one(
+    tmp_path: Path, plant: Callable[[Path], None], caplog: Any
+) -> None:
+    """Nor waited for, with everybody else who has a token: the old ones stay, and a start is
+    refused.
+    """
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
     tokens = BearerTokens([str(file)], look_s=0.0)
@@ -154,14 +193,23 @@ def test_what_is_no_file_is_not_read_as_one(tmp_path: Path, plant: Callable[[Pat
         BearerTokens([str(file)])
 
 
-def test_every_token_is_compared_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever of them fits, and if none does; by digests, so that the time shows no length or prefix of one."""
+def test_every_token_is_compared_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them fits, and if none does; by digests, so that the time shows no length or
+    prefix of one.
+    """
     compared: list[tuple[bytes, bytes]] = []
-    monkeypatch.setattr("hmac.compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
+    monkeypatch.setattr(
+        "hmac.compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1]
+    )
     file = tmp_path / "tokens"
     file.write_text("one\ntwo\nthree", encoding="utf-8")
     tokens = BearerTokens([str(file)])
-    assert [tokens.allow(f"bearer {each}") for each in ("one", "three", "on", "onee", "ONE", "one\x85", "é", "x" * 9000)] == [
+    assert [
+        tokens.allow(f"bearer {each}")
+        for each in ("one", "three", "on", "onee", "ONE", "one\x85", "é", "x" * 9000)
+    ] == [
         *(True, True),
         *(False,) * 6,
     ]
@@ -189,9 +237,12 @@ def test_an_unset_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("host", "options", "message"), [("0.0.0.0", {}, "every client"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
+    ("host", "options", "message"),
+    [("0.0.0.0", {}, "every client"), ("127.0.0.1", {}, None), ("localhost", {}, None)],
 )
-def test_an_open_receiver_is_reported_at_the_start(start: Any, host: str, options: Any, message: str | None, caplog: Any) -> None:
+def test_an_open_receiver_is_reported_at_the_start(
+    start: Any, host: str, options: Any, message: str | None, caplog: Any
+) -> None:
     """If other machines can reach it, and neither TLS nor a token is configured."""
     start(grpc=f"{host}:0", http=f"{host}:0", **options)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -1,4 +1,6 @@
-"""Scorers that end the process for one run: by signal, at once, by a fault in C. Named in configurations as `lethal:dies`."""
+"""Scorers that end the process for one run: by signal, at once, by a fault in C. Named in
+configurations as `lethal:dies`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ENDS: dict[str, Callable[[], object]] = {
 
 
 def dies(trajectory: Any) -> float:
-    """End the process in the way named by the run's first tool; with `once` only the first time. Other runs are scored."""
+    """End the process in the way named by the run's first tool; with `once` only the first time.
+    Other runs are scored.
+    """
     way, _, once = (trajectory.calls[0].name if trajectory.calls else "").partition(" ")
     if way in ENDS:
         note = Path(os.environ["LETHAL_NOTES"])

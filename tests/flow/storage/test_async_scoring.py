@@ -1,4 +1,6 @@
-"""Asynchronous results survive a crash: those on disk are not computed again, those that are missing are."""
+"""Asynchronous results survive a crash: those on disk are not computed again, those that are
+missing are.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def serving(folder: Path, *judges: Judge) -> Iterator[Any]:
 
 def post(bound: Any, body: bytes) -> None:
     asked = urllib.request.Request(
-        f"http://{bound.http}/v1/traces", data=body, headers={"Content-Type": "application/x-protobuf"}
+        f"http://{bound.http}/v1/traces",
+        data=body,
+        headers={"Content-Type": "application/x-protobuf"},
     )
     urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10).close()
 
@@ -97,7 +101,10 @@ def test_a_judge_that_had_not_answered_is_asked_again(tmp_path: Path) -> None:
         with serving(folder, quick_again, slow_again):
             assert values(folder, 3) == {"tool_errors": 1.0, "quick": 0.25, "slow": 0.75}
         assert (quick_again.asked, slow_again.asked) == ([], [f"{1:032x}"])
-        assert json.loads((folder / "results.jsonl").read_text().splitlines()[-1])["explanation"] == "3 calls"
+        assert (
+            json.loads((folder / "results.jsonl").read_text().splitlines()[-1])["explanation"]
+            == "3 calls"
+        )
         with serving(folder, quick_again, slow_again):
             time.sleep(0.3)
         assert values(folder, 3)
@@ -108,7 +115,9 @@ def test_a_judge_that_had_not_answered_is_asked_again(tmp_path: Path) -> None:
 def test_a_drain_that_is_stopped_leaves_the_rest_for_the_next_one(
     tmp_path: Path, is_full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not wait for a judge that does not answer, nor for a disk that stays full, and fails no result."""
+    """It does not wait for a judge that does not answer, nor for a disk that stays full, and fails
+    no result.
+    """
     with serving(tmp_path, Judge("slow", None)) as bound:
         post(bound, whole(1))
         assert values(tmp_path, 1) == {"tool_errors": 1.0}

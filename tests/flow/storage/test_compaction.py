@@ -30,7 +30,11 @@ TRACE = (1).to_bytes(16)
 def log(span: int, text: str) -> bytes:
     """A log record with the input of an agent's span."""
     message = ExportLogsServiceRequest()
-    record = message.resource_logs.add().scope_logs.add().log_records.add(trace_id=TRACE, span_id=span.to_bytes(8))
+    record = (
+        message.resource_logs.add()
+        .scope_logs.add()
+        .log_records.add(trace_id=TRACE, span_id=span.to_bytes(8))
+    )
     record.event_name, record.body.string_value = "gen_ai.user.message", text
     return message.SerializeToString()
 
@@ -41,8 +45,19 @@ def events(seed: int) -> list[tuple[str, bytes]]:
     made = []
     for _ in range(rng.randrange(1, 8)):
         span = rng.randrange(1, 6)
-        spans = request((1, span, int(span > 1), rng.choice(("search", "book")) if span > 1 else ""))
-        made.append(rng.choice((("traces", spans), ("traces", spans), ("logs", log(span, str(rng.random()))), ("close", b""))))
+        spans = request(
+            (1, span, int(span > 1), rng.choice(("search", "book")) if span > 1 else "")
+        )
+        made.append(
+            rng.choice(
+                (
+                    ("traces", spans),
+                    ("traces", spans),
+                    ("logs", log(span, str(rng.random()))),
+                    ("close", b""),
+                )
+            )
+        )
     return made
 
 
@@ -51,9 +66,11 @@ def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
     held = buffer.held(TRACE)
     if held is None:
         return None
-    is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()  # reopened by a duplicate: nothing to evaluate
+    # reopened by a duplicate: nothing to evaluate
+    is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()
     frames = {
-        span_id: (parent, payload, resource_scope.raw) for span_id, (parent, payload, resource_scope) in held.frames.items()
+        span_id: (parent, payload, resource_scope.raw)
+        for span_id, (parent, payload, resource_scope) in held.frames.items()
     }
     logs = {span_id: [payload for payload, _ in records] for span_id, records in held.logs.items()}
     return is_open, frames, logs, held.changed if is_open else None, held.last_evaluations
@@ -65,7 +82,9 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
     for number, (what, body) in enumerate(events(seed)):
         if what != "close":
             durable.taken(RawRequest(what, body), [TRACE])
-            buffer.push_many(read_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
+            buffer.push_many(
+                read_traces(body).spans, 0.0
+            ) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
             durable.closing([Closing(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.reclose(TRACE, Completeness.IDLE, 0.0)
@@ -78,8 +97,12 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), move=st.booleans())
-def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed: int, *, move: bool):
-    """Open or evaluated, with spans that arrived since, after a compaction and a replay or only a replay."""
+def test_it_is_the_same_as_before(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, *, move: bool
+):
+    """Open or evaluated, with spans that arrived since, after a compaction and a replay or only a
+    replay.
+    """
     given_ = Storage(directory=str(tmp_path_factory.mktemp("kept")), sync=False)
     durable = Durable(given_)
     before = lived(durable, seed)
@@ -117,10 +140,16 @@ def test_a_tree_that_opened_again_has_its_next_revision_after_a_restart(
 def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
     """At half of the limit it is copied, and the old segments are removed."""
     now = [0.0]
-    durable = Durable(Storage(directory=str(tmp_path), max_size=40_000), clock=lambda: now[0], segment_bytes=4000)
+    durable = Durable(
+        Storage(directory=str(tmp_path), max_size=40_000), clock=lambda: now[0], segment_bytes=4000
+    )
     buffer = TraceBuffer(Limits(grace_period_s=1.0, idle_s=1e6, max_age_s=1e6))
     for trace in range(1, 200):
-        body = request((1, 1000 + trace, 999, "search")) if trace % 50 == 1 else request((trace, 1, 0, ""))
+        body = (
+            request((1, 1000 + trace, 999, "search"))
+            if trace % 50 == 1
+            else request((trace, 1, 0, ""))
+        )
         now[0] += 5.0
         durable.taken(RawRequest("traces", body), [span[0] for span in read_traces(body).spans])
         buffer.push_many(read_traces(body).spans, now[0])
@@ -161,6 +190,12 @@ def test_a_result_that_waits_for_its_exporter_keeps_its_segment(tmp_path: Path):
 
 def _report() -> Report:
     result = Result(
-        evaluation="e", scorer="s", type="t", version="1", outcome=Skipped("why"), revision=0, result_id="0" * 32
-    )  # fmt: skip
+        evaluation="e",
+        scorer="s",
+        type="t",
+        version="1",
+        outcome=Skipped("why"),
+        revision=0,
+        result_id="0" * 32,
+    )
     return Report(trajectory(trace_id=TRACE.hex()), "e", 0, (result,))

@@ -26,11 +26,16 @@ Make = Callable[..., Served]
 def records(data: bytes) -> list[tuple[int, int, int]]:
     """Return kind, start and end of each record."""
     ends = [(record.kind, record.end) for record in scan(data, Damage())]
-    return [(kind, start, end) for (kind, end), start in zip(ends, [HEAD_BYTES, *(end for _, end in ends)], strict=False)]
+    return [
+        (kind, start, end)
+        for (kind, end), start in zip(ends, [HEAD_BYTES, *(end for _, end in ends)], strict=False)
+    ]
 
 
 def journal_of(receiver: Served, runs: int) -> Path:
-    """Return the only segment of a receiver that delivered `runs` runs one after another and was killed."""
+    """Return the only segment of a receiver that delivered `runs` runs one after another and was
+    killed.
+    """
     receiver.start()
     for trace in range(1, runs + 1):
         receiver.insist(whole(trace))
@@ -45,12 +50,18 @@ def journal_of(receiver: Served, runs: int) -> Path:
 
 
 def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> None:
-    """In the header or payload of any record. What is not known to be closed, scored or delivered is done again."""
+    """In the header or payload of any record. What is not known to be closed, scored or delivered
+    is done again.
+    """
     receiver = served()
     segment = journal_of(receiver, 2)
     found = records(segment.read_bytes())
-    assert {RecordKind.BODY, RecordKind.CLOSED, RecordKind.EVALUATED, RecordKind.DELIVERED} <= {kind for kind, _, _ in found}
-    for number, at in enumerate([place for _, start, end in found for place in (start + 4, start + RECORD_BYTES, end - 1)]):
+    assert {RecordKind.BODY, RecordKind.CLOSED, RecordKind.EVALUATED, RecordKind.DELIVERED} <= {
+        kind for kind, _, _ in found
+    }
+    for number, at in enumerate(
+        [place for _, start, end in found for place in (start + 4, start + RECORD_BYTES, end - 1)]
+    ):
         folder = tmp_path / str(number)
         shutil.copytree(receiver.storage, folder / "kept")
         shutil.copy(receiver.results, folder)
@@ -58,10 +69,17 @@ def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> N
         data[at] ^= 1 << number % 8
         (folder / "kept" / segment.name).write_bytes(data)
         places = {"exporters": {"jsonl": {"path": str(folder / receiver.results.name)}}}
-        config = receiver.config | places | {"storage": {"directory": str(folder / "kept"), "sync": False}}
+        config = (
+            receiver.config
+            | places
+            | {"storage": {"directory": str(folder / "kept"), "sync": False}}
+        )
         for _ in range(2):
             assert Server(load(config)).drain(threading.Event())
-        ids = [json.loads(line)["result_id"] for line in (folder / receiver.results.name).read_text().splitlines()]
+        ids = [
+            json.loads(line)["result_id"]
+            for line in (folder / receiver.results.name).read_text().splitlines()
+        ]
         assert (len(ids), len(set(ids))) == (2, 2), (number, at)
 
 
@@ -76,7 +94,10 @@ def test_a_request_that_a_later_version_wrote_is_left_out_with_a_warning(
     after = Durable(storage)
     assert Recovery(after, lambda _: None)(TraceBuffer(Limits()), 0.0) == []
     after.close()
-    assert "storage.directory: 1 requests in it cannot be read by this version and are left out" in caplog.text
+    assert (
+        "storage.directory: 1 requests in it cannot be read by this version and are left out"
+        in caplog.text
+    )
 
 
 def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,4 +114,7 @@ def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureF
     after = Durable(storage)
     Recovery(after, lambda _: None)(TraceBuffer(Limits()), 0.0)
     after.close()
-    assert "storage.directory: 1 damaged places were skipped; what was recorded there is lost" in caplog.text
+    assert (
+        "storage.directory: 1 damaged places were skipped; what was recorded there is lost"
+        in caplog.text
+    )

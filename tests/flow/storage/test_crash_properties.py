@@ -1,8 +1,9 @@
-"""With any order of requests and crashes at any point, no result has two contents, and the last one of each run is right.
+"""With any order of requests and crashes at any point, no result has two contents, and the last one
+of each run is right.
 
-The tests run the parts of the receiver without sockets, with a real journal. A countdown (`fuse`) crashes the process at a write,
-even within a record, or at a report. Then the next process starts with the files, and the client sends unacknowledged requests
-again.
+The tests run the parts of the receiver without sockets, with a real journal. A countdown (`fuse`)
+crashes the process at a write, even within a record, or at a report. Then the next process starts
+with the files, and the client sends unacknowledged requests again.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Lives:
         self.results: defaultdict[str, set[str]] = defaultdict(set)
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         self.pushed: defaultdict[int, set[int]] = defaultdict(set)
-        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores of each copy of a span
+        # at the backend: scores of each copy of a span
+        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self.config = load(
             {
                 "traces": {
@@ -62,7 +64,14 @@ class Lives:
                     "idle_timeout": "20s",
                     "max_age": "1h",
                 },
-                "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": f"<= {ALLOWED}"}}]}],
+                "evaluations": [
+                    {
+                        "name": "e",
+                        "scorers": [
+                            {"type": "tool_call_count", "criteria": {"search": f"<= {ALLOWED}"}}
+                        ],
+                    }
+                ],
                 "storage": {"directory": str(folder), "max_size": max_size, "sync": False},
             }
         )
@@ -73,7 +82,9 @@ class Lives:
         self.lives += 1
         self.fuse = self.rng.choice((0, *range(1, 30)))
         engine = engine_of(self.config)
-        self.durable = Durable(self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=3000)
+        self.durable = Durable(
+            self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=3000
+        )
         self.durable.takers = lambda _: ("all",)
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
@@ -90,7 +101,8 @@ class Lives:
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
         undelivered: list[Any] = []
         resuming = ForwardingRecovery(forwarded, self.forward)
-        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # 0: as if the scores were evicted after many runs
+        # 0: as if the scores were evicted after many runs
+        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))
         self.pipeline.recover(Recovery(self.durable, undelivered.extend, forwarding=resuming))
         for report, _ in undelivered:
             self.emit(report)
@@ -118,23 +130,35 @@ class Lives:
         """Deliver a report, then journal that; the fuse may end in between."""
         for result in report.results:
             row = result_fields(report, result)
-            self.results[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
+            self.results[result.result_id].add(
+                repr({key: value for key, value in row.items() if key != "completeness"})
+            )
             self.last[row["trace_id"], row["span_id"]] = row
         if self.burn():
             raise Crash
         self.durable.delivered("all", [report])
 
     def deliver_queued(self) -> None:
-        """Do the work of the queue's threads, which are not started: deliver batches to the backend, and journal each."""
+        """Do the work of the queue's threads, which are not started: deliver batches to the
+        backend, and journal each.
+        """
         queue = self.forward._queues["traces"]
         while queue._queue:
             joined = queue._pop_requests()
-            for trace_id, span_id, frame, _ in read_traces(b"".join([each.body for each in joined])).spans:
-                scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
+            for trace_id, span_id, frame, _ in read_traces(
+                b"".join([each.body for each in joined])
+            ).spans:
+                scores = sum(
+                    event.name == "gen_ai.evaluation.result"
+                    for event in Span.FromString(frame[1]).events
+                )
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
             if self.burn():
                 raise Crash
-            requests, spans = [[ack for each in joined for ack in each.requests], [ack for each in joined for ack in each.spans]]
+            requests, spans = [
+                [ack for each in joined for ack in each.requests],
+                [ack for each in joined for ack in each.spans],
+            ]
             self.durable.forwarded.passed(requests, spans)
 
     def die(self) -> None:
@@ -176,10 +200,16 @@ class Lives:
 
 
 def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float) -> Lives:
-    """Send random requests with spans of several runs, repeated and out of order, with random waits between them."""
+    """Send random requests with spans of several runs, repeated and out of order, with random waits
+    between them.
+    """
     rng = random.Random(seed)
     lives = Lives(folder, rng, late, max_size)
-    stock = [(trace, span, int(span > 1), "search" if span > 1 else "") for trace in range(1, 6) for span in range(1, 7)]
+    stock = [
+        (trace, span, int(span > 1), "search" if span > 1 else "")
+        for trace in range(1, 6)
+        for span in range(1, 7)
+    ]
     rng.shuffle(stock)
     sent: list[tuple[int, int, int, str]] = []
     while stock:
@@ -197,7 +227,9 @@ def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float)
 
 def check_forwarded(lives: Lives) -> None:
     """Every span that was acknowledged is at the backend, and only runs' own spans have scores."""
-    assert {(trace, span) for trace, spans in lives.pushed.items() for span in spans} <= lives.arrived.keys()
+    assert {
+        (trace, span) for trace, spans in lives.pushed.items() for span in spans
+    } <= lives.arrived.keys()
     assert not any(any(scores) for (_, span), scores in lives.arrived.items() if span != 1)
 
 
@@ -214,18 +246,26 @@ def check_ids(lives: Lives) -> None:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
-def test_the_last_score_of_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):
+def test_the_last_score_of_each_run_is_that_of_all_its_spans(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+):
     """However often the process crashed."""
     lives = play(tmp_path_factory.mktemp("kept"), seed, late="1h", max_size=2**30, longest_s=4)
     check_ids(lives)
-    found = {int(trace, 16): row["passed"] for (trace, _), row in lives.last.items() if row["outcome"] == "scored"}
+    found = {
+        int(trace, 16): row["passed"]
+        for (trace, _), row in lives.last.items()
+        if row["outcome"] == "scored"
+    }
     assert found == {trace: len(spans) - 1 <= ALLOWED for trace, spans in lives.pushed.items()}
     check_forwarded(lives)
     assert all(any(lives.arrived[trace, 1]) for trace, spans in lives.pushed.items() if 1 in spans)
 
 
 def check_small_storage(folder: Path, seed: int) -> None:
-    """Check a storage so small that traces expire, tombstones are journaled, and traces are compacted."""
+    """Check a storage so small that traces expire, tombstones are journaled, and traces are
+    compacted.
+    """
     lives = play(folder, seed, late="5s", max_size=6000, longest_s=8)
     check_ids(lives)
     assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
@@ -235,7 +275,9 @@ def check_small_storage(folder: Path, seed: int) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32))
-def test_no_result_differs_between_revisions_where_segments_are_compacted(tmp_path_factory: pytest.TempPathFactory, seed: int):
+def test_no_result_differs_between_revisions_where_segments_are_compacted(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+):
     """A few examples; `test_many_small_storages` has more."""
     check_small_storage(tmp_path_factory.mktemp("kept"), seed)
 

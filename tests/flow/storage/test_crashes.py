@@ -15,7 +15,9 @@ Make = Callable[..., Served]
 
 
 def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> None:
-    """Killed before the trace closed; the next process scores it. It is older than the directory: completeness `joined`."""
+    """Killed before the trace closed; the next process scores it. It is older than the directory:
+    completeness `joined`.
+    """
     receiver = served(traces={"decision_wait": "1s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
@@ -23,7 +25,12 @@ def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> N
     assert receiver.rows() == []
     receiver.start()
     (row,) = receiver.wait_for(1)
-    assert (row["trace_id"], row["value"], row["completeness"], row["revision"]) == (f"{1:032x}", 1.0, "joined", 0)
+    assert (row["trace_id"], row["value"], row["completeness"], row["revision"]) == (
+        f"{1:032x}",
+        1.0,
+        "joined",
+        0,
+    )
 
 
 def test_spans_on_both_sides_of_a_kill_are_one_run(served: Make) -> None:
@@ -65,7 +72,9 @@ def test_a_span_that_comes_late_after_a_restart_makes_the_next_revision(served: 
     assert [(row["revision"], row["value"]) for row in (first, second)] == [(0, 1.0), (1, 0.0)]
 
 
-def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_restart_too(served: Make) -> None:
+def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_restart_too(
+    served: Make,
+) -> None:
     """It forms no run of its own."""
     receiver = served(traces={"decision_wait": "50ms", "grace_period": "0s"})
     receiver.start()
@@ -84,7 +93,9 @@ def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_res
 @pytest.mark.slow
 def test_kills_at_any_moment_under_load_lose_nothing_and_double_nothing(served: Make) -> None:
     """Every acknowledged run has one result, and the right one."""
-    receiver = served(traces={"decision_wait": "50ms", "decision_wait_partial": "100ms", "grace_period": "2s"})
+    receiver = served(
+        traces={"decision_wait": "50ms", "decision_wait_partial": "100ms", "grace_period": "2s"}
+    )
     rng = random.Random(3)
     taken: dict[int, int] = {}
     over = threading.Event()
@@ -109,4 +120,6 @@ def test_kills_at_any_moment_under_load_lose_nothing_and_double_nothing(served: 
     rows = receiver.wait_for(len(taken))
     assert receiver.end(signal.SIGTERM) == 0
     assert twice(rows) == {}
-    assert {int(row["trace_id"], 16): row["passed"] for row in rows} == {trace: tools <= 3 for trace, tools in taken.items()}
+    assert {int(row["trace_id"], 16): row["passed"] for row in rows} == {
+        trace: tools <= 3 for trace, tools in taken.items()
+    }

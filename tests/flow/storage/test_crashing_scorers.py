@@ -1,4 +1,6 @@
-"""A trace that crashes the process is evaluated at most twice, and other traces are scored as without it."""
+"""A trace that crashes the process is evaluated at most twice, and other traces are scored as
+without it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from waiting import wait_until
 pytestmark = pytest.mark.timeout(180)  # several starts each, and the machine may be busy
 
 Make = Callable[..., Served]
-SCORERS = [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}, {"type": "lethal:dies", "name": "dies"}]
+SCORERS = [
+    {"type": "tool_call_count", "criteria": {"search": "<= 3"}},
+    {"type": "lethal:dies", "name": "dies"},
+]
 POISON = 500
 
 
@@ -31,7 +36,9 @@ def lethal(trace: int, way: str) -> bytes:
 @pytest.fixture
 def receiver(served: Make) -> Served:
     """A receiver with a scorer that ends the process, and one that does not."""
-    return prepared(served(evaluations=[{"name": "e", "scorers": SCORERS}], traces={"decision_wait": "500ms"}))
+    return prepared(
+        served(evaluations=[{"name": "e", "scorers": SCORERS}], traces={"decision_wait": "500ms"})
+    )
 
 
 def prepared(made: Served) -> Served:
@@ -71,7 +78,9 @@ def start_and_die(receiver: Served) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["sigkill", "exit", "segfault", "abort"])
-def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other(receiver: Served, way: str) -> None:
+def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other(
+    receiver: Served, way: str
+) -> None:
     """Thirty other traces arrive before and after it, and each is scored once."""
     receiver.start()
     others = [*range(1, 16), *range(600, 615)]
@@ -100,11 +109,18 @@ def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other
         ("tool_call_count", "failed", "crashed"),
         ("dies", "failed", "crashed"),
     ]
-    assert {(row["trace_id"], row["evaluation"], row["agent"], row["revision"]) for row in letters} == {
-        (f"{POISON:032x}", "e", "seller", 0)
-    }
+    assert {
+        (row["trace_id"], row["evaluation"], row["agent"], row["revision"]) for row in letters
+    } == {(f"{POISON:032x}", "e", "seller", 0)}
     assert len({row["result_id"] for row in letters}) == 2
-    assert sum(f"{POISON:032x}" in line for line in receiver.said().splitlines() if "not evaluated again" in line) == 1
+    assert (
+        sum(
+            f"{POISON:032x}" in line
+            for line in receiver.said().splitlines()
+            if "not evaluated again" in line
+        )
+        == 1
+    )
     # It stays that way: over a kill, a stop, and a span that comes late.
     receiver.end()
     receiver.start()
@@ -154,7 +170,9 @@ def test_an_orderly_stop_during_an_evaluation_does_not_count(receiver: Served) -
 
 
 @pytest.mark.slow
-def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_file(receiver: Served) -> None:
+def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_file(
+    receiver: Served,
+) -> None:
     """They are exported once, as failed."""
     receiver.config["exporters"]["dead_letter"] = "/dev/full"
     receiver.start()
@@ -216,7 +234,9 @@ def test_a_kill_while_nothing_of_it_is_evaluated_does_not_count(receiver: Served
 
 @pytest.mark.slow
 def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiver: Served) -> None:
-    """Its result goes to the dead-letter file; those of other scorers and traces are exported once."""
+    """Its result goes to the dead-letter file; those of other scorers and traces are exported
+    once.
+    """
     later = {"type": "lethal:dies_later", "name": "later"}
     receiver.config["evaluations"] = [{"name": "e", "scorers": [SCORERS[0], later]}]
     receiver.start()
@@ -238,11 +258,17 @@ def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiv
     rows = receiver.rows()
     assert twice(rows) == {}
     assert asked(receiver) == 2
-    expected = {(trace, scorer) for trace in others for scorer in ("tool_call_count", "later")} | {(POISON, "tool_call_count")}
+    expected = {(trace, scorer) for trace in others for scorer in ("tool_call_count", "later")} | {
+        (POISON, "tool_call_count")
+    }
     assert {(int(row["trace_id"], 16), row["scorer"]) for row in rows} == expected
     assert {row["outcome"] for row in rows} == {"scored"}
-    # A kill between writing a dead letter and journaling that has it written again, with the same id.
-    letters = {(row["result_id"], row["scorer"], row["outcome"], row["explanation"]) for row in dead_letters(receiver)}
+    # A kill between writing a dead letter and journaling that has it written again, with the same
+    # id.
+    letters = {
+        (row["result_id"], row["scorer"], row["outcome"], row["explanation"])
+        for row in dead_letters(receiver)
+    }
     assert [row[1:] for row in letters] == [("later", "failed", "crashed")]
 
 
@@ -250,21 +276,38 @@ def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiv
 def test_a_trace_that_ends_the_process_once_is_scored(receiver: Served, name: str) -> None:
     """By `--drain` as by a normal start."""
     kind = {"dies": "lethal:dies", "later": "lethal:dies_later"}[name]
-    receiver.config["evaluations"] = [{"name": "e", "scorers": [SCORERS[0], {"type": kind, "name": name}]}]
+    receiver.config["evaluations"] = [
+        {"name": "e", "scorers": [SCORERS[0], {"type": kind, "name": name}]}
+    ]
     receiver.start()
     assert receiver.post(whole(1)) == 200
     assert receiver.post(lethal(POISON, "exit once")) == 200
     assert receiver.post(whole(2)) == 200
     die(receiver)
-    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
+    command = [
+        sys.executable,
+        "-m",
+        "otel_eval",
+        "serve",
+        "--config",
+        str(receiver.folder / "eval.json"),
+        "--drain",
+    ]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT | receiver.environment, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=ENVIRONMENT | receiver.environment,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows = receiver.rows()
     assert twice(rows) == {}
     assert {(int(row["trace_id"], 16), row["scorer"], row["outcome"]) for row in rows} == {
-        (trace, scorer, "scored") for trace in (1, 2, POISON) for scorer in ("tool_call_count", name)
+        (trace, scorer, "scored")
+        for trace in (1, 2, POISON)
+        for scorer in ("tool_call_count", name)
     }
     assert dead_letters(receiver) == []
     assert asked(receiver) == 2

@@ -1,4 +1,6 @@
-"""Results wait for endpoints that are unreachable, over restarts too, and clients get backpressure meanwhile."""
+"""Results wait for endpoints that are unreachable, over restarts too, and clients get backpressure
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ def logged(backend: Any) -> list[str]:
     for body in backend.got["logs"]:
         for group in ExportLogsServiceRequest.FromString(body).resource_logs:
             for record in group.scope_logs[0].log_records:
-                found += [pair.value.string_value for pair in record.attributes if pair.key == "otel_eval.result_id"]
+                found += [
+                    pair.value.string_value
+                    for pair in record.attributes
+                    if pair.key == "otel_eval.result_id"
+                ]
     return found
 
 
@@ -70,7 +76,10 @@ def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backe
 def test_a_span_of_scores_that_is_sent_twice_is_the_same_span(served: Make, backend: Any) -> None:
     """Its id is computed from the ids of its results."""
     backend.status = ""
-    receiver = served(exporters=exporter(backend, "spans"), evaluations=[{"name": "e", "scorers": [{"type": "tool_errors"}]}])
+    receiver = served(
+        exporters=exporter(backend, "spans"),
+        evaluations=[{"name": "e", "scorers": [{"type": "tool_errors"}]}],
+    )
     ids = []
     for _ in range(2):
         receiver.start()
@@ -84,8 +93,12 @@ def test_a_span_of_scores_that_is_sent_twice_is_the_same_span(served: Make, back
     assert ids[0] == ids[1]
 
 
-def test_clients_get_a_retryable_error_while_an_exporter_is_away_and_not_longer(served: Make, backend: Any) -> None:
-    """The queue is full: 503 with Retry-After below ten seconds. Nothing has to be restarted, and nothing is lost."""
+def test_clients_get_a_retryable_error_while_an_exporter_is_away_and_not_longer(
+    served: Make, backend: Any
+) -> None:
+    """The queue is full: 503 with Retry-After below ten seconds. Nothing has to be restarted, and
+    nothing is lost.
+    """
     receiver = served(exporters={**exporter(backend, timeout="1s"), "max_queue": 3})
     receiver.start()
     taken, deadline = 0, time.monotonic() + 10
@@ -101,14 +114,19 @@ def test_clients_get_a_retryable_error_while_an_exporter_is_away_and_not_longer(
 
 
 def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -> None:
-    """One line with the result and the reason is written beside the journal, and there is no retry."""
+    """One line with the result and the reason is written beside the journal, and there is no
+    retry.
+    """
     backend.status = NEVER[backend.protocol]
     receiver = served(exporters=exporter(backend))
     receiver.start()
     assert receiver.post(whole(1, tools=5)) == 200
     path = receiver.storage / "dead_letter.jsonl"
     deadline = time.monotonic() + 10
-    while not any(b"otlp.logs" in segment.read_bytes() for segment in receiver.storage.glob("*.journal")):  # journaled
+    # journaled
+    while not any(
+        b"otlp.logs" in segment.read_bytes() for segment in receiver.storage.glob("*.journal")
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
@@ -156,8 +174,12 @@ def test_what_an_endpoint_accepted_is_known_after_a_kill(served: Make, backend: 
     assert not (receiver.storage / "dead_letter.jsonl").read_bytes()
 
 
-def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(served: Make, backend: Any) -> None:
-    """Its results go to the dead-letter file and not to the queue, even if that is short; one request a minute is tried."""
+def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(
+    served: Make, backend: Any
+) -> None:
+    """Its results go to the dead-letter file and not to the queue, even if that is short; one
+    request a minute is tried.
+    """
     backend.status = UNSUPPORTED[backend.protocol]
     receiver = served(exporters={**exporter(backend), "max_queue": 3})
     receiver.start()
@@ -169,4 +191,7 @@ def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(served:
             assert time.monotonic() < deadline
             time.sleep(0.02)
     assert backend.asked == 1
-    assert f"does not support logs ({backend.status}): results are written to the dead-letter file" in receiver.said()
+    assert (
+        f"does not support logs ({backend.status}): results are written to the dead-letter file"
+        in receiver.said()
+    )

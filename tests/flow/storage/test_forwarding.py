@@ -1,4 +1,6 @@
-"""Acknowledged requests that were not forwarded are forwarded after a crash, with the scores of their runs."""
+"""Acknowledged requests that were not forwarded are forwarded after a crash, with the scores of
+their runs.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Endpoint:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                got[self.path.rsplit("/", 1)[1]].append(self.rfile.read(int(self.headers["Content-Length"])))
+                got[self.path.rsplit("/", 1)[1]].append(
+                    self.rfile.read(int(self.headers["Content-Length"]))
+                )
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -64,7 +68,11 @@ class Endpoint:
     def spans(self) -> list[tuple[int, int, int]]:
         """Return trace, span and number of scores of each span that was accepted."""
         return [
-            (int.from_bytes(span.trace_id), int.from_bytes(span.span_id), sum(event.name == EVENT for event in span.events))
+            (
+                int.from_bytes(span.trace_id),
+                int.from_bytes(span.span_id),
+                sum(event.name == EVENT for event in span.events),
+            )
             for body in tuple(self.got["traces"])
             for group in ExportTraceServiceRequest.FromString(body).resource_spans
             for scope in group.scope_spans
@@ -84,8 +92,14 @@ def endpoint() -> Endpoint:
     return Endpoint()
 
 
-def forwarding(served: Make, endpoint: Endpoint, environment: Mapping[str, str] | None = None, **config: Any) -> Served:
-    forward = {"endpoint": f"http://127.0.0.1:{endpoint.port}", "protocol": "http/protobuf", "timeout": "2s"}
+def forwarding(
+    served: Make, endpoint: Endpoint, environment: Mapping[str, str] | None = None, **config: Any
+) -> Served:
+    forward = {
+        "endpoint": f"http://127.0.0.1:{endpoint.port}",
+        "protocol": "http/protobuf",
+        "timeout": "2s",
+    }
     receiver = served(exporters={"forward": forward}, **config)
     receiver.environment |= environment or {}
     receiver.start()
@@ -98,7 +112,9 @@ def all_of(*traces: int) -> Counter[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("decision_wait", ["50ms", "1s"])
-def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoint: Endpoint, decision_wait: str) -> None:
+def test_what_waited_for_the_endpoint_arrives_after_a_kill(
+    served: Make, endpoint: Endpoint, decision_wait: str
+) -> None:
     """Evaluated before the kill or after it: every span arrives, with the score on its root."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": decision_wait})
     for trace in (1, 2, 3):
@@ -131,7 +147,9 @@ def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> N
     assert Counter(endpoint.spans()) == all_of(1)
 
 
-def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served: Make, endpoint: Endpoint) -> None:
+def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(
+    served: Make, endpoint: Endpoint
+) -> None:
     """No loss is logged, and roots of undecided runs are not forwarded without scores."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": "1s"})
     assert receiver.post(whole(1)) == 200
@@ -159,16 +177,32 @@ def test_a_last_stop_passes_everything_on(served: Make, endpoint: Endpoint) -> N
 
 def drained(receiver: Served) -> int:
     """Run `serve --drain` to its end and return the exit code."""
-    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
+    command = [
+        sys.executable,
+        "-m",
+        "otel_eval",
+        "serve",
+        "--config",
+        str(receiver.folder / "eval.json"),
+        "--drain",
+    ]
     return subprocess.run(command, timeout=30, env=ENVIRONMENT, check=False).returncode
 
 
 @pytest.mark.slow
-def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(served: Make, endpoint: Endpoint) -> None:
+def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(
+    served: Make, endpoint: Endpoint
+) -> None:
     """They are acknowledged like evaluated spans."""
-    logs, metrics, odd = ExportLogsServiceRequest(), ExportMetricsServiceRequest(), ExportTraceServiceRequest()
+    logs, metrics, odd = (
+        ExportLogsServiceRequest(),
+        ExportMetricsServiceRequest(),
+        ExportTraceServiceRequest(),
+    )
     logs.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "hello"
-    metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_int=3)
+    metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(
+        as_int=3
+    )
     odd.resource_spans.add().scope_spans.add().spans.add(trace_id=b"short", name="odd")
     receiver = forwarding(served, endpoint)
     sent = {"traces": odd, "logs": logs, "metrics": metrics}
@@ -183,13 +217,19 @@ def test_logs_metrics_and_spans_that_are_not_evaluated_survive_too(served: Make,
         receiver.end()
         receiver.start()
         time.sleep(0.5)
-    assert endpoint.got == {signal_: [message.SerializeToString()] for signal_, message in sent.items()}
+    assert endpoint.got == {
+        signal_: [message.SerializeToString()] for signal_, message in sent.items()
+    }
 
 
-def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
+def test_segments_go_when_what_is_in_them_was_passed_on(
+    served: Make, endpoint: Endpoint, tmp_path: Path
+) -> None:
     """They stay until then, even if their runs were evaluated and are no longer held."""
     storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
-    receiver = forwarding(served, endpoint, traces={"decision_wait": "50ms", "grace_period": "0s"}, storage=storage)
+    receiver = forwarding(
+        served, endpoint, traces={"decision_wait": "50ms", "grace_period": "0s"}, storage=storage
+    )
     sent = 0
     while receiver.post(whole(sent + 1)) == 200:
         sent += 1
@@ -204,12 +244,18 @@ def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: 
     assert Counter(endpoint.spans()) == all_of(*range(1, sent + 2))
 
 
-def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
-    """Its spans arrive once, without scores. Those of other traces arrive with scores, at least once, because of the crash."""
+def test_spans_of_a_trace_that_is_given_up_are_passed_on(
+    served: Make, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Its spans arrive once, without scores. Those of other traces arrive with scores, at least
+    once, because of the crash.
+    """
     paths = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)))
     environment = {"PYTHONPATH": paths, "LETHAL_NOTES": str(tmp_path / "asked")}
     evaluations = [{"name": "e", "scorers": [{"type": "lethal:dies", "name": "dies"}]}]
-    receiver = forwarding(served, endpoint, environment, traces={"decision_wait": "500ms"}, evaluations=evaluations)
+    receiver = forwarding(
+        served, endpoint, environment, traces={"decision_wait": "500ms"}, evaluations=evaluations
+    )
     assert receiver.process is not None
     for body in (whole(1), request((2, 1, 0, ""), (2, 2, 1, "exit")), whole(3)):
         assert receiver.post(body) == 200
@@ -226,10 +272,14 @@ def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint:
 
 
 @pytest.mark.slow
-def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, endpoint: Endpoint) -> None:
+def test_kills_at_random_instants_lose_nothing_at_the_endpoint(
+    served: Make, endpoint: Endpoint
+) -> None:
     """Every acknowledged span arrives, each root with its score; some spans twice."""
     receiver = forwarding(
-        served, endpoint, traces={"decision_wait": "100ms", "decision_wait_partial": "100ms", "grace_period": "2s"}
+        served,
+        endpoint,
+        traces={"decision_wait": "100ms", "decision_wait_partial": "100ms", "grace_period": "2s"},
     )
     rng = random.Random(11)
     acknowledged: list[int] = []

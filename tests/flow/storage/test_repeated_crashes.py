@@ -24,8 +24,12 @@ def crash_while_evaluating(lives: Lives, *parts: bytes, scoring: bool = False) -
 
 
 @pytest.mark.parametrize("scoring", [True, False])
-def test_a_trace_fails_after_two_crashes(tmp_path: Path, caplog: pytest.LogCaptureFixture, scoring: bool):
-    """Its failed results are exported once. If it is not known that its runs can be built, no span of it is read."""
+def test_a_trace_fails_after_two_crashes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, scoring: bool
+):
+    """Its failed results are exported once. If it is not known that its runs can be built, no span
+    of it is read.
+    """
     lives = Lives(tmp_path)
     lives.send(*RUN)
     for _ in range(2):
@@ -51,7 +55,10 @@ def test_the_next_revision_fails_as_well(tmp_path: Path):
     lives.wait(3)
     lives.send((1, 12, 10, "search"))
     lives.wait(3)
-    assert [(revision, outcome) for revision, outcome, _ in lives.rows[10]] == [(0, "Failed"), (1, "Failed")]
+    assert [(revision, outcome) for revision, outcome, _ in lives.rows[10]] == [
+        (0, "Failed"),
+        (1, "Failed"),
+    ]
 
 
 def test_crashes_with_a_success_between_them_do_not_add_up(tmp_path: Path):
@@ -105,7 +112,9 @@ def test_results_in_the_dead_letter_file_are_not_exported(tmp_path: Path):
 
 
 def test_traces_that_were_recovered_after_a_crash_are_evaluated_one_by_one(tmp_path: Path):
-    """The results of each are journaled before the next is evaluated. Traces that arrive later are evaluated together."""
+    """The results of each are journaled before the next is evaluated. Traces that arrive later are
+    evaluated together.
+    """
     lives = Lives(tmp_path)
     for trace in range(1, 6):
         lives.send((trace, 10 * trace, 0, ""), (trace, 10 * trace + 1, 10 * trace, "search"))

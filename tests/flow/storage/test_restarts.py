@@ -19,7 +19,9 @@ Spans = tuple[tuple[int, int, int, str], ...]
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_crashes_change_no_result(tmp_path_factory: pytest.TempPathFactory, seed: int):
-    """Consecutive runs below a root that never arrives, late spans, and finally an agent that encloses two of the runs."""
+    """Consecutive runs below a root that never arrives, late spans, and finally an agent that
+    encloses two of the runs.
+    """
     rng = random.Random(seed)
     steady, crashing = Lives(tmp_path_factory.mktemp("a")), Lives(tmp_path_factory.mktemp("b"))
     batches: list[Spans] = []
@@ -48,7 +50,9 @@ def test_crashes_change_no_result(tmp_path_factory: pytest.TempPathFactory, seed
 
 def test_a_trace_that_never_ends_does_not_fill_the_disk(tmp_path: Path):
     """Its old requests are removed, its kept trees are compacted, and a crash changes no result."""
-    lives = Lives(tmp_path, max_size=400_000, segment_bytes=20_000, max_age="2m", max_spans_per_trace=40)
+    lives = Lives(
+        tmp_path, max_size=400_000, segment_bytes=20_000, max_age="2m", max_spans_per_trace=40
+    )
     for run in range(100, 40_000, 100):
         lives.send((1, run, ROOT, ""), (1, run + 1, run, "search"))
         lives.wait(5)

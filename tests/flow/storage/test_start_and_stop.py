@@ -33,7 +33,9 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
 
 @pytest.mark.slow
 def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
-    """`--drain` scores undecided traces as they are, delivers the results, and leaves nothing for the next start."""
+    """`--drain` scores undecided traces as they are, delivers the results, and leaves nothing for
+    the next start.
+    """
     receiver = served(traces={"decision_wait": "5s", "decision_wait_partial": "6s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
@@ -43,7 +45,10 @@ def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
         done = drain(receiver)
         assert (done.returncode, done.stderr) == (0, "")
         rows = receiver.rows()
-        assert sorted((row["outcome"], row["completeness"]) for row in rows) == [("scored", "shutdown"), ("skipped", "shutdown")]
+        assert sorted((row["outcome"], row["completeness"]) for row in rows) == [
+            ("scored", "shutdown"),
+            ("skipped", "shutdown"),
+        ]
 
 
 def test_there_is_nothing_to_drain_without_storage(served: Make) -> None:
@@ -60,7 +65,11 @@ def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
     """Run `serve --drain` to its end."""
     words = ["serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
     return subprocess.run(
-        [sys.executable, "-m", "otel_eval", *words], capture_output=True, text=True, timeout=30, env=ENVIRONMENT
+        [sys.executable, "-m", "otel_eval", *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=ENVIRONMENT,
     )
 
 
@@ -69,9 +78,19 @@ def test_a_second_process_is_refused(served: Make) -> None:
     receiver = served()
     receiver.start()
     done = subprocess.run(
-        [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json")],
-        capture_output=True, text=True, timeout=30, env=ENVIRONMENT,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "otel_eval",
+            "serve",
+            "--config",
+            str(receiver.folder / "eval.json"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=ENVIRONMENT,
+    )
     assert done.returncode == 2
     assert "in use by another process" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -79,17 +98,25 @@ def test_a_second_process_is_refused(served: Make) -> None:
 
 
 def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make) -> None:
-    """Clients get a retryable error; nothing that was accepted is lost, and no restart is needed."""
+    """Clients get a retryable error; nothing that was accepted is lost, and no restart is
+    needed.
+    """
     receiver = served(traces={"decision_wait": "100ms"})
     full = 40_000
-    receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY)))
+    receiver.start(
+        limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+    )
     taken = 0
     while receiver.post(whole(taken + 1, tools=5)) == 200:
         taken += 1
         assert taken < 100
     assert 0 < receiver.retry_after < 10
     assert receiver.process is not None
-    resource.prlimit(receiver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.prlimit(
+        receiver.process.pid,
+        resource.RLIMIT_FSIZE,
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    )
     receiver.insist(whole(taken + 1))
     rows = receiver.wait_for(taken + 1)
     assert twice(rows) == {}
@@ -99,21 +126,31 @@ def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make
     assert len(receiver.rows()) == taken + 1
 
 
-def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(served: Make) -> None:
+def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(
+    served: Make,
+) -> None:
     """`/readyz` shows the reason."""
     receiver = served(traces={"decision_wait": "1s"}, telemetry={"endpoint": "127.0.0.1:0"})
-    receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY)))
+    receiver.start(
+        limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
+    )
     trace = 1
     while receiver.post(whole(trace, tools=5)) == 200:
         trace += 1
     found = re.search(r"telemetry=(\S+)", receiver.said())
     assert found
     deadline = time.monotonic() + 15
-    while not (body := readiness(found[1])).startswith("ready: evaluation is paused: storage cannot be written"):
+    while not (body := readiness(found[1])).startswith(
+        "ready: evaluation is paused: storage cannot be written"
+    ):
         assert time.monotonic() < deadline, body
         time.sleep(0.05)
     assert receiver.process is not None
-    resource.prlimit(receiver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.prlimit(
+        receiver.process.pid,
+        resource.RLIMIT_FSIZE,
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    )
     receiver.wait_for(trace - 1)
     assert readiness(found[1]) == "ready\n"
 

@@ -1,4 +1,6 @@
-"""A program with one scored run, whose results go to an exporter of an installed package. Argument: its configuration as JSON."""
+"""A program with one scored run, whose results go to an exporter of an installed package. Argument:
+its configuration as JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A package with a user's own scorers, built and installed as a user would, and used from a configuration."""
+"""A package with a user's own scorers, built and installed as a user would, and used from a
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,20 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the package was installed into."""
     folder = tmp_path_factory.mktemp("third_party")
     shutil.copytree(HERE / "package", folder / "source")
-    subprocess.run([*PIP, "install", *OFFLINE, "--target", folder / "site", folder / "source"], check=True, timeout=50)
+    subprocess.run(
+        [*PIP, "install", *OFFLINE, "--target", folder / "site", folder / "source"],
+        check=True,
+        timeout=50,
+    )
     return folder / "site"
 
 
 def otel_eval(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(installed), str(ROOT)])
     command = [sys.executable, "-m", "otel_eval", *arguments]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=50)
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=50
+    )
 
 
 def configured(tmp_path: Path, *scorers: dict[str, object]) -> str:
@@ -45,7 +53,9 @@ def configured(tmp_path: Path, *scorers: dict[str, object]) -> str:
 
 def test_an_installed_package_scores_from_a_configuration(installed: Path, tmp_path: Path) -> None:
     """By its name alone, with parameters; and its version travels with each score."""
-    config = configured(tmp_path, {"type": "few_tools", "most": 1, "name": "strict"}, {"type": "few_tools"})
+    config = configured(
+        tmp_path, {"type": "few_tools", "most": 1, "name": "strict"}, {"type": "few_tools"}
+    )
     ran = otel_eval(installed, "replay", str(TRACE), "--config", config, "--format", "json")
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert ran.stderr == ""
@@ -61,7 +71,8 @@ def test_it_is_listed_beside_the_others(installed: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "few_tools" in ran.stdout
     assert "tool_call_order" in ran.stdout
-    assert "broken_tools" in ran.stdout  # says that it cannot be loaded, and hides none of the others
+    # says that it cannot be loaded, and hides none of the others
+    assert "broken_tools" in ran.stdout
     assert "cannot be loaded: ModuleNotFoundError" in ran.stdout
 
 
@@ -70,9 +81,14 @@ def test_a_broken_scorer_of_the_package_costs_only_itself(installed: Path, tmp_p
     ran = otel_eval(installed, "check", configured(tmp_path, {"type": "broken_tools"}))
     assert ran.returncode == 2
     assert "evaluations[0].scorers[0]" in ran.stderr
-    assert "'broken_tools' cannot be loaded (ModuleNotFoundError: no module named 'polite_scorers.missing'" in ran.stderr
+    assert (
+        "'broken_tools' cannot be loaded (ModuleNotFoundError: no module named"
+        " 'polite_scorers.missing'" in ran.stderr
+    )
     assert "Traceback" not in ran.stderr
-    assert otel_eval(installed, "check", configured(tmp_path, {"type": "few_tools"})).returncode == 0
+    assert (
+        otel_eval(installed, "check", configured(tmp_path, {"type": "few_tools"})).returncode == 0
+    )
 
 
 def test_its_parameters_are_checked_as_those_of_the_others(installed: Path, tmp_path: Path) -> None:

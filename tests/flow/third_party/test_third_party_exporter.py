@@ -1,4 +1,6 @@
-"""An exporter of another package, built and installed as a user would: configured by name, with the queue of the others."""
+"""An exporter of another package, built and installed as a user would: configured by name, with the
+queue of the others.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A PYTHONPATH with the installed package."""
     folder = tmp_path_factory.mktemp("exporters")
     shutil.copytree(HERE / "exporter_package", folder / "source")
-    subprocess.run([*PIP, "install", *OFFLINE, "--target", folder / "site", folder / "source"], check=True, timeout=50)
+    subprocess.run(
+        [*PIP, "install", *OFFLINE, "--target", folder / "site", folder / "source"],
+        check=True,
+        timeout=50,
+    )
     return os.pathsep.join([str(folder / "site"), str(ROOT)])
 
 
@@ -52,10 +58,17 @@ class Service:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 service.bodies.append(body)
                 service.tenants.add(self.headers["X-Tenant"])
-                status, headers, answer = service.responses.pop(0) if service.responses else (200, {}, {})
+                status, headers, answer = (
+                    service.responses.pop(0) if service.responses else (200, {}, {})
+                )
                 if status < 300:
                     refused = answer.get("refused", ())
-                    service.accepted += [row for place, rows in enumerate(body) if place not in refused for row in rows]
+                    service.accepted += [
+                        row
+                        for place, rows in enumerate(body)
+                        if place not in refused
+                        for row in rows
+                    ]
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -93,18 +106,33 @@ def service() -> Iterator[Service]:
     ("exporters", "problem"),
     [
         ({"polite_http": {"url": "http://127.0.0.1:1/", "timeout": 2}}, ""),
-        ({"polite_http": {"ulr": "http://127.0.0.1:1/"}}, "exporters.polite_http.ulr: unknown key; did you mean 'url'?"),
+        (
+            {"polite_http": {"ulr": "http://127.0.0.1:1/"}},
+            "exporters.polite_http.ulr: unknown key; did you mean 'url'?",
+        ),
         ({"polite_http": None}, "exporters.polite_http.url: is missing; add it"),
-        ({"polite_http": {"url": "x", "timeout": "soon"}}, "exporters.polite_http.timeout: 'soon' is not float"),
+        (
+            {"polite_http": {"url": "x", "timeout": "soon"}},
+            "exporters.polite_http.timeout: 'soon' is not float",
+        ),
         ({"polite_http": ["url"]}, "exporters.polite_http: ['url'] is not a mapping"),
-        ({"polite_htpp": {"url": "x"}}, "exporters.polite_htpp: unknown key; did you mean 'polite_http'?"),
+        (
+            {"polite_htpp": {"url": "x"}},
+            "exporters.polite_htpp: unknown key; did you mean 'polite_http'?",
+        ),
         (
             {"broken_http": {}},
-            "exporters.broken_http: cannot be loaded (ModuleNotFoundError: no module named 'polite_exporters.missing'",
+            (
+                "exporters.broken_http: cannot be loaded (ModuleNotFoundError: no module named"
+                " 'polite_exporters.missing'"
+            ),
         ),
         (
             {"no_exporter": {}},
-            "exporters.no_exporter: is no exporter: polite_exporters:NoExporter is not a subclass of otel_eval.exporters.",
+            (
+                "exporters.no_exporter: is no exporter: polite_exporters:NoExporter is not a"
+                " subclass of otel_eval.exporters."
+            ),
         ),
     ],
 )
@@ -120,7 +148,9 @@ def test_check_names_what_is_wrong_in_one_line(
     assert len(ran.stderr.splitlines()) == (1 if problem else 0)
 
 
-def test_a_receiver_exports_with_retries_and_dead_letters(installed: str, tmp_path: Path, service: Service) -> None:
+def test_a_receiver_exports_with_retries_and_dead_letters(
+    installed: str, tmp_path: Path, service: Service
+) -> None:
     """503 is retried, 400 goes to the dead-letter file, and the results after it are exported."""
     dead = tmp_path / "dead.jsonl"
     options = {"url": service.url, "tenant": "shop"}
@@ -140,14 +170,20 @@ def test_a_receiver_exports_with_retries_and_dead_letters(installed: str, tmp_pa
         assert served.end(15) == 0
     assert (first["trace_id"], first["value"]) == (f"{1:032x}", 1.0)
     (refused,) = [json.loads(line) for line in dead.read_text().splitlines()]
-    assert (refused["trace_id"], refused["exporter"], refused["why"]) == (f"{2:032x}", "polite_http", "400")
+    assert (refused["trace_id"], refused["exporter"], refused["why"]) == (
+        f"{2:032x}",
+        "polite_http",
+        "400",
+    )
     assert service.accepted[-1]["trace_id"] == f"{3:032x}"
     assert len(service.bodies) == 4
     assert service.tenants == {"shop"}
     assert "export to polite_http failed (503), 1 queued, retrying" in served.said()
 
 
-def test_a_receiver_exports_after_a_restart_what_was_not_exported(installed: str, tmp_path: Path, service: Service) -> None:
+def test_a_receiver_exports_after_a_restart_what_was_not_exported(
+    installed: str, tmp_path: Path, service: Service
+) -> None:
     """Results are journaled before they are exported, also for exporters of packages."""
     service.responses = [(503, {}, {})] * 1000
     served = Served(tmp_path, exporters={"polite_http": {"url": service.url}})
@@ -165,12 +201,17 @@ def test_a_receiver_exports_after_a_restart_what_was_not_exported(installed: str
         assert served.end(15) == 0
 
 
-def test_a_process_exports_and_counts_what_was_refused(installed: str, tmp_path: Path, service: Service) -> None:
+def test_a_process_exports_and_counts_what_was_refused(
+    installed: str, tmp_path: Path, service: Service
+) -> None:
     """Of a partial success exactly the refused report is in the dead-letter file."""
     dead = tmp_path / "dead.jsonl"
     service.responses = [(207, {}, {"refused": [1]})]
     evaluation = {"name": "e", "scorers": [{"type": "tool_errors"}]}
-    config = {"evaluations": [evaluation], "exporters": {"polite_http": {"url": service.url}, "dead_letter": str(dead)}}
+    config = {
+        "evaluations": [evaluation],
+        "exporters": {"polite_http": {"url": service.url}, "dead_letter": str(dead)},
+    }
     ran = subprocess.run(
         [sys.executable, str(HERE / "exported_program.py"), json.dumps(config)],
         env={**os.environ, "PYTHONPATH": installed},
@@ -182,6 +223,14 @@ def test_a_process_exports_and_counts_what_was_refused(installed: str, tmp_path:
     counts = json.loads(ran.stdout.splitlines()[-1])
     assert [row["agent"] for row in service.accepted] == ["first"]
     (refused,) = [json.loads(line) for line in dead.read_text().splitlines()]
-    assert (refused["agent"], refused["exporter"], refused["why"]) == ("second", "polite_http", "the service refused them")
-    assert counts["results.exported{exporter=polite_http}"] == counts["results.dead_letters{exporter=polite_http}"] == 1
+    assert (refused["agent"], refused["exporter"], refused["why"]) == (
+        "second",
+        "polite_http",
+        "the service refused them",
+    )
+    assert (
+        counts["results.exported{exporter=polite_http}"]
+        == counts["results.dead_letters{exporter=polite_http}"]
+        == 1
+    )
     assert counts["results.queued{exporter=polite_http}"] == 0

@@ -17,7 +17,9 @@ class ServedByWorkers(Served):
     """A receiver with two workers."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
-        super().__init__(folder, **{"workers": 2, "telemetry": {"endpoint": "127.0.0.1:0"}, **config})
+        super().__init__(
+            folder, **{"workers": 2, "telemetry": {"endpoint": "127.0.0.1:0"}, **config}
+        )
 
     def page(self, path: str) -> str:
         """A page of the admin address."""
@@ -27,7 +29,11 @@ class ServedByWorkers(Served):
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels; 0 while it is not there."""
-        lines = [line for line in self.page("/metrics").splitlines() if line.split("{")[0].split(" ")[0] == f"otel_eval_{name}"]
+        lines = [
+            line
+            for line in self.page("/metrics").splitlines()
+            if line.split("{")[0].split(" ")[0] == f"otel_eval_{name}"
+        ]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     def workers(self) -> list[int]:
@@ -35,7 +41,9 @@ class ServedByWorkers(Served):
         assert self.process is not None
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         children = sorted(int(pid) for file in tasks for pid in file.read_text().split())
-        return [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [
+            pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""`otel-eval serve` with several workers: the results of one process, one admin address, and workers that end."""
+"""`otel-eval serve` with several workers: the results of one process, one admin address, and
+workers that end.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import json_format
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_backend import Backend, grpc_backend
 from receiver_process import request, twice, whole
@@ -24,7 +29,11 @@ from otel_eval.errors import ConfigError
 
 Serving = Callable[..., Any]
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-BOTH = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
+BOTH = {
+    "otlp": {
+        "protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
+    }
+}
 
 
 def values(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -36,14 +45,19 @@ def test_results_are_those_of_one_process(served: Serving, tmp_path: Path):
     """Runs over several requests, many traces in one request, by gRPC, HTTP and JSON."""
     several = served(receivers=BOTH)
     several.start()
-    parts = [request(*((trace, span, parent, tool) for trace in range(1, 21))) for span, parent, tool in tree()]
+    parts = [
+        request(*((trace, span, parent, tool) for trace in range(1, 21)))
+        for span, parent, tool in tree()
+    ]
     for number, body in enumerate(parts):
         send(several, body, "grpc" if number % 2 else "json")
     several.insist(whole(100, tools=5))
     rows = several.wait_for(21)
     assert several.end(signal.SIGTERM) == 0, several.said()
     assert twice(rows) == {}
-    assert values(rows) == {f"{n:032x}": ("scored", 1.0) for n in range(1, 21)} | {f"{100:032x}": ("scored", 0.0)}
+    assert values(rows) == {f"{n:032x}": ("scored", 1.0) for n in range(1, 21)} | {
+        f"{100:032x}": ("scored", 0.0)
+    }
     assert len({row["evaluator"] for row in rows}) == 2
 
 
@@ -96,7 +110,9 @@ def test_unusable_spans_are_rejected_in_one_partial_success(served: Serving):
     """Each worker rejects some; the numbers add up, and the others are accepted."""
     one = served(receivers=BOTH)
     one.start()
-    message = ExportTraceServiceRequest.FromString(request(*((trace, 1, 0, "") for trace in range(1, 9))))
+    message = ExportTraceServiceRequest.FromString(
+        request(*((trace, 1, 0, "") for trace in range(1, 9)))
+    )
     for span in message.resource_spans[0].scope_spans[0].spans[:4]:
         span.span_id = b""
     address = one.said().split("grpc=")[1].split()[0]
@@ -108,9 +124,15 @@ def test_unusable_spans_are_rejected_in_one_partial_success(served: Serving):
     one.wait_for(4)
 
 
-def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, until: Callable[[Callable[[], bool]], None]):
-    """Acknowledged spans are in its storage; while it is down, its part of a request is refused and counted once."""
-    one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
+def test_a_killed_worker_is_started_again_and_loses_nothing(
+    served: Serving, until: Callable[[Callable[[], bool]], None]
+):
+    """Acknowledged spans are in its storage; while it is down, its part of a request is refused and
+    counted once.
+    """
+    one = served(
+        traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"}
+    )
     one.start()
     before = one.workers()
     assert len(before) == 2
@@ -126,15 +148,20 @@ def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, unt
     until(lambda: one.metric("workers_restarts_total") == 1)
     until(lambda: one.page("/readyz") == "ready\n")
     assert one.end(signal.SIGTERM) == 0
-    assert "ended (exit code -9) and is started again" in one.said()  # which number has the lower process id is open
+    # which number has the lower process id is open
+    assert "ended (exit code -9) and is started again" in one.said()
     assert "did not stop in time" not in one.said()
     assert twice(one.rows()) == {}
 
 
 @pytest.mark.slow
-def test_workers_end_when_the_front_is_killed(served: Serving, until: Callable[[Callable[[], bool]], None]):
+def test_workers_end_when_the_front_is_killed(
+    served: Serving, until: Callable[[Callable[[], bool]], None]
+):
     """The next start recovers what they held."""
-    one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
+    one = served(
+        traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"}
+    )
     one.start()
     workers = one.workers()
     for trace in range(1, 11):
@@ -158,7 +185,9 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.slow
 def test_another_number_of_workers_needs_a_drain(served: Serving):
     """Traces in flight belong to the old number."""
-    one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
+    one = served(
+        traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"}
+    )
     one.start()
     for trace in range(1, 11):
         one.insist(whole(trace))
@@ -174,7 +203,9 @@ def test_another_number_of_workers_needs_a_drain(served: Serving):
     assert one.end(signal.SIGTERM) == 0
 
 
-def test_a_reload_reaches_every_worker(served: Serving, until: Callable[[Callable[[], bool]], None]):
+def test_a_reload_reaches_every_worker(
+    served: Serving, until: Callable[[Callable[[], bool]], None]
+):
     """A worker that is started again has the new evaluations, too."""
     one = served()
     one.start()
@@ -190,11 +221,16 @@ def test_a_reload_reaches_every_worker(served: Serving, until: Callable[[Callabl
 
 
 @pytest.mark.slow
-def test_a_reload_that_cannot_be_used_changes_no_worker(served: Serving, until: Callable[[Callable[[], bool]], None]):
+def test_a_reload_that_cannot_be_used_changes_no_worker(
+    served: Serving, until: Callable[[Callable[[], bool]], None]
+):
     """One line names the problem."""
     one = served()
     one.start()
-    config = {**one.config, "evaluations": [{"name": "new", "scorers": [{"type": "no_such_scorer"}]}]}
+    config = {
+        **one.config,
+        "evaluations": [{"name": "new", "scorers": [{"type": "no_such_scorer"}]}],
+    }
     (one.folder / "eval.json").write_text(json.dumps(config))
     one.process.send_signal(signal.SIGHUP)
     until(lambda: "the running configuration is kept" in one.said())
@@ -203,11 +239,15 @@ def test_a_reload_that_cannot_be_used_changes_no_worker(served: Serving, until: 
 
 
 @pytest.mark.slow
-def test_every_span_is_forwarded_once(served: Serving, until: Callable[[Callable[[], bool]], None], tmp_path: Path):
+def test_every_span_is_forwarded_once(
+    served: Serving, until: Callable[[Callable[[], bool]], None], tmp_path: Path
+):
     """With scores on the runs' own spans; spans that cannot be evaluated too."""
     with grpc_backend() as backend:
         jsonl = {"path": str(tmp_path / "results.jsonl")}
-        one = served(exporters={"forward": {"endpoint": backend.url, "protocol": "grpc"}, "jsonl": jsonl})
+        one = served(
+            exporters={"forward": {"endpoint": backend.url, "protocol": "grpc"}, "jsonl": jsonl}
+        )
         one.start()
         body = b"".join(whole(trace) for trace in range(1, 21)) + request((50, 0, 0, "search"))
         assert one.post(body) == 200
@@ -215,7 +255,11 @@ def test_every_span_is_forwarded_once(served: Serving, until: Callable[[Callable
         assert one.end(signal.SIGTERM) == 0
         spans = forwarded(backend)
     assert len(spans) == 81
-    scored = [span for span in spans if any(event.name == "gen_ai.evaluation.result" for event in span.events)]
+    scored = [
+        span
+        for span in spans
+        if any(event.name == "gen_ai.evaluation.result" for event in span.events)
+    ]
     assert {span.trace_id for span in scored} == {trace.to_bytes(16) for trace in range(1, 21)}
 
 
@@ -229,11 +273,16 @@ def forwarded(backend: Backend) -> list[Span]:
 
 def test_what_cannot_be_shared_is_refused(tmp_path: Path):
     """Standard output, and functions that no other process can load."""
-    with pytest.raises(ConfigError, match="2 workers cannot share standard output; name a file, or set workers to 1"):
+    with pytest.raises(
+        ConfigError,
+        match="2 workers cannot share standard output; name a file, or set workers to 1",
+    ):
         FrontServer(load({"workers": 2}))
     jsonl = {"jsonl": {"path": str(tmp_path / "results.jsonl")}}
     judges = {"house": local_function()}
-    with pytest.raises(ConfigError, match="workers: 2 processes need a configuration that can be pickled"):
+    with pytest.raises(
+        ConfigError, match="workers: 2 processes need a configuration that can be pickled"
+    ):
         FrontServer(load({"workers": 2, "exporters": jsonl, "judges": judges}))
 
 
@@ -250,7 +299,10 @@ def test_a_worker_that_cannot_start_ends_the_start(tmp_path: Path):
     """With its own message; nothing is left running."""
     storage = {"directory": str(tmp_path / "kept")}
     receivers = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
-    given = {"exporters": {"jsonl": {"path": str(tmp_path / "results.jsonl")}}, "receivers": receivers}
+    given = {
+        "exporters": {"jsonl": {"path": str(tmp_path / "results.jsonl")}},
+        "receivers": receivers,
+    }
     other = Server(load({**given, "storage": {"directory": str(tmp_path / "kept" / "worker-2")}}))
     front = FrontServer(load({**given, "storage": storage, "workers": 2}))
     with pytest.raises(ConfigError, match="worker-2' is in use by another process"):
@@ -264,7 +316,10 @@ def test_a_warning_when_no_span_arrived(served: Serving):
     one.start()
     assert one.end(signal.SIGTERM) == 0, one.said()
     assert one.said().count("nothing was evaluated") == 1, one.said()
-    assert "nothing was evaluated before the end: no span arrived; the receiver listens on http" in one.said()
+    assert (
+        "nothing was evaluated before the end: no span arrived; the receiver listens on http"
+        in one.said()
+    )
 
 
 def test_no_warning_when_workers_got_spans(served: Serving):

@@ -1,4 +1,6 @@
-"""`OTEL_EVAL_CONFIG=eval.yaml opentelemetry-instrument python agent.py` scores an agent that never mentions us."""
+"""`OTEL_EVAL_CONFIG=eval.yaml opentelemetry-instrument python agent.py` scores an agent that never
+mentions us.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,13 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 ROOT = Path(__file__).parents[3]
-CONFIG = "evaluations: [{name: support, scorers: [{type: tool_call_order, expected: [search, refund]}]}]\n"
-HERE = [each for each in entry_points(group="opentelemetry_instrumentor") if each.name == "otel_eval"]
+CONFIG = (
+    "evaluations: [{name: support, scorers: [{type: tool_call_order, expected: [search,"
+    " refund]}]}]\n"
+)
+HERE = [
+    each for each in entry_points(group="opentelemetry_instrumentor") if each.name == "otel_eval"
+]
 by_the_loader = pytest.mark.skipif(
     find_spec("opentelemetry.instrumentation") is None or not HERE,
     reason="opentelemetry-instrument and the installed package are needed: make sdk-range",
@@ -51,8 +58,16 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def instrumented(**environment: str) -> subprocess.CompletedProcess[str]:
-    console = {"OTEL_TRACES_EXPORTER": "console", "OTEL_LOGS_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}
-    loader = ("-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()", sys.executable)
+    console = {
+        "OTEL_TRACES_EXPORTER": "console",
+        "OTEL_LOGS_EXPORTER": "console",
+        "OTEL_METRICS_EXPORTER": "none",
+    }
+    loader = (
+        "-c",
+        "from opentelemetry.instrumentation.auto_instrumentation import run; run()",
+        sys.executable,
+    )
     return run(*loader, "examples/zero_code.py", **(console | environment))
 
 
@@ -82,7 +97,9 @@ def test_nothing_is_done_unless_it_is_asked_for():
     [("evaluatoins: []\n", "evaluatoins"), (None, "eval.yaml"), ("a: [\n", "eval.yaml")],
     ids=["unknown key", "no file", "no YAML"],
 )
-def test_a_wrong_configuration_is_one_warning_and_the_agent_runs_on(content: str | None, says: str, tmp_path: Path):
+def test_a_wrong_configuration_is_one_warning_and_the_agent_runs_on(
+    content: str | None, says: str, tmp_path: Path
+):
     """One line that says where."""
     path = tmp_path / "eval.yaml"
     if content is not None:
@@ -132,7 +149,13 @@ def test_endpoint_headers_and_service_name_are_those_of_the_environment(config: 
 
     class Backend(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            received.append((self.path, self.headers.get("x-team"), self.rfile.read(int(self.headers["Content-Length"]))))
+            received.append(
+                (
+                    self.path,
+                    self.headers.get("x-team"),
+                    self.rfile.read(int(self.headers["Content-Length"])),
+                )
+            )
             self.send_response(200)
             self.end_headers()
 
@@ -157,7 +180,11 @@ def test_endpoint_headers_and_service_name_are_those_of_the_environment(config: 
         server.server_close()
     assert done.returncode == 0, done.stderr
     assert {team for _, team, _ in received} == {"shop"}
-    logs = [ExportLogsServiceRequest.FromString(body) for path, _, body in received if path == "/v1/logs"]
+    logs = [
+        ExportLogsServiceRequest.FromString(body)
+        for path, _, body in received
+        if path == "/v1/logs"
+    ]
     scores = [
         (attribute.value.string_value, record.event_name)
         for request in logs

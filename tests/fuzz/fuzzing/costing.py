@@ -1,7 +1,8 @@
 """Search for inputs whose CPU time for each byte grows with their size.
 
-Candidates are elements of sound and of spoilt inputs, repeated. Those that cost the most for a byte, or grow the most, at a small
-size are looked at up to 4 MB, and are what further candidates are made of.
+Candidates are elements of sound and of spoilt inputs, repeated. Those that cost the most for a
+byte, or grow the most, at a small size are looked at up to 4 MB, and are what further candidates
+are made of.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ LIMIT: Final = 1.5
 
 GREAT: Final = 1024 * 1024  # n; four times as much is looked at too
 _FLOOR_S: Final = 0.02  # below it other processes on the machine decide
-# From four times n to sixteen times n. Where a quadratic part makes a cost grow by half, it then makes it grow by 2.3;
-# what outgrew the processor's caches or a shortcut grows less.
+# From four times n to sixteen times n. Where a quadratic part makes a cost grow by half, it then
+# makes it grow by 2.3; what outgrew the processor's caches or a shortcut grows less.
 _FURTHER: Final = 1.9
-_CHEAP_S: Final = 2e-7  # for a byte at sixteen times n; an object of JSON with many keys takes half of it, once no cache holds it
+# for a byte at sixteen times n; an object of JSON with many keys takes half of it, once no cache
+# holds it
+_CHEAP_S: Final = 2e-7
 _ROUNDS: Final = 5
 _LONG_S: Final = 30.0  # of CPU time, for one input: then it is not measured again
 _KEPT: Final = 12
@@ -51,7 +54,9 @@ class Cost:
 
 
 def per_byte(target: Target, data: bytes, floor_s: float = _FLOOR_S) -> float:
-    """CPU seconds for each byte, without garbage collection; those of the floor if it takes less."""
+    """CPU seconds for each byte, without garbage collection; those of the floor if it takes
+    less.
+    """
     gc.disable()
     began = time.process_time()
     try:
@@ -62,17 +67,21 @@ def per_byte(target: Target, data: bytes, floor_s: float = _FLOOR_S) -> float:
 
 
 def growing_cost(target: Target, grow: Grow, size: int = GREAT, floor_s: float = _FLOOR_S) -> float:
-    """By how much CPU time for each byte grows from `size` to four times as much; 1 or less where it is in proportion.
+    """By how much CPU time for each byte grows from `size` to four times as much; 1 or less where
+    it is in proportion.
 
-    Measured once, and again and again, the best of it, where that is above the limit. A cost that hardly grows further at
-    sixteen times the size counts as 1: it jumped.
+    Measured once, and again and again, the best of it, where that is above the limit. A cost that
+    hardly grows further at sixteen times the size counts as 1: it jumped.
     """
     small, great = grow(size), grow(4 * size)
     least, most = per_byte(target, small, floor_s), per_byte(target, great, floor_s)
     for _ in range(_ROUNDS):
         if most / least <= LIMIT or most * len(great) > _LONG_S:
             break
-        least, most = min(least, per_byte(target, small, floor_s)), min(most, per_byte(target, great, floor_s))
+        least, most = (
+            min(least, per_byte(target, small, floor_s)),
+            min(most, per_byte(target, great, floor_s)),
+        )
     if most / least <= LIMIT:
         return most / least
     if 4 * most * len(great) > _LONG_S:
@@ -83,9 +92,15 @@ def growing_cost(target: Target, grow: Grow, size: int = GREAT, floor_s: float =
 
 
 def search(
-    target: Target, given: Sequence[bytes], seed: int, seconds: float, size: int = GREAT, floor_s: float = _FLOOR_S
+    target: Target,
+    given: Sequence[bytes],
+    seed: int,
+    seconds: float,
+    size: int = GREAT,
+    floor_s: float = _FLOOR_S,
 ) -> Iterator[tuple[Cost, float]]:
-    """Each way of growing that was looked at up to four times `size`, and how its cost grew, until the time is over.
+    """Each way of growing that was looked at up to four times `size`, and how its cost grew, until
+    the time is over.
 
     Raises:
         Costly: one grew beyond the limit; the second argument is an input.
@@ -106,12 +121,19 @@ def search(
         for each in (size // 4, size):
             grown = max(grown, growing_cost(target, cost.grow, each, floor_s))
             if grown > LIMIT:
-                raise Costly(f"{grown:.1f} times the CPU time for each byte at {4 * each} bytes", cost.grow(each))
+                raise Costly(
+                    f"{grown:.1f} times the CPU time for each byte at {4 * each} bytes",
+                    cost.grow(each),
+                )
         yield cost, grown
 
 
-def _screened(target: Target, data: bytes, rng: random.Random, number: int, size: int) -> Cost | None:
-    """A way of growing with what it costs at small sizes; None if it gives nothing that is greater."""
+def _screened(
+    target: Target, data: bytes, rng: random.Random, number: int, size: int
+) -> Cost | None:
+    """A way of growing with what it costs at small sizes; None if it gives nothing that is
+    greater.
+    """
     grow = growth_of(data, rng) if data else None
     if grow is None or len(grow(size)) < size // 4:
         return None

@@ -1,7 +1,8 @@
-"""Inputs of any size, grown by repeating an element of a small one: a field of protobuf, a value of JSON, or a few bytes.
+"""Inputs of any size, grown by repeating an element of a small one: a field of protobuf, a value of
+JSON, or a few bytes.
 
-The copies are equal or numbered, and a second number can be that of the copy before: so ids are equal or distinct, and parents
-form chains and stars.
+The copies are equal or numbered, and a second number can be that of the copy before: so ids are
+equal or distinct, and parents form chains and stars.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ def _grown_bytes(data: bytes, rng: random.Random) -> Grow:
     start = rng.randrange(len(data) + 1)
     element = data[start : start + rng.choice((1, 2, 4, 8, 16, 64, 1024, len(data)))] or b"\x00"
     end = start + len(element)
-    return lambda size: data[:end] + element * max(0, (size - len(data)) // len(element)) + data[end:]
+    return lambda size: (
+        data[:end] + element * max(0, (size - len(data)) // len(element)) + data[end:]
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- protobuf
+# --------------------------------------------------------------------------------------------------
+# protobuf
 
 Field = tuple[int, bytes]
 """Tag, and what follows it; of a field with a length the content."""
@@ -79,7 +83,9 @@ def _written(field: Field) -> bytes:
 
 def _grown_message(fields: list[Field], rng: random.Random) -> Grow:
     place = rng.randrange(len(fields))
-    before, after = (b"".join(map(_written, part)) for part in (fields[:place], fields[place + 1 :]))
+    before, after = (
+        b"".join(map(_written, part)) for part in (fields[:place], fields[place + 1 :])
+    )
     tag, content = fields[place]
     inner = _fields(content) if tag & 7 == 2 else None
     if inner and rng.random() < 0.7:
@@ -118,7 +124,9 @@ def _digits(number: int) -> bytes:
 
 
 def _leaves(element: bytes) -> list[int]:
-    """Where a number can be written without breaking the structure: the ends of texts, ids and times."""
+    """Where a number can be written without breaking the structure: the ends of texts, ids and
+    times.
+    """
     fields = _fields(element)
     found: list[int] = []
     at = 0
@@ -134,7 +142,8 @@ def _leaves(element: bytes) -> list[int]:
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------------- JSON
+# --------------------------------------------------------------------------------------------------
+# JSON
 
 
 def _json(data: bytes) -> Any:
@@ -146,14 +155,18 @@ def _json(data: bytes) -> Any:
 
 
 def _grown_json(document: Any, rng: random.Random) -> Grow:
-    """One place in the document holds many in the place of one: members of a list, members of an object, or a text."""
+    """One place in the document holds many in the place of one: members of a list, members of an
+    object, or a text.
+    """
     places = list(_places(document))
     path = rng.choice(places)
     value = document
     for step in path:
         value = value[step]
     many = _many(value, rng)
-    head, tail = json.dumps(_replaced(document, path), ensure_ascii=False).split(json.dumps(_HERE), 1)
+    head, tail = json.dumps(_replaced(document, path), ensure_ascii=False).split(
+        json.dumps(_HERE), 1
+    )
     return lambda size: (head + many(size) + tail).encode("utf-8", "surrogatepass")
 
 
@@ -161,7 +174,9 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     """Where lists, objects and texts stand."""
     if isinstance(value, (dict, list, str)):
         yield path
-    for step in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for step in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
         yield from _places(value[step], (*path, step))
 
 
@@ -181,7 +196,13 @@ def _many(value: Any, rng: random.Random) -> Callable[[int], str]:
         member = f"{json.dumps(key + _HERE)}: {json.dumps(inner)}"
         return _joined(member, "{", "}", kind="numbered", rng=rng)
     element = rng.choice(value) if value else rng.choice(([], {}, "", None, {"key": "k"}))
-    return _joined(json.dumps(element), "[", "]", kind=rng.choice(("equal", "numbered", "numbered", "linked")), rng=rng)
+    return _joined(
+        json.dumps(element),
+        "[",
+        "]",
+        kind=rng.choice(("equal", "numbered", "numbered", "linked")),
+        rng=rng,
+    )
 
 
 def _many_characters(value: str, rng: random.Random) -> Callable[[int], str]:
@@ -191,25 +212,45 @@ def _many_characters(value: str, rng: random.Random) -> Callable[[int], str]:
         return lambda size: json.dumps(grow(size).decode("utf-8", "replace"), ensure_ascii=False)
     start = rng.randrange(len(value) + 1)
     piece = value[start : start + rng.choice((1, 2, 8, 64))] or rng.choice('x[{"\\\n9é')
-    return lambda size: json.dumps(value[:start] + piece * max(1, size // len(piece)) + value[start:], ensure_ascii=False)
+    return lambda size: json.dumps(
+        value[:start] + piece * max(1, size // len(piece)) + value[start:], ensure_ascii=False
+    )
 
 
-def _joined(element: str, opening: str, closing: str, *, kind: str, rng: random.Random) -> Callable[[int], str]:
-    """Elements with commas between them: equal, or with numbers in the place of the ends of one or two texts."""
+def _joined(
+    element: str, opening: str, closing: str, *, kind: str, rng: random.Random
+) -> Callable[[int], str]:
+    """Elements with commas between them: equal, or with numbers in the place of the ends of one or
+    two texts.
+    """
     template = element.replace(json.dumps(_HERE)[1:-1], "%06x")
     if "%06x" not in template:
-        ends = [place for place in range(8, len(template)) if template[place] == '"' and template[place - 6 : place].isalnum()]
+        ends = [
+            place
+            for place in range(8, len(template))
+            if template[place] == '"' and template[place - 6 : place].isalnum()
+        ]
         if kind == "equal" or not ends:
-            return lambda size: opening + ",".join([element] * max(1, size // (len(element) + 1))) + closing
+            return lambda size: (
+                opening + ",".join([element] * max(1, size // (len(element) + 1))) + closing
+            )
         first, second = rng.choice(ends), rng.choice(ends)
 
         def numbered(number: int) -> str:
             made = element[: first - 6] + f"{number:06x}" + element[first:]
-            return made[: second - 6] + f"{number - 1:06x}" + made[second:] if kind == "linked" else made
+            return (
+                made[: second - 6] + f"{number - 1:06x}" + made[second:]
+                if kind == "linked"
+                else made
+            )
 
     else:
 
         def numbered(number: int) -> str:
             return template.replace("%06x", f"{number:06x}")
 
-    return lambda size: opening + ",".join(map(numbered, range(1, max(1, size // (len(template) + 1)) + 1))) + closing
+    return lambda size: (
+        opening
+        + ",".join(map(numbered, range(1, max(1, size // (len(template) + 1)) + 1)))
+        + closing
+    )

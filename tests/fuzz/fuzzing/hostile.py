@@ -37,7 +37,9 @@ def _text_attribute(key: str, value: str) -> dict[str, Any]:
 
 
 def nested_value(size: int) -> bytes:
-    """An attribute of lists in lists, deeper than any stack. Built from the inside, each level a few bytes."""
+    """An attribute of lists in lists, deeper than any stack. Built from the inside, each level a
+    few bytes.
+    """
     value, depth = b"", 0
     while len(value) < size // 200 and depth < 20_000:
         value, depth = sized(5, sized(1, value)), depth + 1
@@ -53,7 +55,9 @@ def nested_json_value(size: int) -> bytes:
     """An attribute of maps in maps."""
     levels = size // 60
     start = b'{"kvlistValue":{"values":[{"key":"k","value":'
-    head, tail = _document(_IDS_JSON | {"attributes": [{"key": "k", "value": "HERE"}]}).split(b'"HERE"')
+    head, tail = _document(_IDS_JSON | {"attributes": [{"key": "k", "value": "HERE"}]}).split(
+        b'"HERE"'
+    )
     return head + start * levels + b'{"boolValue":true}' + b"}]}}" * levels + tail
 
 
@@ -74,26 +78,36 @@ def empty_json_spans(size: int) -> bytes:
 
 def tiny_spans(size: int) -> bytes:
     """Each of a trace of its own."""
-    spans = [sized(1, number.to_bytes(16, "big")) + sized(2, b"s" * 8) for number in range(1, size // 30)]
+    spans = [
+        sized(1, number.to_bytes(16, "big")) + sized(2, b"s" * 8) for number in range(1, size // 30)
+    ]
     return _request(*spans)
 
 
 def one_trace(size: int) -> bytes:
     """A chain of spans, each the parent of the next."""
     names = [number.to_bytes(8, "big") for number in range(1, size // 50)]
-    spans = [sized(1, b"t" * 16) + sized(2, own) + sized(4, parent) for own, parent in zip(names[1:], names, strict=False)]
+    spans = [
+        sized(1, b"t" * 16) + sized(2, own) + sized(4, parent)
+        for own, parent in zip(names[1:], names, strict=False)
+    ]
     return _request(*spans)
 
 
 def one_span_id(size: int) -> bytes:
     """The same span again and again, always later."""
-    spans = [Span(trace_id=b"t" * 16, span_id=b"s" * 8, end_time_unix_nano=number) for number in range(1, size // 40)]
+    spans = [
+        Span(trace_id=b"t" * 16, span_id=b"s" * 8, end_time_unix_nano=number)
+        for number in range(1, size // 40)
+    ]
     return _request(*[each.SerializeToString() for each in spans])
 
 
 def attributes(size: int) -> bytes:
     """A span of nothing but attributes."""
-    return _request(_IDS + b"".join([_attribute(f"k{number}", b"\x10\x01") for number in range(size // 16)]))
+    return _request(
+        _IDS + b"".join([_attribute(f"k{number}", b"\x10\x01") for number in range(size // 16)])
+    )
 
 
 def one_attribute(size: int) -> bytes:
@@ -113,17 +127,24 @@ def long_text(size: int) -> bytes:
 
 def messages_in_text(size: int) -> bytes:
     """Messages of a conversation, each as small as can be."""
-    part = {"role": "assistant", "parts": [{"type": "tool_call", "id": "1", "name": "t", "arguments": "{"}]}
+    part = {
+        "role": "assistant",
+        "parts": [{"type": "tool_call", "id": "1", "name": "t", "arguments": "{"}],
+    }
     text = json.dumps([part] * (size // 120))
     operation = _text_attribute("gen_ai.operation.name", "chat")
-    return _document(_IDS_JSON | {"attributes": [operation, _text_attribute("gen_ai.output.messages", text)]})
+    return _document(
+        _IDS_JSON | {"attributes": [operation, _text_attribute("gen_ai.output.messages", text)]}
+    )
 
 
 def nested_text(size: int) -> bytes:
     """JSON in an attribute that is brackets and nothing else."""
     operation = _text_attribute("gen_ai.operation.name", "execute_tool")
     deep = _text_attribute("gen_ai.tool.call.arguments", "[" * (size // 2) + "]" * (size // 2))
-    return _document(_IDS_JSON | {"attributes": [operation, _text_attribute("gen_ai.tool.name", "search"), deep]})
+    return _document(
+        _IDS_JSON | {"attributes": [operation, _text_attribute("gen_ai.tool.name", "search"), deep]}
+    )
 
 
 def long_number(size: int) -> bytes:

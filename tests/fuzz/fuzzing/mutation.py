@@ -1,6 +1,7 @@
 """Spoil bytes, the same way for the same seed.
 
-Knows which bytes tend to matter to decoders of protobuf, JSON and gzip. Knows nothing of what is being decoded.
+Knows which bytes tend to matter to decoders of protobuf, JSON and gzip. Knows nothing of what is
+being decoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The decoded size of a request by its definition, field by field, against which the shortcut for usual fields is compared."""
+"""The decoded size of a request by its definition, field by field, against which the shortcut for
+usual fields is compared.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from otel_eval.wire import fields
 
 
 def plain_size(body: bytes, signal: str, enough: int) -> int:
-    """What the fields of a request cost, as deep as something costs, up to where the bytes are broken or it is enough."""
+    """What the fields of a request cost, as deep as something costs, up to where the bytes are
+    broken or it is enough.
+    """
     rules: dict[tuple[int, int], tuple[int, int | None]] = {
         (0, 1): (size._GROUP, 1),
         (1, 1): (size._HEAD, 3),

@@ -14,7 +14,13 @@ from typing import Final
 __all__ = ["build", "environment"]
 
 ROOT: Final = Path(__file__).parents[3]
-FLAGS: Final = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+FLAGS: Final = (
+    "-g",
+    "-O1",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+)
 
 
 def build(folder: Path) -> Path:
@@ -25,18 +31,27 @@ def build(folder: Path) -> Path:
     """
     copy = folder / "sanitized"
     shutil.copytree(
-        ROOT / "otel_eval", copy / "otel_eval", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        ROOT / "otel_eval",
+        copy / "otel_eval",
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
     )
     include = f"-I{sysconfig.get_paths()['include']}"
     for source in (ROOT / "otel_eval").glob("*.c"):
         target = copy / "otel_eval" / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
-        subprocess.run(["gcc", "-shared", "-fPIC", *FLAGS, include, str(source), "-o", str(target)], check=True)
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", *FLAGS, include, str(source), "-o", str(target)], check=True
+        )
     return copy
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """Variables with which Python loads that copy, the sanitizer before everything else, and allocates nothing in pools."""
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True).stdout.strip()
+    """Variables with which Python loads that copy, the sanitizer before everything else, and
+    allocates nothing in pools.
+    """
+    library = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
+    ).stdout.strip()
     return {
         "PYTHONPATH": str(copy),
         "LD_PRELOAD": library,

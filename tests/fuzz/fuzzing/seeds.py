@@ -19,7 +19,13 @@ from otel_eval.otlp.protobuf import read_traces
 __all__ = ["seeds"]
 
 FOLDER: Final = Path(__file__).parents[2] / "traces"
-RECORDED: Final = ("google_adk_default", "openai_agents_otelv2", "crewai_openinference", "pydantic_ai_v5", "mcp_python_sdk")
+RECORDED: Final = (
+    "google_adk_default",
+    "openai_agents_otelv2",
+    "crewai_openinference",
+    "pydantic_ai_v5",
+    "mcp_python_sdk",
+)
 TRACE, ROOT, TOOL = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
 DEEP: Any = {"stringValue": "deep"}
 for _ in range(70):
@@ -27,12 +33,31 @@ for _ in range(70):
 ATTRIBUTES: Final = [
     {"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}},
     {"key": "gen_ai.tool.name", "value": {"stringValue": "search"}},
-    {"key": "gen_ai.tool.call.arguments", "value": {"stringValue": '{"q": "x1", "n": [1, 2.5, null]}'}},
-    {"key": "k", "value": {"kvlistValue": {"values": [{"key": "b", "value": {"bytesValue": "AAEC"}}]}}},
-    {"key": "n", "value": {"arrayValue": {"values": [{"intValue": "-7"}, {"doubleValue": "NaN"}, {"boolValue": True}]}}},
+    {
+        "key": "gen_ai.tool.call.arguments",
+        "value": {"stringValue": '{"q": "x1", "n": [1, 2.5, null]}'},
+    },
+    {
+        "key": "k",
+        "value": {"kvlistValue": {"values": [{"key": "b", "value": {"bytesValue": "AAEC"}}]}},
+    },
+    {
+        "key": "n",
+        "value": {
+            "arrayValue": {
+                "values": [{"intValue": "-7"}, {"doubleValue": "NaN"}, {"boolValue": True}]
+            }
+        },
+    },
 ]
 SPANS: Final = [
-    {"traceId": TRACE, "spanId": ROOT, "name": "invoke_agent a", "startTimeUnixNano": "1", "endTimeUnixNano": "9000000"},
+    {
+        "traceId": TRACE,
+        "spanId": ROOT,
+        "name": "invoke_agent a",
+        "startTimeUnixNano": "1",
+        "endTimeUnixNano": "9000000",
+    },
     {
         "traceId": TRACE,
         "spanId": TOOL,
@@ -46,7 +71,12 @@ SPANS: Final = [
         "status": {"code": 2, "message": "no"},
         "events": [{"timeUnixNano": "5", "name": "exception", "attributes": ATTRIBUTES[:2]}],
     },
-    {"traceId": TRACE, "spanId": "ffffffffffffffff", "parentSpanId": ROOT, "attributes": [{"key": "d", "value": DEEP}]},
+    {
+        "traceId": TRACE,
+        "spanId": "ffffffffffffffff",
+        "parentSpanId": ROOT,
+        "attributes": [{"key": "d", "value": DEEP}],
+    },
 ]
 RECORD: Final = {
     "traceId": TRACE,
@@ -56,10 +86,26 @@ RECORD: Final = {
     "attributes": ATTRIBUTES,
 }
 SERVICE: Final = {"attributes": [{"key": "service.name", "value": {"stringValue": "bot"}}]}
-MADE: Final = {"resourceSpans": [{"resource": SERVICE, "scopeSpans": [{"scope": {"name": "agent"}, "spans": SPANS}]}]}
-LOGS: Final = {"resourceLogs": [{"resource": SERVICE, "scopeLogs": [{"scope": {"name": "agent"}, "logRecords": [RECORD]}]}]}
-POINT: Final = {"asInt": "3", "timeUnixNano": "5", "exemplars": [{"traceId": TRACE, "spanId": ROOT, "asDouble": 1.5}]}
-METRICS: Final = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m", "gauge": {"dataPoints": [POINT]}}]}]}]}
+MADE: Final = {
+    "resourceSpans": [
+        {"resource": SERVICE, "scopeSpans": [{"scope": {"name": "agent"}, "spans": SPANS}]}
+    ]
+}
+LOGS: Final = {
+    "resourceLogs": [
+        {"resource": SERVICE, "scopeLogs": [{"scope": {"name": "agent"}, "logRecords": [RECORD]}]}
+    ]
+}
+POINT: Final = {
+    "asInt": "3",
+    "timeUnixNano": "5",
+    "exemplars": [{"traceId": TRACE, "spanId": ROOT, "asDouble": 1.5}],
+}
+METRICS: Final = {
+    "resourceMetrics": [
+        {"scopeMetrics": [{"metrics": [{"name": "m", "gauge": {"dataPoints": [POINT]}}]}]}
+    ]
+}
 TAGS: Final = [
     {"key": "gen_ai.tool.name", "type": "string", "value": "search"},
     {"key": "span.kind", "type": "string", "value": "client"},
@@ -102,10 +148,19 @@ def seeds() -> dict[str, list[bytes]]:
     as_json = [_text(each) for each in traces]
     as_protobuf = [rewrite("traces", each)[0] for each in traces]
     logs = rewrite("logs", LOGS)[0]
-    spans = [payload for _, _, (_, payload, _), _ in read_traces(as_protobuf[0] + as_protobuf[1]).spans]
-    row = b"".join(bytes([len(each) & 0x7F | 0x80, len(each) >> 7]) + each for each in as_protobuf if len(each) < 16384)
+    spans = [
+        payload for _, _, (_, payload, _), _ in read_traces(as_protobuf[0] + as_protobuf[1]).spans
+    ]
+    row = b"".join(
+        bytes([len(each) & 0x7F | 0x80, len(each) >> 7]) + each
+        for each in as_protobuf
+        if len(each) < 16384
+    )
     tempo = _text({"batches": MADE["resourceSpans"]})
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in spans[:3]) + b"0\r\nTrailer: x\r\n\r\n"
+    chunks = (
+        b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in spans[:3])
+        + b"0\r\nTrailer: x\r\n\r\n"
+    )
     zipped = [gzip.compress(each, mtime=0) for each in as_json]
     lines = b"\n".join(as_json[:2]) + b"\n"
     return {
@@ -116,7 +171,17 @@ def seeds() -> dict[str, list[bytes]]:
         "metrics-json": [_text(METRICS)],
         "gzip": [*zipped, zipped[0] * 2, gzip.compress(bytes(2_000_000), mtime=0)],
         "chunked": [chunks],
-        "stored": [as_json[0], lines, as_protobuf[0], row, tempo, _text(JAEGER), *zipped[:1], _text(LOGS), logs],
+        "stored": [
+            as_json[0],
+            lines,
+            as_protobuf[0],
+            row,
+            tempo,
+            _text(JAEGER),
+            *zipped[:1],
+            _text(LOGS),
+            logs,
+        ],
         "span": spans,
         "journal": [segment()],
         "framed-alike": as_protobuf,

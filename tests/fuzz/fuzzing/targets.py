@@ -1,7 +1,8 @@
 """What must hold for any bytes at all, one function for each way in.
 
-A target takes bytes and raises if a promise is broken: a decoder gives a value or `InputError`, what it took can be evaluated
-and written, the extension in C agrees with Python, ours agrees with protobuf. Knows nothing of where the bytes come from.
+A target takes bytes and raises if a promise is broken: a decoder gives a value or `InputError`,
+what it took can be evaluated and written, the extension in C agrees with Python, ours agrees with
+protobuf. Knows nothing of where the bytes come from.
 """
 
 from __future__ import annotations
@@ -56,8 +57,12 @@ SCORERS: Final = [
     {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": "x1"}}]},
     {"type": "tool_call_output", "expected": [{"name": "search", "result": "x"}]},
 ]
-ENGINE: Final = app.engine_of(load({"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}]}))
-_FEW_OF_ALL: Final = Limits(max_traces=500, max_spans_per_trace=200, max_bytes_per_trace=100_000, max_bytes=1_000_000)
+ENGINE: Final = app.engine_of(
+    load({"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}]})
+)
+_FEW_OF_ALL: Final = Limits(
+    max_traces=500, max_spans_per_trace=200, max_bytes_per_trace=100_000, max_bytes=1_000_000
+)
 _limits = [_FEW_OF_ALL]
 ASKED: Final = (
     Wanted(frozenset({"gen_ai.tool.name", "gen_ai.operation.name", "service.name", "k"})),
@@ -67,7 +72,9 @@ ASKED: Final = (
 
 
 def use_default_limits() -> None:
-    """Take as much of a trace as a receiver does, and not only so much that the limits are reached by small inputs."""
+    """Take as much of a trace as a receiver does, and not only so much that the limits are reached
+    by small inputs.
+    """
     _limits.append(Limits())
 
 
@@ -87,7 +94,9 @@ def _no_constant(name: str) -> None:
 
 
 def traces_protobuf(data: bytes) -> None:
-    """Framed as protobuf's own parser would, or refused; where it is stricter (texts that are no UTF-8) ours may take more."""
+    """Framed as protobuf's own parser would, or refused; where it is stricter (texts that are no
+    UTF-8) ours may take more.
+    """
     try:
         request = ExportTraceServiceRequest.FromString(data)
     except DecodeError:
@@ -103,21 +112,36 @@ def traces_protobuf(data: bytes) -> None:
 
 
 def _as_protobuf_says(framed: SpanBatch, request: Any) -> None:
-    spans = [(scope.scope.name, span) for group in request.resource_spans for scope in group.scope_spans for span in scope.spans]
+    spans = [
+        (scope.scope.name, span)
+        for group in request.resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
     assert len(framed.spans) + framed.rejected + framed.own == len(spans)
     theirs = [span for scope, span in spans if scope != "otel_eval" and _usable(span)]
-    assert [(trace_id, span_id) for trace_id, span_id, _, _ in framed.spans] == [(s.trace_id, s.span_id) for s in theirs]
-    for (_, _, (parent, payload, resource_scope), _), span in zip(framed.spans, theirs, strict=True):
+    assert [(trace_id, span_id) for trace_id, span_id, _, _ in framed.spans] == [
+        (s.trace_id, s.span_id) for s in theirs
+    ]
+    for (_, _, (parent, payload, resource_scope), _), span in zip(
+        framed.spans, theirs, strict=True
+    ):
         view = resource_scope.reader(payload)
         assert parent == (b"" if span.parent_span_id == bytes(8) else span.parent_span_id)
-        assert (view.name, view.start_ns, view.end_ns) == (span.name, span.start_time_unix_nano, span.end_time_unix_nano)
+        assert (view.name, view.start_ns, view.end_ns) == (
+            span.name,
+            span.start_time_unix_nano,
+            span.end_time_unix_nano,
+        )
         assert (view.status_code, view.status_message) == (span.status.code, span.status.message)
         assert [event.name for event in view.events()] == [event.name for event in span.events]
 
 
 def _usable(span: Any) -> bool:
     ids = ((span.trace_id, 16), (span.span_id, 8))
-    return all(len(each) == size and any(each) for each, size in ids) and len(span.parent_span_id) in (0, 8)
+    return all(len(each) == size and any(each) for each, size in ids) and len(
+        span.parent_span_id
+    ) in (0, 8)
 
 
 def logs_protobuf(data: bytes) -> None:
@@ -140,7 +164,9 @@ def traces_json(data: bytes) -> None:
         return
     again = read_traces(body)
     assert lost <= framed.rejected
-    assert [(*span[:2], span[2][:2]) for span in again.spans] == [(*span[:2], span[2][:2]) for span in framed.spans]
+    assert [(*span[:2], span[2][:2]) for span in again.spans] == [
+        (*span[:2], span[2][:2]) for span in framed.spans
+    ]
     evaluated(framed)
 
 
@@ -213,8 +239,19 @@ def _told(make: Callable[[bytes], Any], data: bytes) -> Any:
         view = make(data)
     except DecodeError:
         return None
-    plain = (view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message)
-    return *plain, [repr(sorted(view.attributes(each).items())) for each in ASKED], repr(list(view.events()))
+    plain = (
+        view.name,
+        view.span_kind,
+        view.start_ns,
+        view.end_ns,
+        view.status_code,
+        view.status_message,
+    )
+    return (
+        *plain,
+        [repr(sorted(view.attributes(each).items())) for each in ASKED],
+        repr(list(view.events())),
+    )
 
 
 def framed_alike(data: bytes) -> None:
@@ -232,7 +269,9 @@ def framed_alike(data: bytes) -> None:
 
 
 def _of_frame(span: tuple[bytes, bytes, Any, int]) -> tuple[Any, ...]:
-    """Ids, payload and what stood around it; great resources have an object for each time that they are read."""
+    """Ids, payload and what stood around it; great resources have an object for each time that they
+    are read.
+    """
     trace_id, span_id, (parent, payload, resource_scope), _ = span
     return trace_id, span_id, parent, payload, resource_scope.raw
 
@@ -241,11 +280,15 @@ def weighed_alike(data: bytes) -> None:
     """The size of a request is what its fields cost, however they are written."""
     for signal in Signal:
         for enough in (10**9, 3000):
-            assert protobuf_decoded_size(signal, data, enough) == len(data) + plain_size(data, signal, enough)
+            assert protobuf_decoded_size(signal, data, enough) == len(data) + plain_size(
+                data, signal, enough
+            )
 
 
 def split_alike(data: bytes) -> None:
-    """A request is split the same with the extension and without it, and no span is lost or in two parts."""
+    """A request is split the same with the extension and without it, and no span is lost or in two
+    parts.
+    """
     for signal in (Signal.TRACES, Signal.LOGS):
         parts = _parts(split_request, data, signal)
         assert parts == _parts(split_request_python, data, signal)
@@ -267,7 +310,12 @@ def _parts(split: Callable[..., list[bytes]], data: bytes, signal: Signal) -> li
 
 def _payloads(body: bytes) -> Counter[bytes]:
     """The bytes of each span."""
-    return Counter(each for group in parse_raw_traces(body).groups for scope in group.scopes for each in scope.items)
+    return Counter(
+        each
+        for group in parse_raw_traces(body).groups
+        for scope in group.scopes
+        for each in scope.items
+    )
 
 
 RECORDS: Final = tuple((number % 5, bytes((number,)) * (7 * number)) for number in range(40))
@@ -276,11 +324,15 @@ SALT: Final = b"otel_ev\x9e"
 
 def segment() -> bytes:
     """A segment of the journal with those records."""
-    return header_bytes(SALT) + b"".join(record_header(SALT, kind, [payload]) + payload for kind, payload in RECORDS)
+    return header_bytes(SALT) + b"".join(
+        record_header(SALT, kind, [payload]) + payload for kind, payload in RECORDS
+    )
 
 
 def journal(data: bytes) -> None:
-    """Whatever became of a segment, what is read of it was written to it, or it is another's segment."""
+    """Whatever became of a segment, what is read of it was written to it, or it is another's
+    segment.
+    """
     damage = Damage()
     found = list(scan(data, damage))
     assert 0 <= damage.tail <= len(data)

@@ -1,4 +1,6 @@
-"""A real Kafka broker without containers: jars from Maven, kept in the user's cache, and one process in KRaft mode."""
+"""A real Kafka broker without containers: jars from Maven, kept in the user's cache, and one
+process in KRaft mode.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ USER: Final = {"mechanism": "PLAIN", "username": "rig", "password": "rig-secret"
 _SECURE: Final = """ssl.keystore.type=PEM
 ssl.keystore.location={pem}
 sasl.enabled.mechanisms={mechanism}
-listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+listener.name.sasl_ssl.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required \\
   user_{username}="{password}";
 """
 _START_S: Final = 60.0
@@ -78,8 +81,14 @@ def install() -> Path:
     if not (_JARS / "installed").exists():
         _JARS.mkdir(parents=True, exist_ok=True)
         (_JARS / "pom.xml").write_text(_POM)
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={_JARS}", "-DincludeScope=runtime"]
-        subprocess.run(["mvn", "-q", "-B", *goal], cwd=_JARS, check=True, timeout=600, capture_output=True)
+        goal = [
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={_JARS}",
+            "-DincludeScope=runtime",
+        ]
+        subprocess.run(
+            ["mvn", "-q", "-B", *goal], cwd=_JARS, check=True, timeout=600, capture_output=True
+        )
         (_JARS / "installed").touch()
     return _JARS
 
@@ -96,7 +105,8 @@ class Broker:
 
     Args:
         folder: of configuration, data and log.
-        secure: a PEM file with a key and its certificate: on `secure_address` clients speak TLS and log in by SASL as `USER`.
+        secure: a PEM file with a key and its certificate: on `secure_address` clients speak TLS and
+            log in by SASL as `USER`.
     """
 
     def __init__(self, folder: Path, secure: Path | None = None) -> None:
@@ -110,10 +120,23 @@ class Broker:
         properties = _PROPERTIES.format(**names)
         if secure is not None:
             more = {"pem": secure, "address": self.secure_address, **USER}
-            properties = _with_listener(properties, f"SASL_SSL://{self.secure_address}") + _SECURE.format(**more)
+            properties = _with_listener(
+                properties, f"SASL_SSL://{self.secure_address}"
+            ) + _SECURE.format(**more)
         (folder / "server.properties").write_text(properties)
-        formatted = ["format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(folder / "server.properties")]
-        subprocess.run(self._java("kafka.tools.StorageTool", *formatted), check=True, timeout=60, capture_output=True)
+        formatted = [
+            "format",
+            "-t",
+            "MkU3OEVBNTcwNTJENDM2Qg",
+            "-c",
+            str(folder / "server.properties"),
+        ]
+        subprocess.run(
+            self._java("kafka.tools.StorageTool", *formatted),
+            check=True,
+            timeout=60,
+            capture_output=True,
+        )
 
     @staticmethod
     def _java(name: str, *words: str) -> list[str]:
@@ -123,7 +146,9 @@ class Broker:
         """Start, and wait until it answers."""
         with (self._folder / "log").open("ab") as log:
             command = self._java("kafka.Kafka", str(self._folder / "server.properties"))
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         deadline = time.monotonic() + _START_S
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
@@ -168,15 +193,27 @@ class Broker:
         """The offset behind the last record of each partition."""
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": "ends", "log_level": 0})
         try:
-            places = [TopicPartition(topic, each) for each in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
-            return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
+            places = [
+                TopicPartition(topic, each)
+                for each in consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            ]
+            return {
+                each.partition: consumer.get_watermark_offsets(each, timeout=10)[1]
+                for each in places
+            }
         finally:
             consumer.close()
 
     def producer(self, **settings: Any) -> Producer:
         """A client that writes, and retries for two minutes."""
         return Producer(
-            {"bootstrap.servers": self.address, "log_level": 0, "linger.ms": 5, "message.timeout.ms": 120000} | settings
+            {
+                "bootstrap.servers": self.address,
+                "log_level": 0,
+                "linger.ms": 5,
+                "message.timeout.ms": 120000,
+            }
+            | settings
         )
 
     def __enter__(self) -> Self:

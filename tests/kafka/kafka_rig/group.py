@@ -1,4 +1,6 @@
-"""Members of a consumer group: `otel-eval serve` processes, each with a file of results, and the books over all of them."""
+"""Members of a consumer group: `otel-eval serve` processes, each with a file of results, and the
+books over all of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _TIMEOUTS: Final = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
 ASSIGNMENTS: Final[dict[str, dict[str, Any]]] = {
     "cooperative": _TIMEOUTS,
     "eager": {**_TIMEOUTS, "partition.assignment.strategy": "range"},
-    "broker": {"group.protocol": "Consumer"},  # which assigns, and has the timeouts; in any case of letters
+    # which assigns, and has the timeouts; in any case of letters
+    "broker": {"group.protocol": "Consumer"},
 }
 """Ways in which a group divides partitions, as options of librdkafka."""
 
@@ -53,8 +56,9 @@ class Ledger:
     def __str__(self) -> str:
         books = self.books
         return (
-            f"runs {self.runs}, lost {books.lost}, wrong {books.wrong}, duplicated {books.duplicated}, ids with two contents "
-            f"{self.contradicted}, repeated {books.repeated}, {self.seconds:.0f} s"
+            f"runs {self.runs}, lost {books.lost}, wrong {books.wrong}, duplicated"
+            f" {books.duplicated}, ids with two contents {self.contradicted}, repeated"
+            f" {books.repeated}, {self.seconds:.0f} s"
         )
 
 
@@ -92,7 +96,11 @@ class Group:
         return self.members[-1]
 
     def _configured(self, folder: Path) -> Path:
-        defaults = {"initial_offset": "earliest", "margin": "20s", "options": ASSIGNMENTS["cooperative"]}
+        defaults = {
+            "initial_offset": "earliest",
+            "margin": "20s",
+            "options": ASSIGNMENTS["cooperative"],
+        }
         kafka = {"brokers": [self._address], **defaults, **self._receiver}
         whole = {
             "traces": QUICK,
@@ -113,24 +121,36 @@ class Group:
         return [member for member in self.members if member.alive]
 
     def pause(self, member: Service, for_s: float) -> None:
-        """SIGSTOP for a while: the group goes on without the member, which comes back with stale state."""
+        """SIGSTOP for a while: the group goes on without the member, which comes back with stale
+        state.
+        """
         member.running.send_signal(signal.SIGSTOP)
         time.sleep(for_s)
         member.running.send_signal(signal.SIGCONT)
 
     def lag(self) -> int:
         """Records between the group's commits and the ends of the partitions."""
-        consumer = Consumer({"bootstrap.servers": self._address, "group.id": "otel-eval", "log_level": 0})
+        consumer = Consumer(
+            {"bootstrap.servers": self._address, "group.id": "otel-eval", "log_level": 0}
+        )
         try:
             numbers = consumer.list_topics(self.topic, timeout=10).topics[self.topic].partitions
             places = [TopicPartition(self.topic, number) for number in numbers]
-            ends = {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
-            return sum(ends[each.partition] - max(0, each.offset) for each in consumer.committed(places, timeout=10))
+            ends = {
+                each.partition: consumer.get_watermark_offsets(each, timeout=10)[1]
+                for each in places
+            }
+            return sum(
+                ends[each.partition] - max(0, each.offset)
+                for each in consumer.committed(places, timeout=10)
+            )
         finally:
             consumer.close()
 
     def shares(self) -> list[int]:
-        """How many partitions each member of the group has, as the broker tells, or none; workers are members, too."""
+        """How many partitions each member of the group has, as the broker tells, or none; workers
+        are members, too.
+        """
         admin = AdminClient({"bootstrap.servers": self._address, "log_level": 0})
         try:
             found = admin.describe_consumer_groups(["otel-eval"])["otel-eval"].result(20)
@@ -142,9 +162,16 @@ class Group:
         """The results in the files of all members."""
         return [row for member in self.members for row in rows_of(member.results)]
 
-    def finish(self, runs: Sequence[Run], rows: Iterable[dict[str, Any]] | None = None, within_s: float = 60.0) -> Ledger:
+    def finish(
+        self,
+        runs: Sequence[Run],
+        rows: Iterable[dict[str, Any]] | None = None,
+        within_s: float = 60.0,
+    ) -> Ledger:
         """Wait until everything is read, scored and committed, end the members, and reconcile."""
-        assert until(lambda: self.lag() == 0, within_s, every_s=0.5), f"{self.lag()} records are left; {self.said()}"
+        assert until(lambda: self.lag() == 0, within_s, every_s=0.5), (
+            f"{self.lag()} records are left; {self.said()}"
+        )
         for member in self.alive:
             assert member.terminate() == 0
         found = list(self.rows() if rows is None else rows)
@@ -174,6 +201,8 @@ class Group:
 def _contradicted(rows: Iterable[dict[str, Any]]) -> int:
     contents: dict[str, set[str]] = {}
     for row in rows:
-        content = json.dumps({key: value for key, value in row.items() if key not in _OCCASION}, sort_keys=True)
+        content = json.dumps(
+            {key: value for key, value in row.items() if key not in _OCCASION}, sort_keys=True
+        )
         contents.setdefault(row["result_id"], set()).add(content)
     return sum(len(each) > 1 for each in contents.values())

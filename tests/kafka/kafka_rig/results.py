@@ -24,7 +24,12 @@ class ResultsReader:
 
     def __init__(self, address: str, topic: str, *, parsed: bool = True) -> None:
         self._consumer = Consumer(
-            {"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+            {
+                "bootstrap.servers": address,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
         )
         self._topic, self._parsed = topic, parsed
         self._stopping = threading.Event()
@@ -35,17 +40,25 @@ class ResultsReader:
     def _run(self) -> None:
         while not (numbers := self._partitions()) and not self._stopping.wait(0.05):
             pass
-        self._consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in numbers])
+        self._consumer.assign(
+            [TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in numbers]
+        )
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, 0.1):
                 if message.error() is None:
                     self.keys.append(message.key())
-                    self.rows.append(json.loads(message.value()) if self._parsed else message.value())
+                    self.rows.append(
+                        json.loads(message.value()) if self._parsed else message.value()
+                    )
         self._consumer.close()
 
     def _partitions(self) -> list[int]:
-        """None at first: a broker may learn of a topic after the controller has acknowledged that it was created."""
-        return list(self._consumer.list_topics(self._topic, timeout=20).topics[self._topic].partitions)
+        """None at first: a broker may learn of a topic after the controller has acknowledged that
+        it was created.
+        """
+        return list(
+            self._consumer.list_topics(self._topic, timeout=20).topics[self._topic].partitions
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()

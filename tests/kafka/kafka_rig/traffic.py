@@ -26,9 +26,21 @@ class Load:
     """
 
     def __init__(
-        self, producer: Producer, topic: str, rate: float, *, poison: int = 0, spread_s: tuple[float, float] = (1.0, 3.0)
+        self,
+        producer: Producer,
+        topic: str,
+        rate: float,
+        *,
+        poison: int = 0,
+        spread_s: tuple[float, float] = (1.0, 3.0),
     ) -> None:
-        self._producer, self._topic, self._rate, self._poison, self._spread_s = producer, topic, rate, poison, spread_s
+        self._producer, self._topic, self._rate, self._poison, self._spread_s = (
+            producer,
+            topic,
+            rate,
+            poison,
+            spread_s,
+        )
         self._rng = random.Random(7)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -66,7 +78,11 @@ class Load:
         run = run_of(len(self.runs))
         self.runs.append(run)
         key, spans = trace_id(run.number).hex().encode(), run.spans()
-        cuts = sorted(self._rng.sample(range(1, len(spans)), min(len(spans), _PARTS) - 1)) if len(spans) > 1 else []
+        cuts = (
+            sorted(self._rng.sample(range(1, len(spans)), min(len(spans), _PARTS) - 1))
+            if len(spans) > 1
+            else []
+        )
         parts = [spans[a:b] for a, b in zip([0, *cuts], [*cuts, len(spans)], strict=True)]
         over_s = self._rng.uniform(*self._spread_s)
         for place, part in enumerate(parts):

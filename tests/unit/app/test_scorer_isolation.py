@@ -44,7 +44,12 @@ def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
     """Name, type, version and needs are its own; so is the outcome."""
     scorer, limited = of(lambda _: 0.75), guarded(of(lambda _: 0.75), 5.0, Counters())
     assert isinstance(limited, Scorer)
-    assert (limited.name, limited.type, limited.version, limited.needs) == ("own", "own", "1", frozenset())
+    assert (limited.name, limited.type, limited.version, limited.needs) == (
+        "own",
+        "own",
+        "1",
+        frozenset(),
+    )
     assert limited(RUN) == scorer(RUN)
     assert isinstance(limited(RUN), Scored)
 
@@ -60,7 +65,9 @@ def test_ours_are_left_alone() -> None:
 
 
 def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event) -> None:
-    """The result of that run fails. The scorer is called for the next run on a new thread, until it has hung too often."""
+    """The result of that run fails. The scorer is called for the next run on a new thread, until it
+    has hung too often.
+    """
     tally, hangs = Counters(), [True, False, True, True]
     limited = guarded(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally)
     outcomes = [limited(RUN) for _ in range(6)]

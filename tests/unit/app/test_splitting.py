@@ -1,4 +1,6 @@
-"""Requests split by trace id: whole spans, nothing lost, the same with and without the extension."""
+"""Requests split by trace id: whole spans, nothing lost, the same with and without the
+extension.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ def test_every_span_is_in_the_part_of_its_trace(split, count: int):
         assert sum(map(spans_of, parts), Counter()) == spans_of(body)
         for number, part in enumerate(parts):
             groups = ExportTraceServiceRequest.FromString(part).resource_spans
-            ids = {span.trace_id for group in groups for scope in group.scope_spans for span in scope.spans}
+            ids = {
+                span.trace_id
+                for group in groups
+                for scope in group.scope_spans
+                for span in scope.spans
+            }
             assert {part_of(each, count) for each in ids} <= {number}
 
 
@@ -97,9 +104,14 @@ def test_log_records_go_with_their_trace(split):
     request = ExportLogsServiceRequest()
     scope = request.resource_logs.add().scope_logs.add()
     for number in range(20):
-        record = scope.log_records.add(trace_id=random.Random(number).randbytes(16), event_name=f"event {number}")
+        record = scope.log_records.add(
+            trace_id=random.Random(number).randbytes(16), event_name=f"event {number}"
+        )
         record.body.string_value = "x" * number
-    parts = [ExportLogsServiceRequest.FromString(each) for each in split(request.SerializeToString(), Signal.LOGS, 2)]
+    parts = [
+        ExportLogsServiceRequest.FromString(each)
+        for each in split(request.SerializeToString(), Signal.LOGS, 2)
+    ]
     for number, part in enumerate(parts):
         records = part.resource_logs[0].scope_logs[0].log_records
         assert records

@@ -27,7 +27,9 @@ class StubServer:
     def stop(self, timeout_s: float) -> None: ...
 
 
-def test_a_connection_for_which_no_thread_starts_is_closed_and_the_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_for_which_no_thread_starts_is_closed_and_the_worker_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With the process, its open traces would be lost."""
     monkeypatch.setattr(worker, "Server", StubServer)
     refused, start = iter([True]), threading.Thread.start
@@ -38,7 +40,9 @@ def test_a_connection_for_which_no_thread_starts_is_closed_and_the_worker_goes_o
         start(thread)
 
     timer = SimpleNamespace(daemon=True, start=lambda: None)  # it would end this process
-    monkeypatch.setattr(worker, "threading", SimpleNamespace(Thread=threading.Thread, Timer=lambda *_: timer))
+    monkeypatch.setattr(
+        worker, "threading", SimpleNamespace(Thread=threading.Thread, Timer=lambda *_: timer)
+    )
     monkeypatch.setattr(threading.Thread, "start", limited)
     (ours, theirs), (control, front) = socket.socketpair(), Pipe()
     running = threading.Thread(target=worker._run, args=(load({}), front, theirs))

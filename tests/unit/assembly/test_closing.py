@@ -8,13 +8,21 @@ from made_spans import FakeSpan, span
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
 
-LIMITS = Limits(decision_wait_s=1, decision_wait_partial_s=6, grace_period_s=30, idle_s=300, max_age_s=3600)
+LIMITS = Limits(
+    decision_wait_s=1, decision_wait_partial_s=6, grace_period_s=30, idle_s=300, max_age_s=3600
+)
 TRACE = b"t" * 16
 
 
 def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE) -> None:
     for each in spans:
-        buffer.push(trace, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), 100, now)
+        buffer.push(
+            trace,
+            each.span_id.encode(),
+            (each.parent.encode(), each, each.resource_scope),
+            100,
+            now,
+        )
 
 
 def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] | None:
@@ -28,19 +36,53 @@ def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] |
 @pytest.mark.parametrize(
     ("spans", "when", "reason"),
     [
-        pytest.param([span("r"), span("c", "r")], 1, Completeness.COMPLETE, id="every link resolves: settle"),
         pytest.param(
-            [span("r"), span("c", "r", service="b")], 6, Completeness.COMPLETE, id="two services: decision_wait_partial"
+            [span("r"), span("c", "r")], 1, Completeness.COMPLETE, id="every link resolves: settle"
         ),
-        pytest.param([span("r"), span("c", "gone")], 6, Completeness.REMOTE_PARENT, id="a parent is missing"),
-        pytest.param([span("r", "gone", remote=True)], 6, Completeness.REMOTE_PARENT, id="remote parent never comes"),
-        pytest.param([span("r", "gone", kind=2)], 6, Completeness.REMOTE_PARENT, id="no flags, a server span enters"),
-        pytest.param([span("r", "gone", kind=5)], 6, Completeness.REMOTE_PARENT, id="no flags, a consumer span enters"),
-        pytest.param([span("c", "gone", remote=False)], 300, Completeness.IDLE, id="the local root is still open: idle"),
-        pytest.param([span("c", "gone")], 300, Completeness.IDLE, id="nothing says that anything ended: idle"),
+        pytest.param(
+            [span("r"), span("c", "r", service="b")],
+            6,
+            Completeness.COMPLETE,
+            id="two services: decision_wait_partial",
+        ),
+        pytest.param(
+            [span("r"), span("c", "gone")], 6, Completeness.REMOTE_PARENT, id="a parent is missing"
+        ),
+        pytest.param(
+            [span("r", "gone", remote=True)],
+            6,
+            Completeness.REMOTE_PARENT,
+            id="remote parent never comes",
+        ),
+        pytest.param(
+            [span("r", "gone", kind=2)],
+            6,
+            Completeness.REMOTE_PARENT,
+            id="no flags, a server span enters",
+        ),
+        pytest.param(
+            [span("r", "gone", kind=5)],
+            6,
+            Completeness.REMOTE_PARENT,
+            id="no flags, a consumer span enters",
+        ),
+        pytest.param(
+            [span("c", "gone", remote=False)],
+            300,
+            Completeness.IDLE,
+            id="the local root is still open: idle",
+        ),
+        pytest.param(
+            [span("c", "gone")], 300, Completeness.IDLE, id="nothing says that anything ended: idle"
+        ),
         pytest.param([span("s", "s")], 300, Completeness.IDLE, id="its own parent"),
         pytest.param([span("a", "b"), span("b", "a")], 300, Completeness.IDLE, id="a cycle"),
-        pytest.param([span("r"), span("a", "b"), span("b", "a")], 1, Completeness.COMPLETE, id="a cycle beside a root"),
+        pytest.param(
+            [span("r"), span("a", "b"), span("b", "a")],
+            1,
+            Completeness.COMPLETE,
+            id="a cycle beside a root",
+        ),
     ],
 )
 def test_a_trace_closes_when_nothing_is_known_to_be_open(spans, when, reason):
@@ -60,7 +102,9 @@ def test_every_span_starts_the_wait_anew():
 
 
 def test_a_root_that_arrives_late_ends_the_long_wait():
-    """Children alone wait for idle_timeout; when the root arrives, the trace closes after `decision_wait_s`."""
+    """Children alone wait for idle_timeout; when the root arrives, the trace closes after
+    `decision_wait_s`.
+    """
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("c", "r"), now=0)
     assert buffer.due(50) == []
@@ -87,7 +131,9 @@ def test_a_source_that_counts_need_not_wait():
 
 
 def test_the_end_closes_everything_in_order_of_arrival():
-    """`drain` closes for the given reason, else with the completeness that the wait would have given."""
+    """`drain` closes for the given reason, else with the completeness that the wait would have
+    given.
+    """
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("a"), trace=b"1" * 16)
     push(buffer, span("b", "gone"), trace=b"2" * 16)
@@ -100,7 +146,9 @@ def test_the_end_closes_everything_in_order_of_arrival():
 
 
 def test_log_records_wait_for_their_span():
-    """A log record joins its span when that arrives. If no span arrives, the trace closes without spans and is not counted."""
+    """A log record joins its span when that arrives. If no span arrives, the trace closes without
+    spans and is not counted.
+    """
     buffer = TraceBuffer(LIMITS)
     frame = ("payload", None)
     buffer.push_logs([(TRACE, b"r", frame, 10), (TRACE, b"r", frame, 10)], 0)

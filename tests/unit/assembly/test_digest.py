@@ -12,7 +12,9 @@ IDS = st.lists(st.binary(min_size=8, max_size=8), unique=True, max_size=30)
 
 
 def test_known_digests() -> None:
-    """Computed by hand: the sum of `b2sum -l 64` of the ids, modulo 2**64. Digests in existing files must stay comparable."""
+    """Computed by hand: the sum of `b2sum -l 64` of the ids, modulo 2**64. Digests in existing
+    files must stay comparable.
+    """
     assert evidence_of([b"12345678"]) == Evidence(1, "36461ccffad062d4")
     assert evidence_of([]) == Evidence(0, "0" * 16)
 
@@ -27,7 +29,9 @@ def test_order_makes_no_difference(ids: list[bytes], rng: object) -> None:
 def test_one_span_less_is_another_digest(ids: list[bytes]) -> None:
     """Another span in its place changes the digest, too."""
     assert evidence_of(ids).digest != evidence_of(ids[1:]).digest
-    assert evidence_of([*ids[1:], b"other id"]).digest != evidence_of(ids).digest or b"other id" in ids
+    assert (
+        evidence_of([*ids[1:], b"other id"]).digest != evidence_of(ids).digest or b"other id" in ids
+    )
 
 
 @given(IDS, IDS)

@@ -15,9 +15,17 @@ from otel_eval.otlp.spans import LOG_READER
 TRACE = b"t" * 16
 
 
-def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE, size: int = 100) -> None:
+def push(
+    buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE, size: int = 100
+) -> None:
     for each in spans:
-        buffer.push(trace, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), size, now)
+        buffer.push(
+            trace,
+            each.span_id.encode(),
+            (each.parent.encode(), each, each.resource_scope),
+            size,
+            now,
+        )
 
 
 def test_a_late_span_opens_the_trace_again():
@@ -54,7 +62,9 @@ def test_spans_that_come_before_any_evaluation_join_the_trace():
 
 
 def test_of_two_spans_with_one_id_the_greater_counts_whichever_came_first():
-    """The one with the later end is kept, then the one with more attributes, then with the greater bytes."""
+    """The one with the later end is kept, then the one with more attributes, then with the greater
+    bytes.
+    """
     versions = [
         span("r", end_ns=1, attributes={"a": 1, "b": 2}),
         span("r", end_ns=2),
@@ -107,7 +117,11 @@ def test_a_trace_over_its_limit_of_log_records_closes_too():
     assert buffer.counts.spans_over_limit == 0
     buffer.push_logs([(TRACE, b"s", (b"one more", LOG_READER), 10)], 0)
     (trace,) = buffer.due(0)
-    assert (trace.reason, list(trace.logs), len(trace.logs[b"r"])) == (Completeness.OVERFLOW, [b"r"], 20)
+    assert (trace.reason, list(trace.logs), len(trace.logs[b"r"])) == (
+        Completeness.OVERFLOW,
+        [b"r"],
+        20,
+    )
     assert trace.cut == "more than 20 log records (10 × traces.max_spans_per_trace)"
 
 
@@ -119,7 +133,10 @@ def test_log_records_that_come_late_do_not_change_what_was_handed_over():
     (first,) = buffer.due(1)
     buffer.push_logs([(TRACE, b"r", (b"2", LOG_READER), 10)], 2)
     (second,) = buffer.due(3)
-    assert [[payload for payload, _ in trace.logs[b"r"]] for trace in (first, second)] == [[b"1"], [b"1", b"2"]]
+    assert [[payload for payload, _ in trace.logs[b"r"]] for trace in (first, second)] == [
+        [b"1"],
+        [b"1", b"2"],
+    ]
 
 
 def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
@@ -128,7 +145,11 @@ def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
     push(buffer, span("other"), trace=b"o" * 16)
     for end in range(600):
         push(buffer, span("r", end_ns=end), size=10_000)
-    assert (len(buffer), buffer.counts.traces_over_limit, buffer.counts.spans_duplicate) == (2, 0, 599)
+    assert (len(buffer), buffer.counts.traces_over_limit, buffer.counts.spans_duplicate) == (
+        2,
+        0,
+        599,
+    )
     assert 20_000 < buffer.held_bytes < 21_500
     assert [len(trace.frames) for trace in buffer.drain(0)] == [1, 1]
     buffer.due(1000)
@@ -136,18 +157,25 @@ def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
 
 
 def test_a_greater_version_of_a_span_counts_against_the_byte_limit_of_its_trace():
-    """Such a trace is not evaluated as if it were complete; a version that is not kept adds no bytes."""
+    """Such a trace is not evaluated as if it were complete; a version that is not kept adds no
+    bytes.
+    """
     buffer = TraceBuffer(Limits(max_bytes_per_trace=1000))
     push(buffer, span("r", end_ns=2), size=100)
     push(buffer, span("r", end_ns=1), size=5000)
     assert buffer.counts.spans_over_limit == 0
     push(buffer, span("r", end_ns=3), size=5000)
     (trace,) = buffer.due(0)
-    assert (trace.cut, trace.frames[b"r"][1].end_ns) == ("more than 1000 bytes (traces.max_bytes_per_trace)", 2)
+    assert (trace.cut, trace.frames[b"r"][1].end_ns) == (
+        "more than 1000 bytes (traces.max_bytes_per_trace)",
+        2,
+    )
 
 
 def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
-    """While trees of a trace are evaluated separately, the sizes of single spans are known only until the next check."""
+    """While trees of a trace are evaluated separately, the sizes of single spans are known only
+    until the next check.
+    """
     limits = Limits(
         decision_wait_s=1,
         decision_wait_partial_s=1,
@@ -181,7 +209,9 @@ def test_a_closed_tree_does_not_count_against_the_bytes_of_its_trace():
 
 
 def test_a_dormant_trace_that_is_evicted_leaves_no_bytes_behind():
-    """Also one whose kept trees were evicted before, and which got spans without an agent after that."""
+    """Also one whose kept trees were evicted before, and which got spans without an agent after
+    that.
+    """
     buffer = TraceBuffer(Limits(), lambda frame: frame[1].name == "agent")
     push(buffer, span("a", "gone", "agent"))
     buffer.due(60)
@@ -222,7 +252,9 @@ events = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(events)
 def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequence):
-    """Held bytes and traces stay under their limits; pushed = kept + duplicate + too late + over a limit."""
+    """Held bytes and traces stay under their limits; pushed = kept + duplicate + too late + over a
+    limit.
+    """
     limits = Limits(
         decision_wait_s=1,
         decision_wait_partial_s=2,
@@ -232,16 +264,30 @@ def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequ
         max_traces=3,
         max_spans_per_trace=4,
     )
-    buffer, now = TraceBuffer(Limits(**{f: getattr(limits, f) for f in limits.__slots__} | {"max_bytes": 9000})), 0.0
+    buffer, now = (
+        TraceBuffer(
+            Limits(**{f: getattr(limits, f) for f in limits.__slots__} | {"max_bytes": 9000})
+        ),
+        0.0,
+    )
     for trace, number, parent, size, pause, look in sequence:
         now += pause
-        push(buffer, span(f"s{number}", f"s{parent}" if parent >= 0 else ""), now=now, trace=bytes([trace]) * 16, size=size)
+        push(
+            buffer,
+            span(f"s{number}", f"s{parent}" if parent >= 0 else ""),
+            now=now,
+            trace=bytes([trace]) * 16,
+            size=size,
+        )
         assert buffer.held_bytes - buffer.backlog_bytes <= 9000
         assert len(buffer) <= 3
         if look:
             buffer.due(now)
     tally = buffer.counts
-    assert tally.spans_kept + tally.spans_duplicate + tally.spans_too_late + tally.spans_over_limit == len(sequence)
+    assert (
+        tally.spans_kept + tally.spans_duplicate + tally.spans_too_late + tally.spans_over_limit
+        == len(sequence)
+    )
     buffer.drain(now)
     buffer.due(now + 1000)
     assert (len(buffer), buffer.held_bytes) == (0, 0)
@@ -255,12 +301,16 @@ def test_order_and_repetition_do_not_change_what_comes_out(order, again):
     buffer = TraceBuffer(Limits())
     push(buffer, *(spans[n] for n in (*order, *again)))
     (trace,) = buffer.drain(0)
-    assert {k: f[1].name for k, f in trace.frames.items()} == {s.span_id.encode(): s.name for s in spans}
+    assert {k: f[1].name for k, f in trace.frames.items()} == {
+        s.span_id.encode(): s.name for s in spans
+    }
     assert trace.reason is Completeness.COMPLETE
 
 
 def test_spans_of_a_forgotten_trace_take_no_memory():
-    """Even while a later check is scheduled, for which the trace would have waited if its root had not arrived."""
+    """Even while a later check is scheduled, for which the trace would have waited if its root had
+    not arrived.
+    """
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, idle_s=300))
     child = span("c", "r")
     held = weakref.ref(child)

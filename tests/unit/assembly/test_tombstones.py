@@ -30,7 +30,9 @@ def test_compacting_changes_nothing_that_can_be_seen(sequence):
                 each.add(of(number), now + 10)
         if compact:
             compacted.compact(now)
-        assert [plain.holds(of(n), now) for n in range(21)] == [compacted.holds(of(n), now) for n in range(21)]
+        assert [plain.holds(of(n), now) for n in range(21)] == [
+            compacted.holds(of(n), now) for n in range(21)
+        ]
         held = {trace_id for trace_id, until in compacted.items() if until > now}
         assert held == {of(n) for n in range(21) if plain.holds(of(n), now)}
 

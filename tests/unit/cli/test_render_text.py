@@ -13,7 +13,15 @@ from otel_eval.testing import call, trajectory
 
 def result(outcome: Outcome, scorer: str = "s") -> Result:
     """A result with an outcome and nothing else."""
-    return Result(evaluation="e", scorer=scorer, type="t", version="1", outcome=outcome, revision=0, result_id="0" * 32)
+    return Result(
+        evaluation="e",
+        scorer=scorer,
+        type="t",
+        version="1",
+        outcome=outcome,
+        revision=0,
+        result_id="0" * 32,
+    )
 
 
 def test_a_run_shows_its_calls_in_order() -> None:
@@ -21,7 +29,12 @@ def test_a_run_shows_its_calls_in_order() -> None:
     lines = run_block(
         trajectory(
             call("search", arguments={"q": "x"}, start_ns=0, end_ns=2_000_000),
-            call("open", start_ns=1_000_000, end_ns=3_000_000_000, error=ToolError("Timeout", "secret")),
+            call(
+                "open",
+                start_ns=1_000_000,
+                end_ns=3_000_000_000,
+                error=ToolError("Timeout", "secret"),
+            ),
             agent="helpful",
             service="shop",
             completeness=Completeness.REMOTE_PARENT,
@@ -36,19 +49,27 @@ def test_a_run_shows_its_calls_in_order() -> None:
 
 
 @pytest.mark.parametrize("length", range(1, 90))
-def test_a_headline_breaks_after_a_separator_and_keeps_units_beside_their_numbers(length: int) -> None:
+def test_a_headline_breaks_after_a_separator_and_keeps_units_beside_their_numbers(
+    length: int,
+) -> None:
     """Wherever the line is full; a longer name is broken itself."""
-    first, *more = run_block(trajectory(agent="a" * length, service="shop", start_ns=0, end_ns=18_900_000))
+    first, *more = run_block(
+        trajectory(agent="a" * length, service="shop", start_ns=0, end_ns=18_900_000)
+    )
     assert " ".join([first, *(line.strip() for line in more)]).endswith(
         " · shop · 1970-01-01 00:00:00Z · 0 tool calls · 18.9 ms · complete"
     )
-    assert all(line.startswith("    ") and not line.strip().startswith(("·", "ms")) for line in more)
+    assert all(
+        line.startswith("    ") and not line.strip().startswith(("·", "ms")) for line in more
+    )
     assert all(len(line) <= WIDTH for line in (first, *more))
 
 
 def test_times_that_are_none_are_not_shown() -> None:
     """Spans without times have 0 for both."""
-    lines = run_block(trajectory(call("search", arguments={}, start_ns=0, end_ns=0), start_ns=0, end_ns=0))
+    lines = run_block(
+        trajectory(call("search", arguments={}, start_ns=0, end_ns=0), start_ns=0, end_ns=0)
+    )
     assert lines[0].endswith(" · 1 tool call · complete")
     assert lines[2].split() == ["0", "ok", "search()"]
 
@@ -85,7 +106,9 @@ def test_each_outcome_has_its_word() -> None:
 
 
 @given(st.text(), st.text(), st.text(), st.dictionaries(st.text(), st.text()))
-def test_nothing_in_a_trace_breaks_the_table(name: str, agent: str, reason: str, arguments: dict[str, str]) -> None:
+def test_nothing_in_a_trace_breaks_the_table(
+    name: str, agent: str, reason: str, arguments: dict[str, str]
+) -> None:
     """At most 100 columns wide, and no control character reaches the terminal."""
     run = trajectory(call(name, arguments=arguments, start_ns=0, end_ns=1), agent=agent)
     lines = [*run_block(run), *score_block([result(Scored(0.5, True, reason), name)])]
@@ -103,15 +126,26 @@ def test_a_long_reason_wraps_under_itself() -> None:
 
 def test_the_last_line_counts() -> None:
     """Only what there was."""
-    assert summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run, 3 results: 2 passed, 1 did not pass"
+    assert (
+        summary_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1)
+        == "1 run, 3 results: 2 passed, 1 did not pass"
+    )
     assert summary_line([], 0) == "0 runs, 0 results"
 
 
 def test_labels_are_reported_in_one_line() -> None:
     """Counts, shares and skew; also for no labels."""
-    summary = {"labels": ["no", "yes"], "counts": {"no": 1, "yes": 3}, "fractions": [0.25, 0.75], "skew": 0.5}
+    summary = {
+        "labels": ["no", "yes"],
+        "counts": {"no": 1, "yes": 3},
+        "fractions": [0.25, 0.75],
+        "skew": 0.5,
+    }
     assert label_line(summary) == "no 1 (25%), yes 3 (75%); skew 0.50"
-    assert label_line({"labels": [], "counts": {}, "fractions": [], "skew": 0.0}) == "no labels; skew 0.00"
+    assert (
+        label_line({"labels": [], "counts": {}, "fractions": [], "skew": 0.0})
+        == "no labels; skew 0.00"
+    )
     many = {f"label {number}": 1 for number in range(50)}
     line = label_line({"labels": list(many), "counts": many, "fractions": [0.02] * 50, "skew": 0.0})
     assert (len(line), line[-12:]) == (WIDTH, "…; skew 0.00")

@@ -37,7 +37,10 @@ evaluations:
         root: names{NODES}
   - name: second
     scorers:
-      - {{type: dag, name: few, root: a, nodes: {{a: {{type: choice, cel: "'x'", children: [{{verdict: x, score: 1}}]}}}}}}
+      - type: dag
+        name: few
+        root: a
+        nodes: {{a: {{type: choice, cel: "'x'", children: [{{verdict: x, score: 1}}]}}}}
 """
 FIRST = """%% first / dag
 flowchart TD
@@ -73,7 +76,9 @@ def test_trees_are_drawn(config, capsys):
 def test_a_name_gives_mermaid_no_orders(tmp_path, capsys):
     """It obeys directives in comments too, and draws nothing where one does not end."""
     path = tmp_path / "eval.yaml"
-    path.write_text(CONFIG.replace("name: first", "name: '%%{init: {theme: dark}}%%'"), encoding="utf-8")
+    path.write_text(
+        CONFIG.replace("name: first", "name: '%%{init: {theme: dark}}%%'"), encoding="utf-8"
+    )
     assert main(["dag", str(path)]) == 0
     assert capsys.readouterr().out.startswith("%% %% {init: {theme: dark}}%% / dag\nflowchart TD\n")
 
@@ -89,12 +94,22 @@ def test_a_configuration_without_trees_is_reported(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("written", "wrong", "problem"),
     [
-        ("calls.map(", "call.map(", "names.cel: column 1: 'call' is not known; did you mean 'calls'?"),
+        (
+            "calls.map(",
+            "call.map(",
+            "names.cel: column 1: 'call' is not known; did you mean 'calls'?",
+        ),
         ("criteria:", "critera:", "polite.critera: unknown key; did you mean 'criteria'?"),
-        ("then: polite", "then: polit", "looked.children[0].then: there is no node 'polit'; did you mean 'polite'?"),
+        (
+            "then: polite",
+            "then: polit",
+            "looked.children[0].then: there is no node 'polit'; did you mean 'polite'?",
+        ),
     ],
 )
-def test_a_problem_of_a_tree_is_reported_with_its_whole_path(tmp_path, capsys, written, wrong, problem):
+def test_a_problem_of_a_tree_is_reported_with_its_whole_path(
+    tmp_path, capsys, written, wrong, problem
+):
     """From the top of the file down to the node."""
     path = tmp_path / "eval.yaml"
     path.write_text(CONFIG.replace(written, wrong), encoding="utf-8")
@@ -105,7 +120,11 @@ def test_a_problem_of_a_tree_is_reported_with_its_whole_path(tmp_path, capsys, w
 def test_problems_of_nodes_and_of_expressions_are_reported_at_once(tmp_path, capsys):
     """Each would otherwise take a correction and another start."""
     path = tmp_path / "eval.yaml"
-    wrong = CONFIG.replace("calls.map(", "call.map(").replace("criteria:", "critera:").replace("then: polite", "then: polit")
+    wrong = (
+        CONFIG.replace("calls.map(", "call.map(")
+        .replace("criteria:", "critera:")
+        .replace("then: polite", "then: polit")
+    )
     path.write_text(wrong, encoding="utf-8")
     assert main(["dag", str(path)]) == 2
     reported = capsys.readouterr().err

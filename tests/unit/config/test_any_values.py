@@ -21,10 +21,27 @@ from otel_eval.scorers.registry import get_scorer
 
 OFTEN = settings(max_examples=150, deadline=None)
 PARAMETERS = {
-    kind: [*parameters_of(get_scorer(kind))] for kind in list_scorers() if "." not in kind and isinstance(get_scorer(kind), type)
+    kind: [*parameters_of(get_scorer(kind))]
+    for kind in list_scorers()
+    if "." not in kind and isinstance(get_scorer(kind), type)
 }
-INNER = [  # words that mean something somewhere below a key, so that what is drawn gets further than the first look
-    *["name", "arguments", "result", "include", "exclude", "dataset", "key", "field", "column", "sequence", "choice", "repeat"],
+# words that mean something somewhere below a key, so that what is drawn gets further than the first
+# look
+INNER = [
+    *[
+        "name",
+        "arguments",
+        "result",
+        "include",
+        "exclude",
+        "dataset",
+        "key",
+        "field",
+        "column",
+        "sequence",
+        "choice",
+        "repeat",
+    ],
     *[
         "any_order",
         "optional",
@@ -41,15 +58,40 @@ INNER = [  # words that mean something somewhere below a key, so that what is dr
         "then",
         "root",
     ],
-    *["criteria", "instructions", "reads", "output_label", "output", "base_url", "model", "scorer", "nodes", "a", "b"],
+    *[
+        "criteria",
+        "instructions",
+        "reads",
+        "output_label",
+        "output",
+        "base_url",
+        "model",
+        "scorer",
+        "nodes",
+        "a",
+        "b",
+    ],
 ]
 TEXTS = st.sampled_from(
-    [*INNER, "", " ", "<= 3", "a before b", "run.output", "calls.size()", "1s", "a.b:c", "x\n\x1b[31m"]
+    [
+        *INNER,
+        "",
+        " ",
+        "<= 3",
+        "a before b",
+        "run.output",
+        "calls.size()",
+        "1s",
+        "a.b:c",
+        "x\n\x1b[31m",
+    ]
 ) | st.text(max_size=5)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
 VALUES = st.recursive(
     PLAIN,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.integers(0, 2), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.integers(0, 2), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 SPECS = st.sampled_from([*PARAMETERS]).flatmap(
@@ -74,7 +116,8 @@ def test_no_specification_of_a_scorer_does_anything_else(spec: dict[str, Any]) -
     """From Python, and within a configuration."""
     alone = message(lambda: create_scorer(spec))
     whole = message(lambda: load({"evaluations": [{"name": "e", "scorers": [spec]}]}))
-    assert bool(alone) == bool(whole) or "judge" in spec  # the names of judges mean something only in the whole
+    # the names of judges mean something only in the whole
+    assert bool(alone) == bool(whole) or "judge" in spec
     assert not [problem for problem in whole if not problem.startswith("evaluations[0].scorers[0]")]
     assert all(map(str.isprintable, whole))
 
@@ -98,7 +141,11 @@ evaluations:
       - {type: llm_judge, judge: main, criteria: "It is polite."}
       - type: dag
         root: a
-        nodes: {a: {type: binary, cel: "true", children: [{verdict: true, score: 1}, {verdict: false, score: 0}]}}
+        nodes:
+            a:
+              type: binary
+              cel: "true"
+              children: [{verdict: true, score: 1}, {verdict: false, score: 0}]
 conventions: [{name: mine, rules: [{kind: tool, key: k}], fields: {tool_name: k}}]
 exporters: {otlp: {endpoint: "http://127.0.0.1:4317", headers: {x-key: "3"}}}
 """
@@ -107,7 +154,12 @@ exporters: {otlp: {endpoint: "http://127.0.0.1:4317", headers: {x-key: "3"}}}
 @OFTEN
 @given(
     st.lists(
-        st.tuples(st.integers(0, len(WHOLE)), st.integers(0, 3), st.text("ab:-[]{},'\"\n &*!>|#%0é\t", max_size=3)), max_size=4
+        st.tuples(
+            st.integers(0, len(WHOLE)),
+            st.integers(0, 3),
+            st.text("ab:-[]{},'\"\n &*!>|#%0é\t", max_size=3),
+        ),
+        max_size=4,
     )
 )
 def test_no_slip_in_a_file_does_anything_else(slips: list[tuple[int, int, str]]) -> None:
@@ -122,7 +174,13 @@ def test_no_slip_in_a_file_does_anything_else(slips: list[tuple[int, int, str]])
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for key, each in inner for place in _places(each, (*path, key)))]
 
 
@@ -139,7 +197,9 @@ def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 def _written(path: tuple[Any, ...]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in path
+    ).removeprefix(".")
 
 
 def test_the_file_that_is_changed_is_a_good_one() -> None:
@@ -149,19 +209,25 @@ def test_the_file_that_is_changed_is_a_good_one() -> None:
 
 @settings(OFTEN, max_examples=300)
 @given(st.sampled_from(PLACES), VALUES)
-def test_one_wrong_value_is_reported_at_its_place_or_as_what_it_leads_to(path: tuple[Any, ...], value: Any) -> None:
+def test_one_wrong_value_is_reported_at_its_place_or_as_what_it_leads_to(
+    path: tuple[Any, ...], value: Any
+) -> None:
     """Nothing beside it, above it or below it is blamed but by name."""
     problems = message(lambda: load(_replaced(GOOD, path, value)))
     blamed = [_written(path[:end]) for end in range(1, len(path) + 1)]
     scorers = "evaluations[0].scorers"  # names of judges and scorers are known elsewhere
     assert not [
-        problem for problem in problems if not problem.startswith((*blamed, scorers)) and problem.split(":")[0] not in blamed
+        problem
+        for problem in problems
+        if not problem.startswith((*blamed, scorers)) and problem.split(":")[0] not in blamed
     ]
 
 
 @pytest.mark.parametrize("digits", [5000, 50_000])
 @pytest.mark.parametrize("written", ["0x{}", "{}", "-{}", "{}.5", "1e{}"])
-def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path, written: str, digits: int, monkeypatch: Any) -> None:
+def test_a_number_of_thousands_of_digits_is_refused(
+    tmp_path: Path, written: str, digits: int, monkeypatch: Any
+) -> None:
     """In the file and by a variable; Python would not even print it."""
     number = written.format("9" * digits)
     path = tmp_path / "eval.yaml"

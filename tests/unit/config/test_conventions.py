@@ -25,7 +25,10 @@ MINE: dict[str, Any] = {
     "name": "mine",
     "source": "our wiki",
     "scopes": ["my.*"],
-    "rules": [{"kind": "tool", "key": "step", "value": "action"}, {"kind": "agent", "name": "run *"}],
+    "rules": [
+        {"kind": "tool", "key": "step", "value": "action"},
+        {"kind": "agent", "name": "run *"},
+    ],
     "fields": {"tool_name": "step.name", "arguments": ["step.in", "step.input"]},
     "span_name": "run *",
     "errors": [{"key": "step.ok", "value": False}],
@@ -47,20 +50,36 @@ def test_a_mapping_becomes_a_table():
     assert not table.tool_spans
 
 
-TYPES = {dict: {"type": "object"}, list: {"type": "array"}, str: {"type": "string"}, bool: {"type": "boolean"}}
+TYPES = {
+    dict: {"type": "object"},
+    list: {"type": "array"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+}
 
 
 def written(value: Any) -> Any:
     """A table or a part of it as a user writes it, without what is the default anyway."""
     if isinstance(value, Wrapper):
-        return written({**vars_of(value), "needs": {key: TYPES.get(wanted, wanted) for key, wanted in value.needs}})
+        return written(
+            {
+                **vars_of(value),
+                "needs": {key: TYPES.get(wanted, wanted) for key, wanted in value.needs},
+            }
+        )
     if is_dataclass(value):
         return written(vars_of(value))
     if isinstance(value, Mapping):
         return {written(key): written(each) for key, each in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)
-    return [written(each) for each in value] if isinstance(value, tuple) else str(value) if isinstance(value, StrEnum) else value
+    return (
+        [written(each) for each in value]
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, StrEnum)
+        else value
+    )
 
 
 def vars_of(value: Any) -> dict[str, Any]:
@@ -73,14 +92,20 @@ def vars_of(value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_whatever_a_built_in_table_holds_can_be_written_by_a_user(table: Convention):
     """As YAML, and nothing is lost on the way."""
-    assert convention_from_mapping(yaml.safe_load(yaml.safe_dump(written(table), sort_keys=False))) == table
+    assert (
+        convention_from_mapping(yaml.safe_load(yaml.safe_dump(written(table), sort_keys=False)))
+        == table
+    )
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_every_built_in_wrapper_can_be_written_by_a_user(name: str):
     """A user's instrumentation may have its own."""
     table = convention_from_mapping(
-        {**MINE, "wrappers": yaml.safe_load(yaml.safe_dump([written(WRAPPERS[name])], sort_keys=False))}
+        {
+            **MINE,
+            "wrappers": yaml.safe_load(yaml.safe_dump([written(WRAPPERS[name])], sort_keys=False)),
+        }
     )
     assert table.wrappers == (WRAPPERS[name],)
 
@@ -97,7 +122,9 @@ def test_a_wrapper_of_a_users_own_is_taken_off():
     }
     (wrapper,) = convention_from_mapping({**MINE, "wrappers": [shape]}).wrappers
     meta = {"id": "c1", "state": "broken"}
-    taken = unwrap(json.dumps({"payload": {"body": {"city": "Oslo"}}, "version": 2, "meta": meta}), (wrapper,))
+    taken = unwrap(
+        json.dumps({"payload": {"body": {"city": "Oslo"}}, "version": 2, "meta": meta}), (wrapper,)
+    )
     assert (taken.value, taken.call_id, taken.failed) == ({"city": "Oslo"}, "c1", True)
     for other in (
         {"payload": "x", "version": 2},
@@ -110,8 +137,12 @@ def test_a_wrapper_of_a_users_own_is_taken_off():
 def test_a_users_table_goes_first():
     """It can overrule what is built in."""
     reader = Reader((convention_from_mapping(MINE), *TABLES))
-    mine = reader.of_scope("my.app").read(span("s", attributes={"step": "action", "gen_ai.operation.name": "chat"}))
-    theirs = reader.of_scope("other").read(span("s", attributes={"step": "action", "gen_ai.operation.name": "chat"}))
+    mine = reader.of_scope("my.app").read(
+        span("s", attributes={"step": "action", "gen_ai.operation.name": "chat"})
+    )
+    theirs = reader.of_scope("other").read(
+        span("s", attributes={"step": "action", "gen_ai.operation.name": "chat"})
+    )
     assert (mine.kind, theirs.kind) == ("tool", "model")
 
 
@@ -160,11 +191,16 @@ def test_what_is_no_mapping_is_refused():
 def test_a_value_that_was_cut_is_not_recorded():
     """A part of a result is not the result; the next attribute that holds it counts."""
     fields = {"result": ["step.out", "step.output"]}
-    table = ReadTable(convention_from_mapping({**MINE, "fields": fields, "truncated": {"step.out": "step.cut"}}))
+    table = ReadTable(
+        convention_from_mapping({**MINE, "fields": fields, "truncated": {"step.out": "step.cut"}})
+    )
     assert "step.cut" in table.keys_wanted(Field.RESULT).keys
     for cut, value in ((True, None), ("true", None), (False, "par"), (None, "par")):
         assert table.value({"step.out": "par", "step.cut": cut}, Field.RESULT) == value
-    assert table.value({"step.out": "par", "step.cut": True, "step.output": "paris"}, Field.RESULT) == "paris"
+    assert (
+        table.value({"step.out": "par", "step.cut": True, "step.output": "paris"}, Field.RESULT)
+        == "paris"
+    )
 
 
 def test_a_value_of_which_a_part_is_masked_is_not_recorded():
@@ -179,11 +215,18 @@ def test_a_value_of_which_a_part_is_masked_is_not_recorded():
 
 def test_a_title_is_read_instead_of_the_spans_name():
     """Where it is recorded and no attribute has the name."""
-    names = {"fields": {"tool_name": "step.name"}, "title": "step.title", "span_name": ["action *"], "agent_span_name": ["by *"]}
+    names = {
+        "fields": {"tool_name": "step.name"},
+        "title": "step.title",
+        "span_name": ["action *"],
+        "agent_span_name": ["by *"],
+    }
     table = ReadTable(convention_from_mapping({**MINE, **names}))
     assert {"step.title", "step.name"} == table.keys_wanted(Field.TOOL_NAME).keys
     assert table.tool_name({"step.title": "action look"}, "action {name}") == "look"
-    assert table.tool_name({"step.title": "action look", "step.name": "see"}, "action {name}") == "see"
+    assert (
+        table.tool_name({"step.title": "action look", "step.name": "see"}, "action {name}") == "see"
+    )
     assert table.tool_name({}, "action go") == "go"
     assert table.agent_name({"step.title": "by ann"}, "action look") == "ann"
 
@@ -195,13 +238,18 @@ def test_fields_come_out_of_events_by_a_glob_of_their_names():
         {"event": "finish_*", "field": "error_type", "key": "status"},
         {"event": "done", "field": "result", "key": "value"},
     ]
-    table = ReadTable(convention_from_mapping({**MINE, "events": rows, "placeholders": {"status": "success"}}))
-    read = [dict(table.fields_of(event)) for event in (
-        SpanEvent("finish_pay", {"status": "error"}),
-        SpanEvent("finish_pay", {"status": "success"}),
-        SpanEvent("done", {}, {"value": 3}),
-        SpanEvent("started", {"value": 3}),
-    )]  # fmt: skip
+    table = ReadTable(
+        convention_from_mapping({**MINE, "events": rows, "placeholders": {"status": "success"}})
+    )
+    read = [
+        dict(table.fields_of(event))
+        for event in (
+            SpanEvent("finish_pay", {"status": "error"}),
+            SpanEvent("finish_pay", {"status": "success"}),
+            SpanEvent("done", {}, {"value": 3}),
+            SpanEvent("started", {"value": 3}),
+        )
+    ]
     assert read == [
         {Field.TOOL_NAME: "pay", Field.ERROR_TYPE: "error"},
         {Field.TOOL_NAME: "pay"},

@@ -39,7 +39,9 @@ def said(**keys: Any) -> str:
 def test_a_scorer_asks_the_judge_that_it_names():
     """One of that name is made, however many scorers ask it."""
     scorers = [POLITE, {"type": "answer_accuracy", "judge": "main"}]
-    engine = app.engine_of(load(config_of(evaluations=[{"name": n, "scorers": scorers} for n in "ef"])))
+    engine = app.engine_of(
+        load(config_of(evaluations=[{"name": n, "scorers": scorers} for n in "ef"]))
+    )
     asked = {id(scorer.judge) for evaluation in engine.evaluations for scorer in evaluation.scorers}  # type: ignore[attr-defined]
     assert len(asked) == 1
 
@@ -47,28 +49,46 @@ def test_a_scorer_asks_the_judge_that_it_names():
 def test_a_coroutine_function_may_be_named_from_python():
     """As mapping or as objects, in either order."""
     evaluation = Evaluation(name="e", scorers=[POLITE])
-    for config in (load(config_of(judges={"main": judge})), EvalConfig(judges={"main": judge}, evaluations=[evaluation])):
+    for config in (
+        load(config_of(judges={"main": judge})),
+        EvalConfig(judges={"main": judge}, evaluations=[evaluation]),
+    ):
         assert app.engine_of(config).evaluations[0].scorers[0].judge is judge  # type: ignore[attr-defined]
 
 
-def test_a_coroutine_function_may_be_named_by_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_coroutine_function_may_be_named_by_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     """So that YAML can do what Python can: in the scorer or among the judges."""
-    (tmp_path / "judged_by_path.py").write_text("async def judge(prompt): return prompt\ndef other(prompt): ...\n")
+    (tmp_path / "judged_by_path.py").write_text(
+        "async def judge(prompt): return prompt\ndef other(prompt): ...\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     path = "judged_by_path:judge"
     inline = [{"name": "e", "scorers": [{**POLITE, "judge": path}]}]
-    for config in (load(config_of(judges={"main": path})), load(config_of(judges={}, evaluations=inline))):
+    for config in (
+        load(config_of(judges={"main": path})),
+        load(config_of(judges={}, evaluations=inline)),
+    ):
         assert app.engine_of(config).evaluations[0].scorers[0].judge.__name__ == "judge"  # type: ignore[attr-defined]
     assert "is not a coroutine function" in said(judges={"main": "judged_by_path:other"})
-    assert said(judges={"main": "no:judge"}).startswith("judges.main: 'no:judge' cannot be imported (ModuleNotFoundError: ")
+    assert said(judges={"main": "no:judge"}).startswith(
+        "judges.main: 'no:judge' cannot be imported (ModuleNotFoundError: "
+    )
     wrong = [{"name": "e", "scorers": [{**POLITE, "judge": "no_such_module:judge"}]}]
-    assert "evaluations[0].scorers[0].judge: 'no_such_module:judge' cannot be imported" in said(evaluations=wrong)
+    assert "evaluations[0].scorers[0].judge: 'no_such_module:judge' cannot be imported" in said(
+        evaluations=wrong
+    )
 
 
 def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
     """What can be written in YAML can be written in Python, and the reverse."""
-    named = EvalConfig(judges={"main": JudgeEndpoint(**MAIN)}, evaluations=[Evaluation(name="e", scorers=[POLITE])])
-    inline = load(config_of(judges={}, evaluations=[{"name": "e", "scorers": [{**POLITE, "judge": MAIN}]}]))
+    named = EvalConfig(
+        judges={"main": JudgeEndpoint(**MAIN)}, evaluations=[Evaluation(name="e", scorers=[POLITE])]
+    )
+    inline = load(
+        config_of(judges={}, evaluations=[{"name": "e", "scorers": [{**POLITE, "judge": MAIN}]}])
+    )
     for config in (named, inline):
         assert isinstance(app.engine_of(config).evaluations[0].scorers[0].judge, JudgeClient)  # type: ignore[attr-defined]
 
@@ -77,9 +97,12 @@ def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
 def test_a_name_that_does_not_exist_is_refused_with_its_place(made_before: bool):
     """Also where the evaluation was an object before the configuration was."""
     spec = {**POLITE, "judge": "mian"}
-    evaluation = Evaluation(name="e", scorers=[spec]) if made_before else {"name": "e", "scorers": [spec]}
-    assert said(evaluations=[evaluation]) == (
-        "evaluations[0].scorers[0].judge: 'mian' is not one of the judges; did you mean 'main'?"
+    evaluation = (
+        Evaluation(name="e", scorers=[spec]) if made_before else {"name": "e", "scorers": [spec]}
+    )
+    assert (
+        said(evaluations=[evaluation])
+        == "evaluations[0].scorers[0].judge: 'mian' is not one of the judges; did you mean 'main'?"
     )
     assert "write judges: {mian: {base_url:" in said(evaluations=[evaluation], judges={})
 
@@ -88,15 +111,39 @@ def test_a_name_that_does_not_exist_is_refused_with_its_place(made_before: bool)
     ("given", "words"),
     [
         ({"main": 3}, "judges.main: 3 is not a mapping; its keys are api_key_env, "),
-        ({"main": len}, "judges.main: <built-in function len> is not a coroutine function; write async def"),
+        (
+            {"main": len},
+            "judges.main: <built-in function len> is not a coroutine function; write async def",
+        ),
         ({"main": {**MAIN, "modle": "x"}}, "judges.main.modle: unknown key; did you mean 'model'?"),
-        ({"main": {"base_url": "ftp://x", "model": ""}}, "judges.main.base_url: 'ftp://x' is not a URL"),
-        ({"main": {**MAIN, "api_key_env": "A", "api_key_file": "b"}}, "judges.main.api_key_file: is given beside api_key_env"),
-        ({"main": {**MAIN, "base_url": "http://x/v1\n"}}, "judges.main.base_url: 'http://x/v1\\n' is not a URL"),
-        ({"main": {**MAIN, "base_url": "http://x y/v1"}}, "judges.main.base_url: 'http://x y/v1' is not a URL"),
-        ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is set by otel-eval"),
-        ({"main": {**MAIN, "parameters": {"seed": float("nan")}}}, "judges.main.parameters.seed: is not JSON"),
-        ({"main": {**MAIN, "parameters": {"stop": {1, 2}}}}, "judges.main.parameters.stop: is not JSON"),
+        (
+            {"main": {"base_url": "ftp://x", "model": ""}},
+            "judges.main.base_url: 'ftp://x' is not a URL",
+        ),
+        (
+            {"main": {**MAIN, "api_key_env": "A", "api_key_file": "b"}},
+            "judges.main.api_key_file: is given beside api_key_env",
+        ),
+        (
+            {"main": {**MAIN, "base_url": "http://x/v1\n"}},
+            "judges.main.base_url: 'http://x/v1\\n' is not a URL",
+        ),
+        (
+            {"main": {**MAIN, "base_url": "http://x y/v1"}},
+            "judges.main.base_url: 'http://x y/v1' is not a URL",
+        ),
+        (
+            {"main": {**MAIN, "parameters": {"n": 2}}},
+            "judges.main.parameters.n: is set by otel-eval",
+        ),
+        (
+            {"main": {**MAIN, "parameters": {"seed": float("nan")}}},
+            "judges.main.parameters.seed: is not JSON",
+        ),
+        (
+            {"main": {**MAIN, "parameters": {"stop": {1, 2}}}},
+            "judges.main.parameters.stop: is not JSON",
+        ),
         ("main", "judges: 'main' is not a mapping; write keys with values, e.g. {key: value}"),
     ],
 )
@@ -105,7 +152,9 @@ def test_a_judge_that_cannot_be_used_is_refused(given: Any, words: str):
     assert words in said(judges=given)
 
 
-@pytest.mark.parametrize(("key", "value"), [("max_queue", 0), ("concurrency", 0), ("timeout", 0), ("timeout", "x")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("max_queue", 0), ("concurrency", 0), ("timeout", 0), ("timeout", "x")]
+)
 def test_limits_that_leave_no_room_are_refused(key: str, value: Any):
     """Each by its name."""
     assert said(async_scoring={key: value}).startswith(f"async_scoring.{key}: {value!r}")
@@ -136,11 +185,15 @@ def test_check_says_whether_there_is_a_key_and_never_which(
 ):
     """From the environment or a file."""
     path = tmp_path / "eval.yaml"
-    path.write_text(json.dumps(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}})), encoding="utf-8")
+    path.write_text(
+        json.dumps(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}})),
+        encoding="utf-8",
+    )
     monkeypatch.delenv("JUDGE_API_KEY", raising=False)
     assert main(["check", str(path)]) == 2
     assert (
-        "judges.main.api_key_env: the environment variable 'JUDGE_API_KEY' is unset or empty; set it" in capsys.readouterr().err
+        "judges.main.api_key_env: the environment variable 'JUDGE_API_KEY' is unset or empty;"
+        " set it" in capsys.readouterr().err
     )
     monkeypatch.setenv("JUDGE_API_KEY", SECRET)
     assert main(["check", str(path)]) == 0
@@ -161,13 +214,18 @@ def test_a_configuration_shows_no_key(monkeypatch: pytest.MonkeyPatch):
     """Nor does what is made of it."""
     monkeypatch.setenv("JUDGE_API_KEY", SECRET)
     config = load(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}}))
-    shown = f"{config!r} {config.model_dump()} {judges_of(config)!r} {app.engine_of(config).evaluations!r}"
+    shown = (
+        f"{config!r} {config.model_dump()} {judges_of(config)!r}"
+        f" {app.engine_of(config).evaluations!r}"
+    )
     assert SECRET not in shown
 
 
 def program(text: str) -> str:
     """What a program prints."""
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT, timeout=50
+    )
     assert done.stderr == ""
     return done.stdout.strip()
 
@@ -176,13 +234,11 @@ def test_endpoints_need_the_extra_and_say_so():
     """Named or inline; everything else works without it."""
     endpoint = "{'base_url': 'http://127.0.0.1:9/v1', 'model': 'm'}"
     printed = program(
-        "import sys; sys.modules['openai'] = None\n"
-        "from otel_eval import create_scorer; from otel_eval.config import load\n"
-        f"for build in (lambda: load({{'judges': {{'main': {endpoint}}}}}),\n"
-        f"              lambda: create_scorer({{'type': 'llm_judge', 'criteria': 'x', 'judge': {endpoint}}})):\n"
-        "    try: build()\n"
-        "    except ValueError as error: print(error)\n"
-        "load({}); create_scorer({'type': 'tool_errors'})\n"
+        "import sys; sys.modules['openai'] = None\nfrom otel_eval import create_scorer; from"
+        " otel_eval.config import load\nfor build in (lambda: load({'judges': {'main':"
+        f" {endpoint}}}}}),\n              lambda: create_scorer({{'type': 'llm_judge', 'criteria':"
+        f" 'x', 'judge': {endpoint}}})):\n    try: build()\n    except ValueError as error:"
+        " print(error)\nload({}); create_scorer({'type': 'tool_errors'})\n"
     )
     remedy = "an endpoint needs the package openai; install it with pip install 'otel-eval[judge]'"
     assert printed.splitlines() == [f"judges.main: {remedy}", f"judge: {remedy}"]
@@ -191,10 +247,11 @@ def test_endpoints_need_the_extra_and_say_so():
 def test_nothing_of_judges_is_loaded_where_none_is_called():
     """No client; where there is one, none before the first question."""
     assert program(
-        "import sys; from opentelemetry import trace; before = {*sys.modules}\n"  # old ones depend on what loads asyncio
-        "from otel_eval import create_scorer, app; from otel_eval.config import load\n"
-        "def loaded(): print(sorted({'asyncio', 'openai', 'otel_eval.judges.client'} & {*sys.modules} - before))\n"
-        "create_scorer({'type': 'tool_errors'}); loaded()\n"
-        "app.engine_of(load({'judges': {'main': {'base_url': 'http://127.0.0.1:9', 'model': 'm'}}}))\n"
-        "print('openai' in sys.modules)"
+        # old ones depend on what loads asyncio
+        "import sys; from opentelemetry import trace; before = {*sys.modules}\nfrom otel_eval"
+        " import create_scorer, app; from otel_eval.config import load\ndef loaded():"
+        " print(sorted({'asyncio', 'openai', 'otel_eval.judges.client'} & {*sys.modules} -"
+        " before))\ncreate_scorer({'type': 'tool_errors'}); loaded()\napp.engine_of(load({'judges':"
+        " {'main': {'base_url': 'http://127.0.0.1:9', 'model': 'm'}}}))\nprint('openai' in"
+        " sys.modules)"
     ).splitlines() == ["[]", "False"]

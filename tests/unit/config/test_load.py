@@ -10,21 +10,34 @@ from typing import Any
 import pytest
 
 from otel_eval.app.exporting import export_queues_of
-from otel_eval.config import EvalConfig, Evaluation, Exporters, JsonlExporter, Match, Protocols, Traces, load
+from otel_eval.config import (
+    EvalConfig,
+    Evaluation,
+    Exporters,
+    JsonlExporter,
+    Match,
+    Protocols,
+    Traces,
+    load,
+)
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer
 
 SHAPE = """
-traces: {decision_wait: 1s, decision_wait_partial: 6s, grace_period: 30s, idle_timeout: 5m, max_age: 1h, max_traces: 100000,
-  max_spans_per_trace: 10000, max_bytes: 512MiB}
+traces: {decision_wait: 1s, decision_wait_partial: 6s, grace_period: 30s,
+  idle_timeout: 5m, max_age: 1h,
+  max_traces: 100000, max_spans_per_trace: 10000, max_bytes: 512MiB}
 evaluations:
   - name: support-policy
-    match: {service: "support-*", agent: "*", span: "*", runs: outermost, attributes: {deployment.environment.name: prod}}
+    match:
+      {service: "support-*", agent: "*", span: "*", runs: outermost,
+       attributes: {deployment.environment.name: prod}}
     sample: 1.0
     scorers:
       - {type: tool_call_count, criteria: {search: "<= 3", refund: ["==", 1]}}
-      - {type: tool_call_order, name: search-then-refund, expected: [search, refund], threshold: 1.0}
+      - {type: tool_call_order, name: search-then-refund, expected: [search, refund],
+         threshold: 1.0}
       - {type: time_cost, max_ms: 20000}
 receivers:
   otlp: {protocols: {grpc: {endpoint: "127.0.0.1:4317"}, http: {endpoint: "127.0.0.1:4318"}}}
@@ -44,7 +57,11 @@ def problem(given: Any) -> str:
 
 def scored_by(*scorers: Any, **more: Any) -> dict[str, Any]:
     """A configuration of one evaluation."""
-    return {"evaluations": [{"name": "one", "scorers": list(scorers) or [{"type": "tool_errors"}], **more}]}
+    return {
+        "evaluations": [
+            {"name": "one", "scorers": list(scorers) or [{"type": "tool_errors"}], **more}
+        ]
+    }
 
 
 def test_the_documented_shape_is_read_with_its_units(tmp_path: Path) -> None:
@@ -53,14 +70,21 @@ def test_the_documented_shape_is_read_with_its_units(tmp_path: Path) -> None:
     path.write_text(SHAPE, encoding="utf-8")
     config = load(path)
     assert (config.traces.idle_timeout, config.traces.max_bytes) == (300.0, 512 * 2**20)
-    assert [scorer.name for scorer in config.evaluations[0].build()] == ["tool_call_count", "search-then-refund", "time_cost"]
+    assert [scorer.name for scorer in config.evaluations[0].build()] == [
+        "tool_call_count",
+        "search-then-refund",
+        "time_cost",
+    ]
     assert config.exporters.jsonl == JsonlExporter(path="results.jsonl")
 
 
 def test_nothing_given_is_the_default_evaluation() -> None:
     """It needs no reference; an empty file means the same."""
     (evaluation,) = load().evaluations
-    assert (evaluation.name, [scorer.type for scorer in evaluation.build()]) == ("default", ["tool_errors", "time_cost"])
+    assert (evaluation.name, [scorer.type for scorer in evaluation.build()]) == (
+        "default",
+        ["tool_errors", "time_cost"],
+    )
     assert load({}) == load(None) == EvalConfig()
 
 
@@ -75,7 +99,9 @@ def test_objects_say_the_same_as_a_mapping() -> None:
     """Each key is an argument of the same name."""
     objects = EvalConfig(
         traces=Traces(decision_wait="2s"),
-        evaluations=[Evaluation(name="one", match=Match(agent="a*"), scorers=[{"type": "tool_errors"}])],
+        evaluations=[
+            Evaluation(name="one", match=Match(agent="a*"), scorers=[{"type": "tool_errors"}])
+        ],
     )
     assert load(objects) is objects
     assert objects == load({"traces": {"decision_wait": 2}, **scored_by(match={"agent": "a*"})})
@@ -91,7 +117,9 @@ def test_a_scorer_may_be_an_object() -> None:
 
 def test_only_the_protocols_named_are_served() -> None:
     """`grpc:` alone takes the defaults; none at all is a mistake."""
-    protocols = load({"receivers": {"otlp": {"protocols": {"grpc": None}}}}).receivers.otlp.protocols
+    protocols = load(
+        {"receivers": {"otlp": {"protocols": {"grpc": None}}}}
+    ).receivers.otlp.protocols
     assert protocols.grpc is not None
     assert protocols.grpc.endpoint == "127.0.0.1:4317"
     assert protocols.http is None
@@ -109,21 +137,36 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
     ("given", "words"),
     [
         ({"evaluation": []}, ["evaluation: unknown key", "did you mean 'evaluations'?"]),
-        ({"traces": {"decision_wiat": "1s"}}, ["traces.decision_wiat: unknown key", "did you mean 'decision_wait'?"]),
+        (
+            {"traces": {"decision_wiat": "1s"}},
+            ["traces.decision_wiat: unknown key", "did you mean 'decision_wait'?"],
+        ),
         (
             {"traces": {"decision_wait": "1 fortnight"}},
             ["traces.decision_wait: '1 fortnight' is not a duration", "write e.g. 250ms"],
         ),
         ({"traces": {"max_traces": 0}}, ["traces.max_traces: 0 is less than 1; raise it"]),
-        ({"traces": {"decision_wait": "7s"}}, ["traces.decision_wait: 7s is more than decision_wait_partial (6s)"]),
-        ({"traces": {"max_bytes": "1MiB"}}, ["traces.max_bytes_per_trace: 64MiB is more than max_bytes (1MiB)"]),
+        (
+            {"traces": {"decision_wait": "7s"}},
+            ["traces.decision_wait: 7s is more than decision_wait_partial (6s)"],
+        ),
+        (
+            {"traces": {"max_bytes": "1MiB"}},
+            ["traces.max_bytes_per_trace: 64MiB is more than max_bytes (1MiB)"],
+        ),
         ({"traces": []}, ["traces: [] is not a mapping; its keys are decision_wait, "]),
         ({"evaluations": []}, ["evaluations: the list is empty"]),
         (
             {"evaluations": {"name": "x"}},
-            ["evaluations: {'name': 'x'} is not a list; write one, in brackets or with `- ` before each entry"],
+            [
+                "evaluations: {'name': 'x'} is not a list; write one, in brackets or with `- `"
+                " before each entry"
+            ],
         ),
-        ({"evaluations": [{"scorers": [{"type": "tool_errors"}]}]}, ["evaluations[0].name: is missing"]),
+        (
+            {"evaluations": [{"scorers": [{"type": "tool_errors"}]}]},
+            ["evaluations[0].name: is missing"],
+        ),
         (scored_by(sample=2), ["evaluations[0].sample: 2 is more than 1; lower it"]),
         (
             scored_by(match={"runs": "inner"}),
@@ -131,11 +174,20 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ),
         (
             scored_by(match={"service": 5}),
-            ["evaluations[0].match.service: 5 is not text; write text, in quotes where it looks like a number"],
+            [
+                "evaluations[0].match.service: 5 is not text; write text, in quotes where it looks"
+                " like a number"
+            ],
         ),
         (scored_by("tool_errors"), ["evaluations[0].scorers[0]: 'tool_errors' is not a scorer"]),
-        (scored_by({"type": "tool_eror"}), ["evaluations[0].scorers[0]", "tool_eror", "tool_errors"]),
-        (scored_by({"type": "tool_errors"}, {"type": "time_cost", "max_ms": -5}), ["evaluations[0].scorers[1].max_ms: -5"]),
+        (
+            scored_by({"type": "tool_eror"}),
+            ["evaluations[0].scorers[0]", "tool_eror", "tool_errors"],
+        ),
+        (
+            scored_by({"type": "tool_errors"}, {"type": "time_cost", "max_ms": -5}),
+            ["evaluations[0].scorers[1].max_ms: -5"],
+        ),
         (
             scored_by(
                 {"type": "time_cost", "max_ms": -5, "strickt": True},
@@ -155,11 +207,26 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
             scored_by({"type": "tool_errors"}, {"type": "tool_errors"}),
             ["evaluations[0].scorers: the name 'tool_errors' is used twice"],
         ),
-        ({"evaluations": scored_by()["evaluations"] * 2}, ["evaluations: the name 'one' is used twice"]),
-        ({"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "4317"}}}}}, ["grpc.endpoint: '4317' is not host:port"]),
-        ({"receivers": {"kafka": {"brokers": ["me:pw@host"], "topic": "x"}}}, ["brokers[0]: '***@host' is not host:port"]),
-        ({"exporters": {"otlp": {"endpoint": "http://x y:1"}}}, ["exporters.otlp.endpoint: 'http://x y:1' is not a URL"]),
-        ({"exporters": {"otlp": {"endpoint": "localhost:4317"}}}, ["exporters.otlp.endpoint: 'localhost:4317' is not a URL"]),
+        (
+            {"evaluations": scored_by()["evaluations"] * 2},
+            ["evaluations: the name 'one' is used twice"],
+        ),
+        (
+            {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "4317"}}}}},
+            ["grpc.endpoint: '4317' is not host:port"],
+        ),
+        (
+            {"receivers": {"kafka": {"brokers": ["me:pw@host"], "topic": "x"}}},
+            ["brokers[0]: '***@host' is not host:port"],
+        ),
+        (
+            {"exporters": {"otlp": {"endpoint": "http://x y:1"}}},
+            ["exporters.otlp.endpoint: 'http://x y:1' is not a URL"],
+        ),
+        (
+            {"exporters": {"otlp": {"endpoint": "localhost:4317"}}},
+            ["exporters.otlp.endpoint: 'localhost:4317' is not a URL"],
+        ),
         (
             {"exporters": {"otlp": {"endpoint": "http://h", "signals": ["log"]}}},
             ["exporters.otlp.signals[0]: 'log' is invalid; write 'logs', 'metrics' or 'spans'"],
@@ -175,9 +242,15 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ),
         (
             {"exporters": {"jsonl": {"path": "r", "mode": "0777"}}},
-            ["exporters.jsonl.mode: '0777' must let the owner read and write, and no one execute; write e.g. "],
+            [
+                "exporters.jsonl.mode: '0777' must let the owner read and write, and no one"
+                " execute; write e.g. "
+            ],
         ),
-        ({"exporters": {"dead_letter_mode": "0440"}}, ["exporters.dead_letter_mode: '0440' must let the owner read and write"]),
+        (
+            {"exporters": {"dead_letter_mode": "0440"}},
+            ["exporters.dead_letter_mode: '0440' must let the owner read and write"],
+        ),
         ({"conventions": [3]}, ["conventions[0]: 3 is not a convention"]),
         (
             {"traces": {"decision_wait": "${env:NOT_SET_ANYWHERE}"}},
@@ -195,13 +268,17 @@ def test_an_error_names_its_path_its_value_and_the_remedy(given: Any, words: lis
 def test_every_error_is_reported_at_once() -> None:
     """One line for each, joined."""
     line = problem({"traces": {"grace_period": "x", "max_age": "y"}, "signals": ["z"]})
-    assert [path in line for path in ("traces.grace_period:", "traces.max_age:", "signals[0]:")] == [True] * 3
+    assert [
+        path in line for path in ("traces.grace_period:", "traces.max_age:", "signals[0]:")
+    ] == [True] * 3
     assert line.count("; ") >= 2
 
 
 def test_a_key_is_never_shown() -> None:
     """Values of headers may be keys of a service."""
-    assert "hunter2" not in problem({"exporters": {"otlp": {"endpoint": "http://h", "headers": {"key": ["hunter2"]}}}})
+    assert "hunter2" not in problem(
+        {"exporters": {"otlp": {"endpoint": "http://h", "headers": {"key": ["hunter2"]}}}}
+    )
 
 
 def test_objects_refuse_as_a_file_does() -> None:
@@ -215,7 +292,13 @@ def test_objects_refuse_as_a_file_does() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"evaluations:\n- name: a\n  scorers:\n  - {type: tool_call_count, criteria: {search: >= 3}}", "line 4: an unquoted >="),
+        (
+            (
+                b"evaluations:\n- name: a\n  scorers:\n  - {type: tool_call_count, criteria:"
+                b" {search: >= 3}}"
+            ),
+            "line 4: an unquoted >=",
+        ),
         (b"- a\n", "is not a mapping of keys to values; begin with e.g. evaluations:"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"#" * (2**20 + 1), "is larger than 1 MiB"),
@@ -247,7 +330,9 @@ def test_the_schema_describes_every_key() -> None:
         options = {"type": ["object", "null"]}  # of exporters of packages
         assert shape["additionalProperties"] == (options if shape is shapes["Exporters"] else False)
         for key, field in shape["properties"].items():
-            described = field.get("description") or shapes[field["$ref"].rsplit("/", 1)[1]].get("description")
+            described = field.get("description") or shapes[field["$ref"].rsplit("/", 1)[1]].get(
+                "description"
+            )
             assert described, key
 
 

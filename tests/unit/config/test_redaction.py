@@ -40,7 +40,12 @@ def test_a_value_is_shown_as_python_writes_it(value: Any, expected: str) -> None
     assert redacted_repr(value).startswith(expected)
 
 
-@given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
 def test_whatever_is_shown_fits_in_a_line(value: Any) -> None:
     """And nothing in it moves a terminal's cursor."""
     assert len(redacted_repr(value)) <= 80
@@ -82,10 +87,36 @@ def test_a_secret_is_not_shown(value: Any) -> None:
         {"telemetry": {"otlp": {"endpoint": f"ftp://h:4317?key={SECRET}"}}},
         {"judges": {"main": SECRET}},
         {"judges": {"main": f"http://u:{SECRET}@h"}},
-        {"evaluations": [{"name": "e", "scorers": [{"type": "llm_judge", "criteria": "x", "judge": f"http://u:{SECRET}@h"}]}]},
+        {
+            "evaluations": [
+                {
+                    "name": "e",
+                    "scorers": [
+                        {"type": "llm_judge", "criteria": "x", "judge": f"http://u:{SECRET}@h"}
+                    ],
+                }
+            ]
+        },
         {"judges": [{"base_url": "http://h", "api_key": SECRET}]},
-        {"judges": {"main": {"base_url": f"http://u:{SECRET}@h", "api_key": SECRET, "api_key_env": SECRET}}},
-        {"evaluations": [{"name": "e", "scorers": [{"type": "llm_judge", "criteria": "x", "judge": [{"api_key": SECRET}]}]}]},
+        {
+            "judges": {
+                "main": {
+                    "base_url": f"http://u:{SECRET}@h",
+                    "api_key": SECRET,
+                    "api_key_env": SECRET,
+                }
+            }
+        },
+        {
+            "evaluations": [
+                {
+                    "name": "e",
+                    "scorers": [
+                        {"type": "llm_judge", "criteria": "x", "judge": [{"api_key": SECRET}]}
+                    ],
+                }
+            ]
+        },
         {"evaluations": [{"name": "e", "scorers": [[{"headers": SECRET}]]}]},
         {"receivers": {"otlp": {"auth": [{"token": SECRET}]}}},
         {"telemetry": {"otlp": f"http://u:{SECRET}@h"}},

@@ -20,7 +20,10 @@ from otel_eval.scorers.build import parameters_of
 ROOT = Path(__file__).parents[3]
 SCHEMA = config_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
-CASES = [json.loads(line) for line in (ROOT / "tests/conformance/cases.jsonl").read_text(encoding="utf-8").splitlines()]
+CASES = [
+    json.loads(line)
+    for line in (ROOT / "tests/conformance/cases.jsonl").read_text(encoding="utf-8").splitlines()
+]
 FILES = sorted([*ROOT.glob("collector_config/*/eval*.yaml"), *ROOT.glob("examples/*.yaml")])
 
 
@@ -51,10 +54,17 @@ def test_every_recorded_specification_that_can_be_built_fits(case: dict[str, Any
 def test_the_configurations_that_come_with_the_project_fit(file: Path):
     """Each can be loaded, and an editor finds nothing wrong."""
     load(file)
-    assert [error.message for error in VALIDATOR.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))] == []
+    assert [
+        error.message
+        for error in VALIDATOR.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))
+    ] == []
 
 
-BUILT_IN = [name for name in list_scorers() if getattr(get_scorer(name), "__module__", "").startswith("otel_eval.")]
+BUILT_IN = [
+    name
+    for name in list_scorers()
+    if getattr(get_scorer(name), "__module__", "").startswith("otel_eval.")
+]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

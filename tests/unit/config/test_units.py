@@ -19,7 +19,17 @@ NEVER = [None, True, "", "soon", "1 fortnight", "-1s", -1, math.nan, math.inf, [
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [("250ms", 0.25), ("1s", 1), ("5m", 300), ("1h", 3600), ("1.5h", 5400), ("1d", 86400), ("10us", 1e-5), (0, 0), (2.5, 2.5)],
+    [
+        ("250ms", 0.25),
+        ("1s", 1),
+        ("5m", 300),
+        ("1h", 3600),
+        ("1.5h", 5400),
+        ("1d", 86400),
+        ("10us", 1e-5),
+        (0, 0),
+        (2.5, 2.5),
+    ],
 )
 def test_a_duration_is_read_in_seconds(written: Any, seconds: float) -> None:
     """Each unit, and plain numbers of seconds."""
@@ -28,7 +38,15 @@ def test_a_duration_is_read_in_seconds(written: Any, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("written", "size"),
-    [("1B", 1), ("64KB", 64_000), ("512MiB", 512 * 2**20), ("1GiB", 2**30), ("0.5KiB", 512), (10, 10), ("7", 7)],
+    [
+        ("1B", 1),
+        ("64KB", 64_000),
+        ("512MiB", 512 * 2**20),
+        ("1GiB", 2**30),
+        ("0.5KiB", 512),
+        (10, 10),
+        ("7", 7),
+    ],
 )
 def test_a_size_is_read_in_bytes(written: Any, size: int) -> None:
     """Decimal and binary units, and plain numbers of bytes."""
@@ -45,7 +63,9 @@ def test_anything_else_is_refused_with_what_was_written(read: Any, written: Any)
 
 
 def refused_as(key: str, written: Any) -> str:
-    """The pattern of a message that quotes the value and says what is wrong with it and what to do."""
+    """The pattern of a message that quotes the value and says what is wrong with it and what to
+    do.
+    """
     quoted = "null (no value)" if written is None else repr(written)
     return f"^{key}: {re.escape(quoted)} is (not|less than|more than) .*; (write|raise|lower) "
 
@@ -65,7 +85,9 @@ def test_a_share_is_a_number_from_0_to_1(written: Any) -> None:
         Evaluation(name="e", sample=written, scorers=[{"type": "tool_errors"}])
 
 
-@pytest.mark.parametrize(("read", "written"), [(bytes_of, 0), (bytes_of, 1.5), (seconds_of, "9999d")])
+@pytest.mark.parametrize(
+    ("read", "written"), [(bytes_of, 0), (bytes_of, 1.5), (seconds_of, "9999d")]
+)
 def test_a_limit_is_kept(read: Any, written: Any) -> None:
     """Nothing below one byte, no part of one, no duration beyond a year."""
     with pytest.raises(ValueError, match=re.escape(repr(written))):

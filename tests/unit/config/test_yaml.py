@@ -19,7 +19,22 @@ from otel_eval.errors import ConfigError
     [
         *(
             (word, word)
-            for word in ("yes", "Yes", "no", "No", "on", "off", "y", "=", "1:30", "2026-11-20", "1_000", "0b1", "tru", "<<")
+            for word in (
+                "yes",
+                "Yes",
+                "no",
+                "No",
+                "on",
+                "off",
+                "y",
+                "=",
+                "1:30",
+                "2026-11-20",
+                "1_000",
+                "0b1",
+                "tru",
+                "<<",
+            )
         ),
         *((word, True) for word in ("true", "True", "TRUE")),
         *((word, None) for word in ("~", "null", "")),
@@ -61,7 +76,9 @@ def test_a_value_is_what_yaml_1_2_says(written: str, value: Any) -> None:
         ("- >= 3", 1, ">="),
     ],
 )
-def test_an_unquoted_operator_is_reported_with_its_line(text: str, line: int, operator: str) -> None:
+def test_an_unquoted_operator_is_reported_with_its_line(
+    text: str, line: int, operator: str
+) -> None:
     """YAML has uses of its own for > and !, and its own message would not help."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")
@@ -73,7 +90,10 @@ def test_an_unquoted_operator_is_reported_with_its_line(text: str, line: int, op
     ("text", "text_of_error"),
     [
         ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is there twice"),
-        ("a: !!python/object/apply:os.getcwd []", "line 1, column 4: could not determine a constructor for the tag"),
+        (
+            "a: !!python/object/apply:os.getcwd []",
+            "line 1, column 4: could not determine a constructor for the tag",
+        ),
         ("a: !own x", "could not determine a constructor for the tag '!own'"),
         ("a: [1", "line 1"),
         ("a: {b: c}: d", "line 1, column 10"),
@@ -124,7 +144,13 @@ def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
     ("text", "remedy"),
     [
         *(
-            (text, "indented by blanks, that a blank follows each colon, that brackets and quotes close")
+            (
+                text,
+                (
+                    "indented by blanks, that a blank follows each colon, that brackets and quotes"
+                    " close"
+                ),
+            )
             for text in ("a: 1\n---\nb: 2", "a: 'b", "a: {{ b }}", "a: [b")
         ),
         ("a:\n\t- b", "indent with blanks instead of tabs"),

@@ -39,8 +39,16 @@ def test_each_example_of_a_users_table_is_one():
 
 def test_every_key_of_a_users_table_is_documented():
     """Keys of the table and of its rows, and the fields that can be read."""
-    keys = {key.name for shape in (Convention, Rule, Mark, EventRow, MessageRow, Wrapper) for key in fields(shape)} | {*Field}
-    documented = {word for row in re.findall(r"^\|.*\|$", OWN, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)}
+    keys = {
+        key.name
+        for shape in (Convention, Rule, Mark, EventRow, MessageRow, Wrapper)
+        for key in fields(shape)
+    } | {*Field}
+    documented = {
+        word
+        for row in re.findall(r"^\|.*\|$", OWN, re.MULTILINE)
+        for word in re.findall(r"`(\w+)`", row)
+    }
     assert keys - documented == set()
 
 

@@ -16,27 +16,42 @@ from otel_eval.conventions.model_calls import Histories, read_event, text_in_eve
 from otel_eval.interfaces import SpanEvent, Steps
 
 NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])
-CALLS = st.builds(lambda name, number: {"type": "tool_call", "name": name, "id": f"c{number}"}, NAMES, st.integers(0, 3))
-ANSWERS = st.builds(
-    lambda number, said: {"role": "tool", "tool_call_id": f"c{number}", "content": said}, st.integers(0, 3), NAMES
+CALLS = st.builds(
+    lambda name, number: {"type": "tool_call", "name": name, "id": f"c{number}"},
+    NAMES,
+    st.integers(0, 3),
 )
-MESSAGES = st.builds(lambda *parts: {"role": "assistant", "parts": [*parts]}, CALLS, CALLS) | ANSWERS | NAMES | st.integers()
-WRITERS = st.sampled_from([
-    json.dumps,
-    repr,
-    lambda messages: json.dumps(messages, indent=1) + "\n",
-    lambda messages: json.dumps(messages)[:-1],
-    lambda messages: json.dumps(messages) + "]",
-    lambda messages: json.dumps(messages)[:-1] + ",]",
-    lambda messages: json.dumps(messages)[:-1] + ",]]",
-    lambda messages: repr(messages)[:-1] + "] # ]",
-    lambda messages: json.dumps(json.dumps(messages)),
-    lambda messages: "[" * 62 + json.dumps(messages) + "]" * 62,
-])  # fmt: skip
+ANSWERS = st.builds(
+    lambda number, said: {"role": "tool", "tool_call_id": f"c{number}", "content": said},
+    st.integers(0, 3),
+    NAMES,
+)
+MESSAGES = (
+    st.builds(lambda *parts: {"role": "assistant", "parts": [*parts]}, CALLS, CALLS)
+    | ANSWERS
+    | NAMES
+    | st.integers()
+)
+WRITERS = st.sampled_from(
+    [
+        json.dumps,
+        repr,
+        lambda messages: json.dumps(messages, indent=1) + "\n",
+        lambda messages: json.dumps(messages)[:-1],
+        lambda messages: json.dumps(messages) + "]",
+        lambda messages: json.dumps(messages)[:-1] + ",]",
+        lambda messages: json.dumps(messages)[:-1] + ",]]",
+        lambda messages: repr(messages)[:-1] + "] # ]",
+        lambda messages: json.dumps(json.dumps(messages)),
+        lambda messages: "[" * 62 + json.dumps(messages) + "]" * 62,
+    ]
+)
 
 
 @given(st.lists(st.tuples(st.lists(MESSAGES, max_size=4), WRITERS, st.booleans()), max_size=6))
-def test_texts_that_go_on_like_earlier_ones_are_read_like_others(given: list[tuple[list[Any], Any, bool]]) -> None:
+def test_texts_that_go_on_like_earlier_ones_are_read_like_others(
+    given: list[tuple[list[Any], Any, bool]],
+) -> None:
     """In JSON or as Python writes them, cut off, with spaces, in another text, nested deeply."""
     histories, messages = Histories(Steps()), []
     for more, write, anew in given:
@@ -45,7 +60,13 @@ def test_texts_that_go_on_like_earlier_ones_are_read_like_others(given: list[tup
         assert [*histories.of_text("one", text)] == read_messages(text)
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["0.role", "0.name", "1.role", "x", "1"]), NAMES | st.integers())))
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["0.role", "0.name", "1.role", "x", "1"]), NAMES | st.integers()
+        )
+    )
+)
 def test_flattened_messages_are_read_like_others(given: list[dict[str, Any]]) -> None:
     """Also where their parts are no numbers."""
     histories = Histories(Steps())
@@ -57,19 +78,27 @@ def test_flattened_messages_are_read_like_others(given: list[dict[str, Any]]) ->
 def flattened(messages: list[Any]) -> dict[str, Any]:
     """The parts of messages, as OpenInference and OpenLLMetry record them."""
     found: dict[str, Any] = {}
-    for place, message in enumerate(each if isinstance(each, dict) else {"content": each} for each in messages):
+    for place, message in enumerate(
+        each if isinstance(each, dict) else {"content": each} for each in messages
+    ):
         for key, value in message.items():
             parts = enumerate(value) if isinstance(value, list) else ()
-            found |= {f"{place}.{key}.{at}.{name}": part[name] for at, part in parts for name in part}
+            found |= {
+                f"{place}.{key}.{at}.{name}": part[name] for at, part in parts for name in part
+            }
             found |= {} if isinstance(value, list) else {f"{place}.{key}": value}
     return found
 
 
-ORDERS = st.sampled_from([list, lambda parts: reversed([*parts]), lambda parts: sorted(parts, key=itemgetter(0))])
+ORDERS = st.sampled_from(
+    [list, lambda parts: reversed([*parts]), lambda parts: sorted(parts, key=itemgetter(0))]
+)
 
 
 @given(st.lists(st.tuples(st.lists(MESSAGES, max_size=4), ORDERS, st.booleans()), max_size=6))
-def test_flattened_histories_that_go_on_like_earlier_ones_are_read_like_others(given: list[tuple[list[Any], Any, bool]]) -> None:
+def test_flattened_histories_that_go_on_like_earlier_ones_are_read_like_others(
+    given: list[tuple[list[Any], Any, bool]],
+) -> None:
     """Whatever the order of their parts."""
     histories, messages = Histories(Steps()), []
     for more, order, anew in given:
@@ -78,7 +107,9 @@ def test_flattened_histories_that_go_on_like_earlier_ones_are_read_like_others(g
         assert [*histories.of_family("one", family)] == read_messages(nested(family))
 
 
-EVENTS = st.sampled_from(["gen_ai.choice", "gen_ai.assistant.message", "gen_ai.tool.message", "other"])
+EVENTS = st.sampled_from(
+    ["gen_ai.choice", "gen_ai.assistant.message", "gen_ai.tool.message", "other"]
+)
 
 
 @given(
@@ -87,7 +118,8 @@ EVENTS = st.sampled_from(["gen_ai.choice", "gen_ai.assistant.message", "gen_ai.t
             SpanEvent,
             EVENTS,
             st.dictionaries(
-                st.sampled_from(["content", "id", "tool_calls"]), st.sampled_from(["", "1", '[{"name": "a"}]', 1, True])
+                st.sampled_from(["content", "id", "tool_calls"]),
+                st.sampled_from(["", "1", '[{"name": "a"}]', 1, True]),
             ),
         )
     )
@@ -102,7 +134,9 @@ def test_events_are_read_like_others(given: list[SpanEvent]) -> None:
 @pytest.mark.parametrize("message", [{}, {"role": "assistant"}, None])
 def test_an_answer_whose_content_was_not_captured_is_none(message: Any) -> None:
     """What is left of its message is not taken for the answer."""
-    event = SpanEvent("gen_ai.choice", {}, {"index": 0, "finish_reason": "stop", "message": message})
+    event = SpanEvent(
+        "gen_ai.choice", {}, {"index": 0, "finish_reason": "stop", "message": message}
+    )
     assert text_in_events([event], Field.OUTPUT) is None
     said = SpanEvent("gen_ai.choice", {}, {"message": {"role": "assistant", "content": ""}})
     assert text_in_events([said], Field.OUTPUT) == ""

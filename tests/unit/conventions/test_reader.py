@@ -1,4 +1,6 @@
-"""The memo of recognised spans changes no result: each span is classified as if it were the first."""
+"""The memo of recognised spans changes no result: each span is classified as if it were the
+first.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,44 @@ SEARCHED = Convention(
         Rule(Kind.AGENT, "free", "*late*"),
     ),
 )
-ENCODED = Convention(name="encoded", source="test", scopes=("test",), rules=(Rule(Kind.TOOL, "json", "tool"),), json_encoded=True)
+ENCODED = Convention(
+    name="encoded",
+    source="test",
+    scopes=("test",),
+    rules=(Rule(Kind.TOOL, "json", "tool"),),
+    json_encoded=True,
+)
 LONG = "-" * LONG_TEXT
-TEXTS = ["", "none", "exactly", "tool call", "late", '"agent": "t"', "ö" * 33, "ö" * 32, "tool" + LONG + "call", LONG + "late"]
-TEXTS += [f'{LONG}"agent": "t"', f'{LONG}"agent": "u"', LONG + "call tool", LONG, LONG[:-1], "\ud800" * 22]
-SPELT = ['"tool"', '"' + r"\u0074\u006f\u006f\u006c" + '"', " " * LONG_TEXT + '"tool"', " " * LONG_TEXT + '"toll"']
+TEXTS = [
+    "",
+    "none",
+    "exactly",
+    "tool call",
+    "late",
+    '"agent": "t"',
+    "ö" * 33,
+    "ö" * 32,
+    "tool" + LONG + "call",
+    LONG + "late",
+]
+TEXTS += [
+    f'{LONG}"agent": "t"',
+    f'{LONG}"agent": "u"',
+    LONG + "call tool",
+    LONG,
+    LONG[:-1],
+    "\ud800" * 22,
+]
+SPELT = [
+    '"tool"',
+    '"' + r"\u0074\u006f\u006f\u006c" + '"',
+    " " * LONG_TEXT + '"tool"',
+    " " * LONG_TEXT + '"toll"',
+]
 VALUES = st.sampled_from([*TEXTS, *SPELT, 1, 1.0, True, None, ["tool"]])
-ATTRIBUTES = st.dictionaries(st.sampled_from(["id", "free", "json", "other", "openinference.span.kind"]), VALUES)
+ATTRIBUTES = st.dictionaries(
+    st.sampled_from(["id", "free", "json", "other", "openinference.span.kind"]), VALUES
+)
 SPANS = st.lists(st.tuples(st.sampled_from(["t", "u", ""]), ATTRIBUTES), min_size=2, max_size=12)
 
 
@@ -57,7 +90,11 @@ def any_value(value: Any) -> AnyValue:
         return AnyValue(array_value=ArrayValue(values=map(any_value, value)))
     if isinstance(value, str):
         return AnyValue(string_value=value.replace("\ud800", "?"))
-    return AnyValue() if value is None else AnyValue(**{"int_value" if isinstance(value, int) else "double_value": value})
+    return (
+        AnyValue()
+        if value is None
+        else AnyValue(**{"int_value" if isinstance(value, int) else "double_value": value})
+    )
 
 
 def first(view: SpanReader) -> tuple[Kind, str]:
@@ -73,7 +110,9 @@ def fresh() -> ScopeReader:
 @pytest.mark.parametrize("made", [alone, wired])
 @given(spans=SPANS)
 @settings(max_examples=300)
-def test_spans_that_were_read_before_change_nothing(made: Any, spans: list[tuple[str, dict[str, Any]]]) -> None:
+def test_spans_that_were_read_before_change_nothing(
+    made: Any, spans: list[tuple[str, dict[str, Any]]]
+) -> None:
     reader = fresh()
     for view in [made(name, attributes) for name, attributes in spans]:
         read = reader.read(view)
@@ -86,13 +125,18 @@ def test_a_long_text_is_looked_at_each_time(made: Any) -> None:
     here, there = (made("t", {"free": f'{LONG} "agent": "{name}"'}) for name in ("t", "u"))
     for pair in ((here, there), (there, here)):
         reader = fresh()
-        assert {id(view): reader.read(view).kind for view in pair} == {id(here): Kind.AGENT, id(there): Kind.OTHER}
+        assert {id(view): reader.read(view).kind for view in pair} == {
+            id(here): Kind.AGENT,
+            id(there): Kind.OTHER,
+        }
 
 
 @pytest.mark.parametrize("made", [alone, wired])
 def test_an_evaluation_is_left_out_whatever_long_texts_it_has(made: Any) -> None:
     reader = Reader(TABLES).of_scope("openinference.instrumentation.langchain")
-    evaluation = made("e", {"openinference.span.kind": "EVALUATOR", "metadata": LONG + '"langgraph_node": "x"'})
+    evaluation = made(
+        "e", {"openinference.span.kind": "EVALUATOR", "metadata": LONG + '"langgraph_node": "x"'}
+    )
     assert reader.read(evaluation) is reader.read(evaluation) is DROPPED
 
 
@@ -100,15 +144,22 @@ def test_ids_and_long_texts_take_one_entry() -> None:
     """So that spans with ids of their own, which is all real ones, are remembered."""
     reader = Reader(TABLES).of_scope("my.agent")
     for number in range(100):
-        call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.id": f"call_{number}"}
+        call = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "x",
+            "gen_ai.tool.call.id": f"call_{number}",
+        }
         reader.read(alone("execute_tool x", call))
         reader.read(wired("execute_tool x", call))
-    assert len(reader._memo) <= 3  # one by fingerprint, and one by values for each order of attributes
+    # one by fingerprint, and one by values for each order of attributes
+    assert len(reader._memo) <= 3
     assert reader.read(alone("", {})) is UNRECOGNIZED
 
 
 def test_the_names_of_scopes_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memos of all scopes together are limited, and names of spans that are too long are not kept."""
+    """The memos of all scopes together are limited, and names of spans that are too long are not
+    kept.
+    """
     monkeypatch.setattr("otel_eval.conventions.reader._MOST_ENTRIES", 100)
     reader = Reader(TABLES)
     for number in range(300):

@@ -14,7 +14,12 @@ IDENTITY = {"service.name": "shop", "openinference.project.name": "support", "se
 
 def test_a_resource_is_exported_whole() -> None:
     """With lists and maps, as it was sent."""
-    given = {**IDENTITY, "process.command_args": ["python", "-m", "shop"], "cpus": 2, "labels": {"team": "a"}}
+    given = {
+        **IDENTITY,
+        "process.command_args": ["python", "-m", "shop"],
+        "cpus": 2,
+        "labels": {"team": "a"},
+    }
     assert read(given).resource == exported_resource(given) == given
 
 
@@ -26,7 +31,9 @@ def test_of_a_long_resource_its_identity_is_exported() -> None:
 
 def test_long_values_of_an_identity_are_left_out() -> None:
     """And those that are no text."""
-    found = exported_resource({"service.name": "s" * 9000, "service.version": 2, "openinference.project.name": "p" * 256})
+    found = exported_resource(
+        {"service.name": "s" * 9000, "service.version": 2, "openinference.project.name": "p" * 256}
+    )
     assert found == {"openinference.project.name": "p" * 256}
 
 

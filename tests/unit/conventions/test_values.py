@@ -14,7 +14,9 @@ from otel_eval.conventions.values import MAX_DEPTH, decode
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
@@ -39,8 +41,10 @@ JSON_VALUES = st.recursive(
         (3, 3),
         (None, None),
         ("\"{'a': 1}\"", {"a": 1}),
-        ("{'tags': {'c', 'a', 'b'}}", {"tags": ["a", "b", "c"]}),  # in the same order in every process
-        ("[0x" + "f" * 5000 + "]", ["0x" + "f" * 5000]),  # a number that has no decimal digits in Python
+        # in the same order in every process
+        ("{'tags': {'c', 'a', 'b'}}", {"tags": ["a", "b", "c"]}),
+        # a number that has no decimal digits in Python
+        ("[0x" + "f" * 5000 + "]", ["0x" + "f" * 5000]),
     ],
 )
 def test_a_recorded_value_is_read_as_what_it_stands_for(recorded: Any, value: Any):

@@ -1,4 +1,6 @@
-"""Which conditions of an evaluation a run does not meet: none exactly where the evaluation is asked."""
+"""Which conditions of an evaluation a run does not meet: none exactly where the evaluation is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ def runs_of(engine: Engine, attributes: dict[str, Any]) -> list[tuple[Trajectory
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a", **attributes}
     inner = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b"}
     found: list[tuple[Trajectory, list[str]]] = []
-    trace = closed(span("a", attributes=agent, service="a"), span("b", "a", attributes=inner, service="a"))
-    engine.evaluate(trace, on_run=lambda run, matching: found.append((run, [each.name for each in matching])))
+    trace = closed(
+        span("a", attributes=agent, service="a"), span("b", "a", attributes=inner, service="a")
+    )
+    engine.evaluate(
+        trace, on_run=lambda run, matching: found.append((run, [each.name for each in matching]))
+    )
     return found
 
 
@@ -40,14 +46,19 @@ MATCHES = st.builds(
 
 
 @given(
-    evaluations=st.lists(st.tuples(MATCHES, st.sampled_from([0.0001, 0.5, 1.0])), min_size=1, max_size=3),
+    evaluations=st.lists(
+        st.tuples(MATCHES, st.sampled_from([0.0001, 0.5, 1.0])), min_size=1, max_size=3
+    ),
     attributes=st.dictionaries(st.sampled_from(["x", "y"]), VALUES),
 )
 def test_no_condition_fails_exactly_where_an_evaluation_matches(
     evaluations: list[tuple[RunFilter, float]], attributes: dict[str, Any]
 ) -> None:
     """Whatever the conditions and the share of traces."""
-    made = [ScorerSet(name=str(n), scorers=(SCORER,), match=m, sample=s) for n, (m, s) in enumerate(evaluations)]
+    made = [
+        ScorerSet(name=str(n), scorers=(SCORER,), match=m, sample=s)
+        for n, (m, s) in enumerate(evaluations)
+    ]
     engine = Engine(made)
     for run, matching in runs_of(engine, attributes):
         conditions = engine.failed_conditions(run)
@@ -65,7 +76,9 @@ def test_no_condition_fails_exactly_where_an_evaluation_matches(
         (RunFilter(attributes={"y": 1}), FailedCondition("match.attributes.y", 1, UNRECORDED)),
     ],
 )
-def test_a_failed_condition_tells_what_is_wanted_and_what_the_run_has(match: RunFilter, failed: FailedCondition) -> None:
+def test_a_failed_condition_tells_what_is_wanted_and_what_the_run_has(
+    match: RunFilter, failed: FailedCondition
+) -> None:
     """By the key of the configuration."""
     engine = Engine([ScorerSet(name="one", scorers=(SCORER,), match=match)])
     (run, _), _ = runs_of(engine, {"x": "a"})
@@ -74,6 +87,12 @@ def test_a_failed_condition_tells_what_is_wanted_and_what_the_run_has(match: Run
 
 def test_all_failed_conditions_are_reported_and_a_nested_run_is_named() -> None:
     """One does not have to repair one after the other."""
-    engine = Engine([ScorerSet(name="one", scorers=(SCORER,), match=RunFilter(agent="A", span="B"))])
+    engine = Engine(
+        [ScorerSet(name="one", scorers=(SCORER,), match=RunFilter(agent="A", span="B"))]
+    )
     _, (run, _) = runs_of(engine, {})
-    assert [each.condition for each in engine.failed_conditions(run)[0][1]] == ["match.runs", "match.agent", "match.span"]
+    assert [each.condition for each in engine.failed_conditions(run)[0][1]] == [
+        "match.runs",
+        "match.agent",
+        "match.span",
+    ]

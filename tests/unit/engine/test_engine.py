@@ -1,4 +1,6 @@
-"""The engine: a closed trace and what was reported of it before give the same reports wherever it runs."""
+"""The engine: a closed trace and what was reported of it before give the same reports wherever it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from made_spans import FakeSpan, closed, frames, span
 from otel_eval.engine import Engine, result_id
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import Completeness, Failed, NoRun, Report, Result, Scored, Skipped, Stamp, Trajectory
+from otel_eval.model import (
+    Completeness,
+    Failed,
+    NoRun,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    Stamp,
+    Trajectory,
+)
 from otel_eval.scorers import create_scorer
 
 OP = "gen_ai.operation.name"
@@ -34,12 +46,17 @@ class Scorer:
 
 def agent(span_id: str, parent: str = "", **attributes: Any) -> FakeSpan:
     return span(
-        span_id, parent, attributes={OP: "invoke_agent", "gen_ai.agent.name": f"agent-{span_id}", **attributes}, start_ns=10
+        span_id,
+        parent,
+        attributes={OP: "invoke_agent", "gen_ai.agent.name": f"agent-{span_id}", **attributes},
+        start_ns=10,
     )
 
 
 def tool(span_id: str, parent: str, name: str = "search") -> FakeSpan:
-    return span(span_id, parent, attributes={OP: "execute_tool", "gen_ai.tool.name": name}, start_ns=20)
+    return span(
+        span_id, parent, attributes={OP: "execute_tool", "gen_ai.tool.name": name}, start_ns=20
+    )
 
 
 def engine_of(*scorers: Any, **options: Any) -> Engine:
@@ -53,17 +70,26 @@ def results_of(reports: list[Report]) -> list[Result]:
 
 
 def with_spans(trace: ClosedTrace, *more: FakeSpan) -> ClosedTrace:
-    """The same trace after spans arrived late: its reports so far are known, and which spans are new."""
+    """The same trace after spans arrived late: its reports so far are known, and which spans are
+    new.
+    """
     added = frames(more)
     return replace(trace, frames={**trace.frames, **added}, changed=frozenset(added))
 
 
 def test_each_run_is_reported_with_the_results_of_its_scorers():
-    """In the order of the configuration, with ids that depend on the run, the evaluation, the scorer and the revision alone."""
+    """In the order of the configuration, with ids that depend on the run, the evaluation, the
+    scorer and the revision alone.
+    """
     errors = create_scorer({"type": "tool_errors"})
-    (report,) = engine_of(COUNT, errors).evaluate(closed(agent("a"), tool("t", "a"), tool("u", "a")))
+    (report,) = engine_of(COUNT, errors).evaluate(
+        closed(agent("a"), tool("t", "a"), tool("u", "a"))
+    )
     assert (report.evaluation, report.revision, report.trajectory.agent) == ("e", 0, "agent-a")
-    assert [(each.scorer, each.outcome.value) for each in report.results] == [("tool_call_count", 0.0), ("tool_errors", 1.0)]
+    assert [(each.scorer, each.outcome.value) for each in report.results] == [
+        ("tool_call_count", 0.0),
+        ("tool_errors", 1.0),
+    ]
     trace_id, span_id = report.trajectory.trace_id, report.trajectory.span_id
     assert [each.result_id for each in report.results] == [
         result_id(trace_id, span_id, "e", name, 0) for name in ("tool_call_count", "tool_errors")
@@ -72,7 +98,9 @@ def test_each_run_is_reported_with_the_results_of_its_scorers():
 
 def test_the_same_trace_gives_equal_reports_in_another_engine():
     """No clock and no randomness."""
-    first, second = (engine_of().evaluate(closed(agent("a"), tool("t", "a")), Stamp("me", 1)) for _ in range(2))
+    first, second = (
+        engine_of().evaluate(closed(agent("a"), tool("t", "a")), Stamp("me", 1)) for _ in range(2)
+    )
     assert first == second
 
 
@@ -82,7 +110,11 @@ def test_an_unchanged_run_is_not_reported_again():
     assert len(engine.evaluate(trace)) == 2
     late = with_spans(trace, tool("v", "a"))
     (again,) = engine.evaluate(late)
-    assert (again.trajectory.agent, again.revision, len(again.trajectory.calls)) == ("agent-a", 1, 2)
+    assert (again.trajectory.agent, again.revision, len(again.trajectory.calls)) == (
+        "agent-a",
+        1,
+        2,
+    )
     assert engine.evaluate(replace(late, changed=frozenset())) == []
 
 
@@ -91,16 +123,29 @@ def test_a_run_that_turns_out_to_be_part_of_another_is_withdrawn():
     engine, trace = engine_of(), closed(agent("b", "a"), tool("t", "b"))
     (alone,) = engine.evaluate(trace)
     assert alone.trajectory.agent == "agent-b"
-    reports = {report.trajectory.agent: report for report in engine.evaluate(with_spans(trace, agent("a")))}
+    reports = {
+        report.trajectory.agent: report for report in engine.evaluate(with_spans(trace, agent("a")))
+    }
     assert reports["agent-a"].revision == 0
     withdrawn = reports["agent-b"]
-    assert (withdrawn.revision, [each.outcome for each in withdrawn.results]) == (1, [Skipped(f"part of run {b'a'.hex()}")])
+    assert (withdrawn.revision, [each.outcome for each in withdrawn.results]) == (
+        1,
+        [Skipped(f"part of run {b'a'.hex()}")],
+    )
 
 
 @pytest.mark.parametrize("runs", ["outermost", "all"])
 def test_a_call_served_in_another_process_is_withdrawn_as_a_run_when_the_agent_arrives(runs: str):
-    """It was evaluated alone, because no agent's span was there; it is none of the runs within the agent's either."""
-    served = span("t", "a", attributes={OP: "execute_tool", "gen_ai.tool.name": "search"}, start_ns=20, remote=True)
+    """It was evaluated alone, because no agent's span was there; it is none of the runs within the
+    agent's either.
+    """
+    served = span(
+        "t",
+        "a",
+        attributes={OP: "execute_tool", "gen_ai.tool.name": "search"},
+        start_ns=20,
+        remote=True,
+    )
     engine, trace = engine_of(evaluation={"match": RunFilter(runs=runs)}), closed(served)
     (alone,) = engine.evaluate(trace)
     assert [type(each.outcome) for each in alone.results] == [Scored]
@@ -108,20 +153,35 @@ def test_a_call_served_in_another_process_is_withdrawn_as_a_run_when_the_agent_a
     reports = {report.trajectory.span_id: report for report in engine.evaluate(late)}
     assert len(reports[b"a".hex()].trajectory.calls) == 1
     withdrawn = reports[b"t".hex()]
-    assert (withdrawn.revision, [each.outcome for each in withdrawn.results]) == (1, [Skipped(f"part of run {b'a'.hex()}")])
+    assert (withdrawn.revision, [each.outcome for each in withdrawn.results]) == (
+        1,
+        [Skipped(f"part of run {b'a'.hex()}")],
+    )
     assert engine.evaluate(replace(late, changed=frozenset())) == []
 
 
 def test_a_scorer_that_fails_costs_its_own_result():
-    """Whatever it raises or returns; the other results are there, and no content of the exception is in the type."""
+    """Whatever it raises or returns; the other results are there, and no content of the exception
+    is in the type.
+    """
 
     def leave(_: Trajectory) -> Any:
         raise SystemExit(3)
 
-    scorers = (Scorer(lambda run: 1 / 0, "raises"), Scorer(leave, "leaves"), Scorer(lambda run: "good", "wrong"), COUNT)
-    results = {each.scorer: each.outcome for each in results_of(engine_of(*scorers).evaluate(closed(agent("a"), tool("t", "a"))))}
+    scorers = (
+        Scorer(lambda run: 1 / 0, "raises"),
+        Scorer(leave, "leaves"),
+        Scorer(lambda run: "good", "wrong"),
+        COUNT,
+    )
+    results = {
+        each.scorer: each.outcome
+        for each in results_of(engine_of(*scorers).evaluate(closed(agent("a"), tool("t", "a"))))
+    }
     assert isinstance(results["tool_call_count"], Scored)
-    failed = {name: outcome.error_type for name, outcome in results.items() if isinstance(outcome, Failed)}
+    failed = {
+        name: outcome.error_type for name, outcome in results.items() if isinstance(outcome, Failed)
+    }
     assert failed.keys() == {"raises", "leaves", "wrong"}
     assert (failed["raises"], failed["leaves"]) == ("ZeroDivisionError", "SystemExit")
 
@@ -133,10 +193,16 @@ def test_a_users_scorer_cannot_change_the_run_of_others():
         run.attributes.clear()
         return Scored(1.0, passed=True)
 
-    mine, other = Scorer(spoil), Scorer(lambda run: Scored(float(len(run.attributes)), passed=True), "other")
+    mine, other = (
+        Scorer(spoil),
+        Scorer(lambda run: Scored(float(len(run.attributes)), passed=True), "other"),
+    )
     engine = engine_of(mine, other, evaluation={"match": RunFilter(attributes={"tenant": "a"})})
     results = results_of(engine.evaluate(closed(agent("a", tenant="a"), tool("t", "a"))))
-    assert [each.outcome for each in results] == [Scored(1.0, passed=True), Scored(1.0, passed=True)]
+    assert [each.outcome for each in results] == [
+        Scored(1.0, passed=True),
+        Scored(1.0, passed=True),
+    ]
 
 
 def test_conditions_decide_which_runs_are_scored():
@@ -145,7 +211,9 @@ def test_conditions_decide_which_runs_are_scored():
     for runs, agents in (("outermost", ["agent-a"]), ("all", ["agent-a", "agent-b"])):
         reports = engine_of(evaluation={"match": RunFilter(runs=runs)}).evaluate(closed(*spans))
         assert sorted(report.trajectory.agent for report in reports) == agents
-    assert engine_of(evaluation={"match": RunFilter(agent="other-*")}).evaluate(closed(*spans)) == []
+    assert (
+        engine_of(evaluation={"match": RunFilter(agent="other-*")}).evaluate(closed(*spans)) == []
+    )
 
 
 def test_the_sample_is_decided_by_the_trace_id_alone():
@@ -153,7 +221,10 @@ def test_the_sample_is_decided_by_the_trace_id_alone():
 
     def chosen() -> set[int]:
         engine = engine_of(evaluation={"sample": 0.25})
-        traces = {n: replace(closed(agent("a"), tool("t", "a")), trace_id=n.to_bytes(16, "big")) for n in range(400)}
+        traces = {
+            n: replace(closed(agent("a"), tool("t", "a")), trace_id=n.to_bytes(16, "big"))
+            for n in range(400)
+        }
         return {n for n, trace in traces.items() if engine.evaluate(trace)}
 
     first = chosen()
@@ -166,7 +237,9 @@ def test_runs_older_than_the_evaluator_are_joined():
     stamp = Stamp("me", 100, since_ns=15)
     (report,) = engine_of().evaluate(closed(agent("a"), tool("t", "a")), stamp)
     assert report.trajectory.completeness is Completeness.JOINED
-    (report,) = engine_of().evaluate(closed(agent("a"), tool("t", "a"), reason=Completeness.SHUTDOWN), stamp)
+    (report,) = engine_of().evaluate(
+        closed(agent("a"), tool("t", "a"), reason=Completeness.SHUTDOWN), stamp
+    )
     assert report.trajectory.completeness is Completeness.SHUTDOWN
     (report,) = engine_of().evaluate(closed(agent("a"), tool("t", "a")), replace(stamp, since_ns=5))
     assert report.trajectory.completeness is Completeness.COMPLETE
@@ -182,13 +255,20 @@ def test_a_trace_without_a_run_is_reported_only_where_that_is_asked():
     assert (report.results, report.no_run.why) == ((), "no agent run was found in the trace")
     (again,) = engine.evaluate(with_spans(trace, span("y", "x")))
     assert (again.revision, again.no_run is not None) == (1, True)
-    assert [each.evaluation for each in engine.evaluate(with_spans(trace, agent("a", "x")))] == ["e"]
+    assert [each.evaluation for each in engine.evaluate(with_spans(trace, agent("a", "x")))] == [
+        "e"
+    ]
 
 
 def test_an_outcome_instead_of_evaluation_calls_no_scorer():
     """For a trace during whose evaluation the process crashed."""
-    mine, gone = Scorer(lambda run: Scored(1.0, passed=True)), Failed(error_type="Crashed", message="")
-    (result,) = results_of(engine_of(mine).evaluate(closed(agent("a"), tool("t", "a")), instead=gone))
+    mine, gone = (
+        Scorer(lambda run: Scored(1.0, passed=True)),
+        Failed(error_type="Crashed", message=""),
+    )
+    (result,) = results_of(
+        engine_of(mine).evaluate(closed(agent("a"), tool("t", "a")), instead=gone)
+    )
     assert (result.outcome, mine.seen) == (gone, [])
 
 
@@ -204,7 +284,9 @@ def test_an_outcome_without_reading_the_trace_is_reported_of_its_root():
 
 def test_exported_attributes_are_those_of_the_run():
     """Only the keys that are asked for, and only where they were recorded."""
-    (report,) = engine_of(exported=("tenant", "absent")).evaluate(closed(agent("a", tenant="a", other="b"), tool("t", "a")))
+    (report,) = engine_of(exported=("tenant", "absent")).evaluate(
+        closed(agent("a", tenant="a", other="b"), tool("t", "a"))
+    )
     assert dict(report.attributes) == {"tenant": "a"}
 
 

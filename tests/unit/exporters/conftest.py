@@ -12,7 +12,9 @@ from otel_eval.testing import call, trajectory
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 OUTCOMES = {
-    "scored": Scored(value=0.75, passed=True, explanation="3 of 4 in order", details={"missing": ["refund"]}),
+    "scored": Scored(
+        value=0.75, passed=True, explanation="3 of 4 in order", details={"missing": ["refund"]}
+    ),
     "below": Scored(value=0.25, passed=False, explanation="1 of 4 in order"),
     "skipped": Skipped(text="arguments not recorded", reason="not_recorded"),
     "failed": Failed(error_type="KeyError", message="secret content"),
@@ -21,19 +23,33 @@ OUTCOMES = {
 
 def make_report(*kinds: str, evaluation: str = "policy", revision: int = 0, **facts: Any) -> Report:
     """A report of one result per kind of outcome, on a run with two calls."""
-    known = {"trace_id": TRACE, "span_id": SPAN, "agent": "helpdesk", "service": "shop", "conversation_id": "c-1"}
+    known = {
+        "trace_id": TRACE,
+        "span_id": SPAN,
+        "agent": "helpdesk",
+        "service": "shop",
+        "conversation_id": "c-1",
+    }
     calls = (
         call("search", span_id="1" * 16, start_ns=0, end_ns=200_000_000),
         call("refund", span_id="2" * 16, start_ns=10, end_ns=10, error="boom"),
     )
-    run = trajectory(*facts.pop("calls", calls), **(known | {"completeness": Completeness.REMOTE_PARENT} | facts))
+    run = trajectory(
+        *facts.pop("calls", calls), **(known | {"completeness": Completeness.REMOTE_PARENT} | facts)
+    )
     results = tuple(
         Result(
-            evaluation=evaluation, scorer=kind, type="tool_call_order", version="1",
-            outcome=OUTCOMES[kind], revision=revision, result_id=f"{index:032x}", threshold=0.5,
+            evaluation=evaluation,
+            scorer=kind,
+            type="tool_call_order",
+            version="1",
+            outcome=OUTCOMES[kind],
+            revision=revision,
+            result_id=f"{index:032x}",
+            threshold=0.5,
         )
         for index, kind in enumerate(kinds)
-    )  # fmt: skip
+    )
     return Report(run, evaluation, revision, results)
 
 

@@ -1,4 +1,6 @@
-"""Scores for products with an API of their own: what is sent, what is refused, retried and put off; over real sockets."""
+"""Scores for products with an API of their own: what is sent, what is refused, retried and put off;
+over real sockets.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeLogfire, FakeMlflow, FakePhoenix, serving
+from score_products import (
+    HANG,
+    FakeDatadog,
+    FakeLangfuse,
+    FakeLangsmith,
+    FakeLogfire,
+    FakeMlflow,
+    FakePhoenix,
+    serving,
+)
 from waiting import wait_until
 
 from otel_eval.counters import Counters
@@ -83,7 +94,9 @@ def _closed() -> Iterator[None]:
         _MADE.pop().close(1.0)
 
 
-def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = None, **options: Any) -> Any:
+def made(
+    product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = None, **options: Any
+) -> Any:
     """The exporter to this product."""
     kinds = {
         FakeDatadog: DatadogExporter,
@@ -99,11 +112,15 @@ def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = N
 
 
 @contextmanager
-def exporting(exporter: Any, dead: Path | None = None, **options: Any) -> Iterator[tuple[ExportQueue, Counters]]:
+def exporting(
+    exporter: Any, dead: Path | None = None, **options: Any
+) -> Iterator[tuple[ExportQueue, Counters]]:
     """A queue of the exporter that waits little."""
     counters = Counters()
     letters = DeadLetterFile(dead) if dead else None
-    queue = ExportQueue(exporter, counters, dead_letters=letters, retry=FAST, linger_s=0.01, **options)
+    queue = ExportQueue(
+        exporter, counters, dead_letters=letters, retry=FAST, linger_s=0.01, **options
+    )
     queue.start()
     try:
         yield queue, counters
@@ -113,8 +130,13 @@ def exporting(exporter: Any, dead: Path | None = None, **options: Any) -> Iterat
 
 def run(number: int = 0, *kinds: str, **more: Any) -> Report:
     """A report on a run of its own, whose result ids are its own, too."""
-    made = make_report(*(kinds or ("scored",)), trace_id=f"{number + 1:032x}", span_id=f"{number + 1:016x}", **more)
-    results = [replace(each, result_id=f"{number:016x}{at:015x}{made.revision:x}") for at, each in enumerate(made.results)]
+    made = make_report(
+        *(kinds or ("scored",)), trace_id=f"{number + 1:032x}", span_id=f"{number + 1:016x}", **more
+    )
+    results = [
+        replace(each, result_id=f"{number:016x}{at:015x}{made.revision:x}")
+        for at, each in enumerate(made.results)
+    ]
     return replace(made, results=tuple(results))
 
 
@@ -126,13 +148,20 @@ def stored(product: Any) -> dict[Any, Any]:
     """What the product shows: a value, a label or an error by run and name."""
     if isinstance(product, FakePhoenix):
         return {
-            (key[0], each["name"]): each["result"]["label"] if each["result"]["score"] is None else each["result"]["score"]
+            (key[0], each["name"]): each["result"]["label"]
+            if each["result"]["score"] is None
+            else each["result"]["score"]
             for key, each in product.annotations.items()
         }
     if isinstance(product, FakeLangfuse):
-        return {(each["observationId"], each["name"]): each["value"] for each in product.scores.values()}
+        return {
+            (each["observationId"], each["name"]): each["value"] for each in product.scores.values()
+        }
     if isinstance(product, FakeLangsmith):
-        shown = [(each, each["value"] if each["score"] is None else each["score"]) for each in product.feedback.values()]
+        shown = [
+            (each, each["value"] if each["score"] is None else each["score"])
+            for each in product.feedback.values()
+        ]
         return {(each["run_id"].replace("-", "")[16:], each["key"]): value for each, value in shown}
     return {
         (each["span_id"], each["assessment_name"]): each["feedback"].get("value", "not_evaluated")
@@ -148,22 +177,33 @@ def dead_letters(path: Path) -> list[dict[str, Any]]:
 
 
 def test_phoenix_gets_an_annotation_of_the_runs_span(phoenix: FakePhoenix):
-    """The scorer's name, the evaluation as the identifier, and metadata that describe the result."""
+    """The scorer's name, the evaluation as the identifier, and metadata that describe the
+    result.
+    """
     known = KnownScorers(judges=frozenset({("policy", "below")}))
     made(phoenix, known).export([make_report("scored", "below", revision=2)])
     assert [path for _, path, _ in phoenix.requests] == ["/v1/span_annotations?sync=false"]
-    first, second = phoenix.annotations[SPAN, "scored", "policy"], phoenix.annotations[SPAN, "below", "policy"]
+    first, second = (
+        phoenix.annotations[SPAN, "scored", "policy"],
+        phoenix.annotations[SPAN, "below", "policy"],
+    )
     assert first == {
         "span_id": SPAN,
         "name": "scored",
         "annotator_kind": "CODE",
         "result": {"score": 0.75, "label": "pass", "explanation": "3 of 4 in order"},
         "metadata": {
-            "evaluation": "policy", "scorer": "scored", "type": "tool_call_order", "version": "1", "outcome": "scored",
-            "completeness": "remote_parent", "revision": 2, "result_id": f"{0:032x}",
+            "evaluation": "policy",
+            "scorer": "scored",
+            "type": "tool_call_order",
+            "version": "1",
+            "outcome": "scored",
+            "completeness": "remote_parent",
+            "revision": 2,
+            "result_id": f"{0:032x}",
         },
         "identifier": "policy",
-    }  # fmt: skip
+    }
     assert (second["annotator_kind"], second["result"]["label"]) == ("LLM", "fail")
 
 
@@ -181,7 +221,9 @@ def test_mlflow_gets_an_assessment_with_an_id_of_its_own_choice(mlflow: FakeMlfl
     for _ in range(2):
         exporter.export([make_report("scored")])
     assert [method for method, _, _ in mlflow.requests] == ["PATCH", "POST", "PATCH"]
-    assert {(each["x-mlflow-experiment-id"], each["authorization"]) for each in mlflow.sent_headers} == {("7", "Bearer t")}
+    assert {
+        (each["x-mlflow-experiment-id"], each["authorization"]) for each in mlflow.sent_headers
+    } == {("7", "Bearer t")}
     [(key, assessment)] = mlflow.assessments.items()
     assert key == "a-" + sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
     assert assessment == {
@@ -194,10 +236,16 @@ def test_mlflow_gets_an_assessment_with_an_id_of_its_own_choice(mlflow: FakeMlfl
         "rationale": "3 of 4 in order",
         "valid": True,
         "metadata": {
-            "evaluation": "policy", "scorer": "scored", "type": "tool_call_order", "version": "1", "outcome": "scored",
-            "completeness": "remote_parent", "revision": "0", "result_id": f"{0:032x}",
+            "evaluation": "policy",
+            "scorer": "scored",
+            "type": "tool_call_order",
+            "version": "1",
+            "outcome": "scored",
+            "completeness": "remote_parent",
+            "revision": "0",
+            "result_id": f"{0:032x}",
         },
-    }  # fmt: skip
+    }
 
 
 def test_langfuse_gets_a_score_of_the_runs_observation(langfuse: FakeLangfuse):
@@ -206,7 +254,9 @@ def test_langfuse_gets_a_score_of_the_runs_observation(langfuse: FakeLangfuse):
     for revision in (0, 1):
         exporter.export([make_report("scored", revision=revision)])
     [(key, score)] = langfuse.scores.items()
-    assert key == "otel-eval-" + sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    assert (
+        key == "otel-eval-" + sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    )
     assert score | {"metadata": score["metadata"]["revision"]} == {
         "id": key,
         "traceId": TRACE,
@@ -227,7 +277,9 @@ def test_langsmith_gets_feedback_on_the_run_of_the_span(langsmith: FakeLangsmith
     langsmith.runs, langsmith.racing = None, True
     exporter.export([make_report("scored", revision=1)])
     [(key, feedback)] = langsmith.feedback.items()
-    assert key.replace("-", "") == sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    assert (
+        key.replace("-", "") == sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    )
     assert feedback == {
         "run_id": f"00000000-0000-0000-{SPAN[:4]}-{SPAN[4:]}",
         "key": "scored",
@@ -235,18 +287,38 @@ def test_langsmith_gets_feedback_on_the_run_of_the_span(langsmith: FakeLangsmith
         "value": None,
         "comment": "3 of 4 in order",
     }
-    assert [method for method, _, _ in langsmith.requests] == ["PATCH", "POST", "PATCH", "POST", "PATCH"]
+    assert [method for method, _, _ in langsmith.requests] == [
+        "PATCH",
+        "POST",
+        "PATCH",
+        "POST",
+        "PATCH",
+    ]
     source = langsmith.requests[3][2]["feedback_source"]
-    assert (source["type"], source["metadata"]["evaluation"], source["metadata"]["revision"]) == ("api", "policy", 1)
+    assert (source["type"], source["metadata"]["evaluation"], source["metadata"]["revision"]) == (
+        "api",
+        "policy",
+        1,
+    )
 
 
 def test_datadog_gets_evaluations_with_decimal_ids():
     """Values and labels; nothing in place of a score, since none is replaced."""
-    label = with_result(run(1), scorer="1st label", outcome=Skipped("recorded", {"label": "refund"}, "recorded"))
+    label = with_result(
+        run(1), scorer="1st label", outcome=Skipped("recorded", {"label": "refund"}, "recorded")
+    )
     with serving(FakeDatadog()) as datadog:
-        result = made(datadog, ml_app="shop").export([make_report("scored", "skipped", revision=1), label])
+        result = made(datadog, ml_app="shop").export(
+            [make_report("scored", "skipped", revision=1), label]
+        )
     first, second = datadog.metrics
-    tags = ["source:otel", "evaluation:policy", "type:tool_call_order", "version:1", "completeness:remote_parent"]
+    tags = [
+        "source:otel",
+        "evaluation:policy",
+        "type:tool_call_order",
+        "version:1",
+        "completeness:remote_parent",
+    ]
     assert result.not_sent == {"unscored": 1}
     assert abs(first.pop("timestamp_ms") - time.time() * 1000) < 60_000
     assert first == {
@@ -259,32 +331,60 @@ def test_datadog_gets_evaluations_with_decimal_ids():
         "reasoning": "3 of 4 in order",
         "tags": [*tags, "revision:1", f"result_id:{0:032x}"],
     }
-    assert (second["label"], second["metric_type"], second["categorical_value"]) == ("s_1st_label", "categorical", "refund")
+    assert (second["label"], second["metric_type"], second["categorical_value"]) == (
+        "s_1st_label",
+        "categorical",
+        "refund",
+    )
 
 
 def test_logfire_gets_feedback_at_the_end_of_the_run():
-    """The span that its own package makes of feedback, under the run's span; sent again, it is the same span."""
+    """The span that its own package makes of feedback, under the run's span; sent again, it is the
+    same span.
+    """
     label = with_result(run(1), outcome=Skipped("recorded", {"label": "refund"}, "recorded"))
     report = make_report("scored", "skipped", revision=1)
     report = replace(
-        report, trajectory=replace(report.trajectory, start_ns=5, end_ns=7, last_end_ns=None, resource={"service.name": "shop"})
+        report,
+        trajectory=replace(
+            report.trajectory,
+            start_ns=5,
+            end_ns=7,
+            last_end_ns=None,
+            resource={"service.name": "shop"},
+        ),
     )
     with serving(FakeLogfire()) as logfire:
         exporter = made(logfire, to={"headers": {"authorization": "token"}})
         assert exporter.export([report, label]).not_sent == {"unscored": 1}
         exporter.export([report])
-    assert logfire.sent_headers[0].items() >= {"authorization": "token", "content-type": "application/x-protobuf"}.items()
+    assert (
+        logfire.sent_headers[0].items()
+        >= {"authorization": "token", "content-type": "application/x-protobuf"}.items()
+    )
     first, second = logfire.spans.values()
     assert [key[:2] for key in logfire.spans] == [(TRACE, SPAN), (f"{2:032x}", f"{2:016x}")]
     assert first == {
-        "name": "feedback: scored", "resource": {"service.name": "shop"}, "at": 7,
-        "logfire.span_type": "annotation", "logfire.level_num": 9,
-        "logfire.msg_template": "feedback: scored", "logfire.msg": "feedback: scored = 0.75",
-        "logfire.feedback.name": "scored", "scored": 0.75, "logfire.feedback.comment": "3 of 4 in order",
-        "otel_eval.label": "pass", "otel_eval.evaluation": "policy", "otel_eval.scorer": "scored",
-        "otel_eval.type": "tool_call_order", "otel_eval.version": "1", "otel_eval.outcome": "scored",
-        "otel_eval.completeness": "remote_parent", "otel_eval.revision": 1, "otel_eval.result_id": f"{0:032x}",
-    }  # fmt: skip
+        "name": "feedback: scored",
+        "resource": {"service.name": "shop"},
+        "at": 7,
+        "logfire.span_type": "annotation",
+        "logfire.level_num": 9,
+        "logfire.msg_template": "feedback: scored",
+        "logfire.msg": "feedback: scored = 0.75",
+        "logfire.feedback.name": "scored",
+        "scored": 0.75,
+        "logfire.feedback.comment": "3 of 4 in order",
+        "otel_eval.label": "pass",
+        "otel_eval.evaluation": "policy",
+        "otel_eval.scorer": "scored",
+        "otel_eval.type": "tool_call_order",
+        "otel_eval.version": "1",
+        "otel_eval.outcome": "scored",
+        "otel_eval.completeness": "remote_parent",
+        "otel_eval.revision": 1,
+        "otel_eval.result_id": f"{0:032x}",
+    }
     assert second["scored"] == "refund"
 
 
@@ -314,8 +414,13 @@ def test_skipped_and_failed_results_replace_earlier_scores_only(product: Any):
     exporter = made(product)
     result = exporter.export([run(0, "scored", "skipped", "failed")])
     assert result.not_sent == {"unscored": 2}
-    exporter.export([with_result(run(0, "skipped", revision=1), scorer="scored"), run(1, "failed", revision=1)])
-    assert stored(product) == {(f"{1:016x}", "scored"): "not_evaluated", (f"{2:016x}", "failed"): "not_evaluated"}
+    exporter.export(
+        [with_result(run(0, "skipped", revision=1), scorer="scored"), run(1, "failed", revision=1)]
+    )
+    assert stored(product) == {
+        (f"{1:016x}", "scored"): "not_evaluated",
+        (f"{2:016x}", "failed"): "not_evaluated",
+    }
     assert "secret content" not in json.dumps([body for _, _, body in product.requests])
     always = made(product, unscored=True)
     always.export([run(2, "skipped")])
@@ -331,25 +436,37 @@ def test_a_label_distribution_sends_its_label(product: Any):
 
 def test_scores_of_scorers_that_several_evaluations_have_are_named_after_both(product: Any):
     """Else two evaluations of a run would write scores of one name."""
-    made(product, KnownScorers(shared=frozenset({"scored"}))).export([run(), run(0, evaluation="other")])
+    made(product, KnownScorers(shared=frozenset({"scored"}))).export(
+        [run(), run(0, evaluation="other")]
+    )
     assert {name for _, name in stored(product)} == {"policy.scored", "other.scored"}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "value"), [(("scored",), "yes"), (("scored", "below", "failed"), "no"), (("scored", "skipped"), None)]
+    ("kinds", "value"),
+    [(("scored",), "yes"), (("scored", "below", "failed"), "no"), (("scored", "skipped"), None)],
 )
-def test_mlflow_gets_yes_or_no_for_a_whole_evaluation_where_asked(mlflow: FakeMlflow, kinds: tuple[str, ...], value: str | None):
+def test_mlflow_gets_yes_or_no_for_a_whole_evaluation_where_asked(
+    mlflow: FakeMlflow, kinds: tuple[str, ...], value: str | None
+):
     """Unknown is neither."""
-    with exporting(made(mlflow, KnownScorers(summarized=frozenset({"policy"})), evaluation_passed=True)) as (queue, _):
+    with exporting(
+        made(mlflow, KnownScorers(summarized=frozenset({"policy"})), evaluation_passed=True)
+    ) as (queue, _):
         queue.put([run(0, *kinds)])
         assert queue.drain(10)
     assert stored(mlflow).get((f"{1:016x}", "policy")) == value
-    why = {each["rationale"] for each in mlflow.assessments.values() if each["feedback"].get("value") in {"yes", "no"}}
+    why = {
+        each["rationale"]
+        for each in mlflow.assessments.values()
+        if each["feedback"].get("value") in {"yes", "no"}
+    }
     below = {"no": "below: 1 of 4 in order; ", "yes": ""}  # what it did not pass comes first
     assert why == ({f"{below[value]}scored: 3 of 4 in order"} if value else set())
 
 
-# ------------------------------------------------------------------------------------- what is checked
+# ------------------------------------------------------------------------------------- what is
+# checked
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, -0.1, 1.5])
@@ -361,7 +478,9 @@ def test_a_score_that_is_no_number_in_range_is_not_sent(product: Any, value: flo
         assert queue.drain(10)
     assert list(stored(product)) == [(f"{1:016x}", "scored")]
     assert (counters.get("results.exported"), counters.get("results.dead_letters")) == (1, 1)
-    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["the score is not a number in [0, 1]"]
+    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
+        "the score is not a number in [0, 1]"
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "\0"])
@@ -373,7 +492,9 @@ def test_a_score_without_a_usable_name_is_not_sent(phoenix: FakePhoenix, name: s
     assert not phoenix.requests
 
 
-@pytest.mark.parametrize("ids", [{"span_id": ""}, {"span_id": "B7AD6B7169203331"}, {"trace_id": SPAN}])
+@pytest.mark.parametrize(
+    "ids", [{"span_id": ""}, {"span_id": "B7AD6B7169203331"}, {"trace_id": SPAN}]
+)
 def test_a_run_without_valid_ids_is_not_sent(product: Any, ids: dict[str, str]):
     """Phoenix finds no span by an id in capitals."""
     report = replace(run(), trajectory=replace(run().trajectory, **ids))
@@ -383,8 +504,11 @@ def test_a_run_without_valid_ids_is_not_sent(product: Any, ids: dict[str, str]):
 
 def test_texts_are_valid_and_short(product: Any):
     """No NUL, no half of a surrogate pair, at most 4 KiB of explanation."""
-    text = "\0x" + chr(0xD800) + "é" * 5000  # an odd number of bytes: one byte more than the limit would let one more in
-    made(product).export([with_result(run(), scorer="a\0b" + chr(0xDC00), outcome=Scored(1.0, True, text))])
+    # an odd number of bytes: one byte more than the limit would let one more in
+    text = "\0x" + chr(0xD800) + "é" * 5000
+    made(product).export(
+        [with_result(run(), scorer="a\0b" + chr(0xDC00), outcome=Scored(1.0, True, text))]
+    )
     sent = json.dumps(product.requests[-1][2])
     body = product.requests[-1][2]
     [name] = {name for _, name in stored(product)}
@@ -424,7 +548,9 @@ def test_a_second_export_changes_no_count(product: Any):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 302, 408, 429, 500, 502, 503, 504])
-def test_scores_are_kept_while_the_product_does_not_take_any(product: Any, status: int, tmp_path: Path):
+def test_scores_are_kept_while_the_product_does_not_take_any(
+    product: Any, status: int, tmp_path: Path
+):
     """Credentials, routes and outages are repaired; nothing is lost meanwhile."""
     product.status = status
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
@@ -449,7 +575,9 @@ def test_a_product_that_does_not_answer_is_tried_again(product: Any):
     assert len(stored(product)) == 4
 
 
-def test_refused_credentials_are_logged_once_a_minute_without_them(product: Any, caplog: pytest.LogCaptureFixture):
+def test_refused_credentials_are_logged_once_a_minute_without_them(
+    product: Any, caplog: pytest.LogCaptureFixture
+):
     """The headers hold secrets."""
     product.status = 401
     caplog.set_level(logging.DEBUG)
@@ -479,7 +607,11 @@ def test_what_was_sent_before_a_failure_is_not_sent_again(mlflow: FakeMlflow):
     with exporting(made(mlflow)) as (queue, counters):
         queue.put([run(0), run(1), run(2)])
         assert queue.drain(10)
-    assert (len(mlflow.requests), len(mlflow.assessments), counters.get("results.exported")) == (7, 3, 3)
+    assert (len(mlflow.requests), len(mlflow.assessments), counters.get("results.exported")) == (
+        7,
+        3,
+        3,
+    )
 
 
 def test_redirects_are_not_followed(product: Any):
@@ -498,20 +630,32 @@ def test_the_one_score_that_is_refused_is_found(phoenix: FakePhoenix, tmp_path: 
         queue.put([run(0), run(1, "scored", "below"), *map(run, range(2, 60))])
         assert queue.drain(10)
     assert {name for _, name in stored(phoenix)} == {"scored"}
-    assert (len(phoenix.annotations), counters.get("results.exported"), counters.get("results.dead_letters")) == (60, 60, 1)
-    assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [("below", "422")]
+    assert (
+        len(phoenix.annotations),
+        counters.get("results.exported"),
+        counters.get("results.dead_letters"),
+    ) == (60, 60, 1)
+    assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [
+        ("below", "422")
+    ]
     assert len(phoenix.requests) < 20
 
 
-def test_a_score_at_which_the_product_fails_again_and_again_is_refused(product: Any, tmp_path: Path):
-    """Others pass meanwhile; alone it would be tried for ever, since the product might be out of order."""
+def test_a_score_at_which_the_product_fails_again_and_again_is_refused(
+    product: Any, tmp_path: Path
+):
+    """Others pass meanwhile; alone it would be tried for ever, since the product might be out of
+    order.
+    """
     product.poison = {"below"}
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         queue.put([run(0, "below", "scored")])
         numbers = count(1)
         wait_until(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters"))
         assert queue.drain(10)
-    assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [("below", "500")]
+    assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [
+        ("below", "500")
+    ]
     assert counters.get("results.exported") == len(stored(product))
 
 
@@ -522,17 +666,26 @@ def test_many_scores_at_which_the_product_fails_hold_up_no_other(product: Any, t
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         queue.put([*bad, *map(run, range(20, 40))])
         numbers = count(40)
-        wait_until(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters") == 20)
+        wait_until(
+            lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters") == 20
+        )
         assert queue.drain(10)
     assert {name for _, name in stored(product)} == {"scored"}
     assert counters.get("results.exported") == len(stored(product))
 
 
-def test_a_batch_is_not_tried_for_ever_whose_other_scores_an_earlier_attempt_sent(langfuse: FakeLangfuse):
-    """What is left of it proves nothing; the product took the rest before it failed for a moment."""
+def test_a_batch_is_not_tried_for_ever_whose_other_scores_an_earlier_attempt_sent(
+    langfuse: FakeLangfuse,
+):
+    """What is left of it proves nothing; the product took the rest before it failed for a
+    moment.
+    """
     langfuse.poison = {"below"}
     exporter, batch = made(langfuse), [run(20), run(21, "below")]
-    assert len(exporter.export([run(), *(run(number, "below") for number in range(1, 9))]).deferred) == 8
+    assert (
+        len(exporter.export([run(), *(run(number, "below") for number in range(1, 9))]).deferred)
+        == 8
+    )
     langfuse.script = [0, 503]
     assert exporter.export(batch).status == "retryable"
     result = exporter.export(batch)
@@ -564,7 +717,9 @@ def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path
         queue.put([report])
         wait_until(lambda: acknowledged)
     assert acknowledged == [report]
-    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["404, MLflow has no such trace"] * 2
+    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
+        "404, MLflow has no such trace"
+    ] * 2
 
 
 def test_a_score_waits_ten_minutes_for_its_trace_unless_configured(mlflow: FakeMlflow):
@@ -577,12 +732,17 @@ def test_a_score_waits_ten_minutes_for_its_trace_unless_configured(mlflow: FakeM
 
 
 def test_what_is_deferred_is_tried_again_soon_only_when_time_is_short():
-    waiting, report = DeferredReports(RetryPolicy(first_s=100.0, longest_s=100.0, last_s=0.0)), run()
+    waiting, report = (
+        DeferredReports(RetryPolicy(first_s=100.0, longest_s=100.0, last_s=0.0)),
+        run(),
+    )
     assert waiting.finish([report], {0: report}) == []
     assert (waiting.due(hurry=False), waiting.due(hurry=True)) == ([], [report])
 
 
-def test_results_delivered_after_waiting_do_not_count_against_the_limit(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch):
+def test_results_delivered_after_waiting_do_not_count_against_the_limit(
+    mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch
+):
     """The number of results that wait is limited, not of those that ever waited."""
     monkeypatch.setattr("otel_eval.exporters.annotations._MAX_WAITING", 1)
     with exporting(made(mlflow)) as (queue, counters):
@@ -610,7 +770,9 @@ def test_a_later_revision_replaces_one_that_waits_for_its_trace(mlflow: FakeMlfl
     assert list(stored(mlflow).values()) == [0.5]
 
 
-def test_what_waits_at_the_end_is_written_to_the_dead_letter_file(mlflow: FakeMlflow, tmp_path: Path):
+def test_what_waits_at_the_end_is_written_to_the_dead_letter_file(
+    mlflow: FakeMlflow, tmp_path: Path
+):
     """Never silently dropped."""
     mlflow.traces = set()
     with exporting(made(mlflow), tmp_path / "dead") as (queue, counters):

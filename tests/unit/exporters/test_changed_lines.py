@@ -18,7 +18,11 @@ def _written(path: Path, *reports: Report) -> list[dict]:  # type: ignore[type-a
     for each in reports:
         exporter.export([each])
     exporter.close(1.0)
-    return [json.loads(line) for line in path.read_bytes().splitlines() if line.startswith(b'{"trace_id"')]
+    return [
+        json.loads(line)
+        for line in path.read_bytes().splitlines()
+        if line.startswith(b'{"trace_id"')
+    ]
 
 
 def test_when_and_by_whom_makes_no_difference(report: Reports, tmp_path: Path) -> None:

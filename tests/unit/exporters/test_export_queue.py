@@ -27,12 +27,18 @@ from otel_eval.retry import RetryPolicy
 from otel_eval.testing import call, trajectory
 
 Reports = Callable[..., Report]
-SENT, LATER, NEVER = ExportResult("ok"), ExportResult("retryable", "away"), ExportResult("permanent", "INVALID_ARGUMENT")
+SENT, LATER, NEVER = (
+    ExportResult("ok"),
+    ExportResult("retryable", "away"),
+    ExportResult("permanent", "INVALID_ARGUMENT"),
+)
 UNSUPPORTED = ExportResult("not_found", "404")
 
 
 class Scripted(Exporter):
-    """An exporter whose results a function decides; remembers what it was given and what it exported by result id."""
+    """An exporter whose results a function decides; remembers what it was given and what it
+    exported by result id.
+    """
 
     name = "otlp.logs"
 
@@ -51,7 +57,9 @@ class Scripted(Exporter):
 
 
 @contextmanager
-def delivering(exporter: Any, **options: Any) -> Iterator[tuple[ExportQueues, ExportQueue, Counters]]:
+def delivering(
+    exporter: Any, **options: Any
+) -> Iterator[tuple[ExportQueues, ExportQueue, Counters]]:
     tally = Counters()
     queue = ExportQueue(exporter, tally, **({"max_reports": 100} | options))
     delivery = ExportQueues([queue], options.get("dead_letters"))
@@ -77,7 +85,9 @@ def ids(*numbers: int) -> list[str]:
     return [f"{number:032x}" for number in numbers]
 
 
-def test_what_an_exporter_does_not_take_now_is_sent_again_in_order(numbered: Callable[[int], Report]):
+def test_what_an_exporter_does_not_take_now_is_sent_again_in_order(
+    numbered: Callable[[int], Report],
+):
     """Nothing overtakes what waits."""
     answers = iter([LATER, SENT])
     exporter = Scripted(lambda _: next(answers, SENT))
@@ -94,45 +104,79 @@ def test_what_an_exporter_does_not_take_now_is_sent_again_in_order(numbered: Cal
     }
 
 
-def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[[int], Report], tmp_path: Path):
-    """The batch is halved until it is found; it is written to the dead-letter file with the reason, and acknowledged."""
+def test_one_report_that_is_refused_costs_the_others_nothing(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
+    """The batch is halved until it is found; it is written to the dead-letter file with the reason,
+    and acknowledged.
+    """
     exporter = Scripted(lambda given: NEVER if ids(13)[0] in given else SENT)
     acknowledged: list[str] = []
-    logs: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.extend(each.results[0].result_id for each in reports)}
-    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **logs) as (delivery, _, tally):
+    logs: dict[str, Any] = {
+        "acknowledge": lambda _, reports: acknowledged.extend(
+            each.results[0].result_id for each in reports
+        )
+    }
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **logs) as (
+        delivery,
+        _,
+        tally,
+    ):
         for number in range(20):
             delivery.put(numbered(number))
         assert delivery.flush(5.0)
     assert exporter.taken == ids(*(number for number in range(20) if number != 13))
     assert sorted(acknowledged) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert (row["result_id"], row["exporter"], row["why"]) == (ids(13)[0], "otlp.logs", "INVALID_ARGUMENT")
-    assert (tally.get("results.export_failed"), tally.get("results.dead_letters"), tally.get("results.exported")) == (1, 1, 19)
+    assert (row["result_id"], row["exporter"], row["why"]) == (
+        ids(13)[0],
+        "otlp.logs",
+        "INVALID_ARGUMENT",
+    )
+    assert (
+        tally.get("results.export_failed"),
+        tally.get("results.dead_letters"),
+        tally.get("results.exported"),
+    ) == (1, 1, 19)
 
 
-def test_of_a_partial_success_all_are_dead_letters_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
+def test_of_a_partial_success_all_are_dead_letters_with_the_number_that_was_rejected(
+    report: Reports, tmp_path: Path
+):
     """The answer does not say which."""
     exporter = Scripted(lambda _: ExportResult("ok", rejected=1))
-    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (
+        delivery,
+        _,
+        tally,
+    ):
         delivery.put(report("scored", "failed", "skipped"))
         assert delivery.flush(5.0)
     rows = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert [(row["rejected"], row["of"], row["scorer"]) for row in rows] == [
-        (1, 3, "scored"), (1, 3, "failed"), (1, 3, "skipped")
-    ]  # fmt: skip
+        (1, 3, "scored"),
+        (1, 3, "failed"),
+        (1, 3, "skipped"),
+    ]
     assert (tally.get("results.export_failed"), tally.get("results.exported")) == (1, 2)
 
 
 def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
     numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ):
-    """The others go to the dead-letter file at once; as soon as one is accepted, all are sent again."""
+    """The others go to the dead-letter file at once; as soon as one is accepted, all are sent
+    again.
+    """
     now = [0.0]
     answers = iter([UNSUPPORTED, UNSUPPORTED, SENT])
     exporter = Scripted(lambda _: next(answers, SENT))
     dead = DeadLetterFile(tmp_path / "dead.jsonl")
     caplog.set_level("INFO")
-    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (delivery, queue, tally):
+    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (
+        delivery,
+        queue,
+        tally,
+    ):
         for step in range(9):
             if step in (3, 6):
                 now[0] += 60.0
@@ -140,15 +184,19 @@ def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
             assert delivery.flush(5.0)
             assert ("exports.unsupported{exporter=otlp.logs}" in queue.counts()) == (step < 6)
     assert exporter.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
-    assert [json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()] == ids(*range(6))
+    assert [
+        json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()
+    ] == ids(*range(6))
     assert tally.snapshot() == {
         "results.dead_letters{exporter=otlp.logs}": 6,
         "results.exported{exporter=otlp.logs}": 3,
         "results.export_failed{exporter=otlp.logs}": 6,
     }
     assert [line.getMessage() for line in caplog.records] == [
-        "the endpoint of otlp does not support logs (404): results are written to the dead-letter file; "
-        "one is tried again every 60 s",
+        (
+            "the endpoint of otlp does not support logs (404): results are written to the"
+            " dead-letter file; one is tried again every 60 s"
+        ),
         "the endpoint of otlp supports logs now",
     ]
 
@@ -165,7 +213,11 @@ def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[
         assert delivery.flush(5.0)
         assert queue.counts() == {"results.queued{exporter=otlp.logs}": 0}
     assert exporter.taken == ids(*range(303))
-    assert (tally.get("results.exported"), tally.get("results.retries"), tally.get("results.export_failed")) == (303, 2, 0)
+    assert (
+        tally.get("results.exported"),
+        tally.get("results.retries"),
+        tally.get("results.export_failed"),
+    ) == (303, 2, 0)
 
 
 def test_a_full_queue_is_reported_until_its_exporter_is_back(numbered: Callable[[int], Report]):
@@ -182,7 +234,9 @@ def test_a_full_queue_is_reported_until_its_exporter_is_back(numbered: Callable[
     assert exporter.taken == ids(*range(7))
 
 
-def test_dead_letters_that_cannot_be_written_wait(numbered: Callable[[int], Report], tmp_path: Path):
+def test_dead_letters_that_cannot_be_written_wait(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
     """A refusal is not forgotten because the disk is full."""
     dead = DeadLetterFile(tmp_path / "dead.jsonl")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -205,7 +259,11 @@ def test_what_was_accepted_in_part_is_not_sent_again_while_dead_letters_cannot_b
     dead = DeadLetterFile(tmp_path / "dead.jsonl")
     exporter = Scripted(lambda _: ExportResult("ok", rejected=1))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(first_s=0.001)) as (delivery, _, tally):
+    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(first_s=0.001)) as (
+        delivery,
+        _,
+        tally,
+    ):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
             delivery.put(numbered(1))
@@ -217,7 +275,9 @@ def test_what_was_accepted_in_part_is_not_sent_again_while_dead_letters_cannot_b
     assert tally.get("results.dead_letters") == 1
 
 
-def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(numbered: Callable[[int], Report], tmp_path: Path):
+def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
     """No half line, no line twice."""
     path = tmp_path / "results.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -236,16 +296,23 @@ def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(numbered
     assert [json.loads(line)["result_id"] for line in path.read_text().splitlines()] == ids(1, 2)
 
 
-def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(numbered: Callable[[int], Report], tmp_path: Path):
+def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
     """Only what is not there is added; both are acknowledged."""
     acknowledged: list[int] = []
     exporter = JsonLinesExporter(tmp_path / "results.jsonl")
     exporter.export([numbered(1)])
     logs: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.append(len(reports))}
     with delivering(exporter, **logs) as (delivery, _, _tally):
-        delivery.requeue([(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})])
+        delivery.requeue(
+            [(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})]
+        )
         assert delivery.flush(5.0)
-    rows = [json.loads(line)["result_id"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)["result_id"]
+        for line in (tmp_path / "results.jsonl").read_text().splitlines()
+    ]
     assert (rows, sum(acknowledged)) == (ids(1, 2), 2)
 
 
@@ -266,7 +333,9 @@ def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]
 def test_what_is_exported_while_the_queue_closes_is_counted_once(
     numbered: Callable[[int], Report], tmp_path: Path, rest: ExportResult
 ):
-    """An attempt that ends after the time for delivery; the dead-letter file has only what was not delivered."""
+    """An attempt that ends after the time for delivery; the dead-letter file has only what was not
+    delivered.
+    """
     entered, tally = threading.Event(), Counters()
 
     def answer(given: list[str]) -> ExportResult:
@@ -288,7 +357,10 @@ def test_what_is_exported_while_the_queue_closes_is_counted_once(
     queue.discard_rest()
     dead.close()
     exported = 1 + (rest is SENT)
-    assert (tally.get("results.exported"), tally.get("results.dead_letters")) == (exported, 2 - exported)
+    assert (tally.get("results.exported"), tally.get("results.dead_letters")) == (
+        exported,
+        2 - exported,
+    )
     assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 2 - exported
 
 
@@ -301,7 +373,12 @@ def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], 
         assert end.wait(10.0)
         return NEVER
 
-    queue = ExportQueue(Scripted(answer), Counters(), dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), linger_s=0.0)
+    queue = ExportQueue(
+        Scripted(answer),
+        Counters(),
+        dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"),
+        linger_s=0.0,
+    )
     queue.put([numbered(1)])
     queue.start()
     assert entered.wait(5.0)
@@ -311,13 +388,20 @@ def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], 
     assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 1
 
 
-def test_what_comes_after_the_end_is_lost_with_a_word(numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture):
-    """Nothing would export or count it in the queue: a scorer returned after the program had closed its processor."""
+def test_what_comes_after_the_end_is_lost_with_a_word(
+    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture
+):
+    """Nothing would export or count it in the queue: a scorer returned after the program had closed
+    its processor.
+    """
     tally = Counters()
     fanout = Fanout([queue_of(Scripted(lambda _: SENT), tally, None)], tally)
     fanout.close(5.0)
     fanout.export(numbered(1))
-    assert (tally.get("results.export_failed"), fanout.counts()) == (1, {"results.queued{exporter=otlp.logs}": 0})
+    assert (tally.get("results.export_failed"), fanout.counts()) == (
+        1,
+        {"results.queued{exporter=otlp.logs}": 0},
+    )
     assert "export to otlp.logs failed (closed), 1 results are lost" in caplog.text
 
 
@@ -330,7 +414,11 @@ def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Report
 
     away = [True]
     exporter = Adding(lambda _: LATER if away[0] else SENT)
-    with delivering(exporter, retry=RetryPolicy(first_s=0.001, longest_s=0.01)) as (delivery, queue, tally):
+    with delivering(exporter, retry=RetryPolicy(first_s=0.001, longest_s=0.01)) as (
+        delivery,
+        queue,
+        tally,
+    ):
         delivery.put(report("scored"))
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 2
         away[0] = False
@@ -339,13 +427,17 @@ def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Report
     assert tally.get("results.exported") == 2
 
 
-def test_deferred_results_that_are_always_due_do_not_stop_the_queue(numbered: Callable[[int], Report]):
+def test_deferred_results_that_are_always_due_do_not_stop_the_queue(
+    numbered: Callable[[int], Report],
+):
     """As when there are so many that retrying each takes longer than their waits."""
     deferred = ids(*range(3))
 
     def answer(given: list[str]) -> ExportResult:
         time.sleep(0.01)  # longer than the waits between two attempts
-        return ExportResult("ok", deferred=tuple(range(len(given)))) if given[0] in deferred else SENT
+        return (
+            ExportResult("ok", deferred=tuple(range(len(given)))) if given[0] in deferred else SENT
+        )
 
     always = RetryPolicy(first_s=0.001, longest_s=0.001, last_s=0.001)
     with delivering(Scripted(answer), retry=always, linger_s=0.0) as (delivery, queue, tally):
@@ -358,16 +450,24 @@ def test_deferred_results_that_are_always_due_do_not_stop_the_queue(numbered: Ca
     assert tally.get("results.dropped") == 3
 
 
-def test_the_end_of_an_outage_names_what_is_queued(numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture):
+def test_the_end_of_an_outage_names_what_is_queued(
+    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture
+):
     """Deferred results are not in the queue."""
     answers = iter([ExportResult("ok", deferred=(0,), reason="missing"), LATER, SENT])
     caplog.set_level("INFO")
-    with delivering(Scripted(lambda _: next(answers)), retry=RetryPolicy(first_s=0.001)) as (delivery, _, _tally):
+    with delivering(Scripted(lambda _: next(answers)), retry=RetryPolicy(first_s=0.001)) as (
+        delivery,
+        _,
+        _tally,
+    ):
         delivery.put(numbered(1))
         assert delivery.flush(5.0)
-    assert [line.getMessage().rpartition("; ")[2] for line in caplog.records if "works again" in line.getMessage()] == [
-        "0 queued"
-    ]
+    assert [
+        line.getMessage().rpartition("; ")[2]
+        for line in caplog.records
+        if "works again" in line.getMessage()
+    ] == ["0 queued"]
 
 
 def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
@@ -375,7 +475,9 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
     run = trajectory(call("search", arguments={"q": "x" * 100}), call("open"))
     outcome = create_scorer({"type": "tool_call_order", "expected": ["open"]})(run)
     waiting = report("scored")
-    waiting = replace(waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),))
+    waiting = replace(
+        waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),)
+    )
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
         delivery.put(waiting)
         assert len(queue) == 1
@@ -407,10 +509,22 @@ def test_what_is_queued_when_the_process_ends_is_delivered(numbered: Callable[[i
     assert exporter.taken == ids(*range(600))
 
 
-def test_of_a_partial_success_with_places_only_these_reports_are_refused(numbered: Callable[[int], Report], tmp_path: Path):
+def test_of_a_partial_success_with_places_only_these_reports_are_refused(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
     """The exporter returns their places."""
-    exporter = Scripted(lambda given: ExportResult.partial([given.index(ids(2)[0])], "too long") if ids(2)[0] in given else SENT)
-    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
+    exporter = Scripted(
+        lambda given: (
+            ExportResult.partial([given.index(ids(2)[0])], "too long")
+            if ids(2)[0] in given
+            else SENT
+        )
+    )
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (
+        delivery,
+        _,
+        tally,
+    ):
         for number in range(4):
             delivery.put(numbered(number))
         assert delivery.flush(5.0)
@@ -421,10 +535,18 @@ def test_of_a_partial_success_with_places_only_these_reports_are_refused(numbere
 
 @pytest.mark.parametrize(
     ("error", "exported", "dropped"),
-    [(ConnectionRefusedError(111, "Connection refused"), 1, 0), (RuntimeError("secret"), 1, 0), (KeyError("secret"), 0, 1)],
+    [
+        (ConnectionRefusedError(111, "Connection refused"), 1, 0),
+        (RuntimeError("secret"), 1, 0),
+        (KeyError("secret"), 0, 1),
+    ],
 )
 def test_exceptions_are_retried_unless_a_defect_causes_them(
-    numbered: Callable[[int], Report], error: Exception, exported: int, dropped: int, caplog: pytest.LogCaptureFixture
+    numbered: Callable[[int], Report],
+    error: Exception,
+    exported: int,
+    dropped: int,
+    caplog: pytest.LogCaptureFixture,
 ):
     """No text of an exception is logged, because it may quote content."""
     errors = iter([error])
@@ -443,7 +565,9 @@ def test_exceptions_are_retried_unless_a_defect_causes_them(
         assert "export to otlp.logs failed (connection refused), 1 queued, retrying" in caplog.text
 
 
-def test_a_full_queue_that_may_wait_drops_nothing_while_results_are_exported(numbered: Callable[[int], Report]):
+def test_a_full_queue_that_may_wait_drops_nothing_while_results_are_exported(
+    numbered: Callable[[int], Report],
+):
     """As in a replay, which makes results faster than an endpoint accepts them."""
     tally = Counters()
     exporter = Scripted(lambda _: SENT)
@@ -460,7 +584,9 @@ def test_a_full_queue_waits_once_while_nothing_is_exported(numbered: Callable[[i
     """Then results are dropped and counted at once, until the exporter accepts results again."""
     tally, away = Counters(), [True]
     exporter = Scripted(lambda _: LATER if away[0] else SENT)
-    queue = ExportQueue(exporter, tally, max_results=2, room_s=0.2, retry=RetryPolicy(first_s=0.001, longest_s=0.01))
+    queue = ExportQueue(
+        exporter, tally, max_results=2, room_s=0.2, retry=RetryPolicy(first_s=0.001, longest_s=0.01)
+    )
     queue.start()
     began = time.monotonic()
     for number in range(30):

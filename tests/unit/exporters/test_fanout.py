@@ -40,15 +40,22 @@ class Noting(Exporter):
         self.asked.append("close")
 
 
-def test_an_exporter_that_raises_loses_its_own_results_only(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_an_exporter_that_raises_loses_its_own_results_only(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """They are counted, and logged once a minute without content."""
     good, bad, tally = Noting("good"), Noting("bad", breaks=True), Counters()
     fanout = Fanout([bad, good], tally)
     for _ in range(3):
         fanout.export(report("scored", "failed"))
     assert good.asked == ["policy"] * 3
-    assert tally.snapshot() == {"results.exported{exporter=good}": 6, "results.export_failed{exporter=bad}": 6}
-    assert [record.getMessage() for record in caplog.records] == ["export to bad failed (ValueError), 2 results are lost"]
+    assert tally.snapshot() == {
+        "results.exported{exporter=good}": 6,
+        "results.export_failed{exporter=bad}": 6,
+    }
+    assert [record.getMessage() for record in caplog.records] == [
+        "export to bad failed (ValueError), 2 results are lost"
+    ]
     caplog.clear()
     fanout.close(5.0)
     assert [record.getMessage() for record in caplog.records] == ["bad: 4 more results were lost"]
@@ -59,7 +66,9 @@ def test_what_comes_after_the_end_is_lost(report: Reports, caplog: pytest.LogCap
     fanout = Fanout([Noting("bad", breaks=True)])
     fanout.close(5.0)
     fanout.export(report("scored"))
-    assert [record.getMessage() for record in caplog.records] == ["export to bad failed (closed), 1 results are lost"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "export to bad failed (closed), 1 results are lost"
+    ]
 
 
 def test_what_an_exporter_counts_itself_is_not_counted(report: Reports):

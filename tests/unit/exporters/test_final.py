@@ -27,15 +27,34 @@ class Seen(Exporter):
     @property
     def said(self) -> list[tuple[str, int, bool]]:
         """Run, revision, and whether there is a score."""
-        return [(r.trajectory.span_id, r.revision, isinstance(r.results[0].outcome, Scored)) for r in self.reports]
+        return [
+            (r.trajectory.span_id, r.revision, isinstance(r.results[0].outcome, Scored))
+            for r in self.reports
+        ]
 
 
-def report(run: str = "a", revision: int = 0, *, outermost: bool = True, late: bool = False, **facts: Any) -> Report:
+def report(
+    run: str = "a", revision: int = 0, *, outermost: bool = True, late: bool = False, **facts: Any
+) -> Report:
     """A report of one result."""
     facts = {"completeness": Completeness.DETACHED} | facts
     outcome = Scored(value=1.0, passed=True) if outermost else Skipped("part of run o")
-    result = Result(evaluation="e", scorer="s", type="t", version="1", outcome=outcome, revision=revision, result_id="0" * 32)
-    made = trajectory(call("search", arguments={"q": "private"}), trace_id="t", span_id=run, outermost=outermost, **facts)
+    result = Result(
+        evaluation="e",
+        scorer="s",
+        type="t",
+        version="1",
+        outcome=outcome,
+        revision=revision,
+        result_id="0" * 32,
+    )
+    made = trajectory(
+        call("search", arguments={"q": "private"}),
+        trace_id="t",
+        span_id=run,
+        outermost=outermost,
+        **facts,
+    )
     return Report(made, "e", revision, (result,), late=late)
 
 

@@ -36,7 +36,10 @@ class Counting:
 
     def export(self, batch: Any) -> None:
         self.count += len(batch)
-        self.quiet.add(get_value(_SUPPRESS_INSTRUMENTATION_KEY) is True and get_value("suppress_instrumentation") is True)
+        self.quiet.add(
+            get_value(_SUPPRESS_INSTRUMENTATION_KEY) is True
+            and get_value("suppress_instrumentation") is True
+        )
 
     def shutdown(self) -> None:
         return
@@ -46,7 +49,11 @@ class Process:
     """Providers of each kind and what came out of them: (logs, spans, whether metrics)."""
 
     def __init__(self) -> None:
-        self.logs, self.spans, self.reader = Counting(), InMemorySpanExporter(), InMemoryMetricReader()
+        self.logs, self.spans, self.reader = (
+            Counting(),
+            InMemorySpanExporter(),
+            InMemoryMetricReader(),
+        )
         self.loggers = LoggerProvider(shutdown_on_exit=False)
         self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.logs))
         self.tracers = TracerProvider(shutdown_on_exit=False)
@@ -54,7 +61,11 @@ class Process:
         self.meters = MeterProvider(metric_readers=[self.reader], shutdown_on_exit=False)
 
     def came(self) -> tuple[int, int, bool]:
-        return (self.logs.count, len(self.spans.get_finished_spans()), self.reader.get_metrics_data() is not None)
+        return (
+            self.logs.count,
+            len(self.spans.get_finished_spans()),
+            self.reader.get_metrics_data() is not None,
+        )
 
 
 @pytest.fixture
@@ -86,18 +97,27 @@ def test_what_is_configured_decides_unless_signals_are_named(
     assert process.came() == came
 
 
-def test_the_pipeline_that_the_run_came_from_is_used_before_the_global_provider(report: Reports, process: Process):
+def test_the_pipeline_that_the_run_came_from_is_used_before_the_global_provider(
+    report: Reports, process: Process
+):
     """With the resource of its provider."""
     origin = (process.tracers._active_span_processor, Resource({"service.name": "shop"}))
     GlobalProvidersExporter(pipeline=lambda: origin).export([report("scored")])
     (span,) = process.spans.get_finished_spans()
-    assert (span.resource.attributes["service.name"], span.instrumentation_scope.name) == ("shop", "otel_eval")
+    assert (span.resource.attributes["service.name"], span.instrumentation_scope.name) == (
+        "shop",
+        "otel_eval",
+    )
 
 
-def test_a_logger_provider_that_is_set_later_is_used(report: Reports, process: Process, monkeypatch: pytest.MonkeyPatch):
+def test_a_logger_provider_that_is_set_later_is_used(
+    report: Reports, process: Process, monkeypatch: pytest.MonkeyPatch
+):
     """Programs configure logging after tracing as often as before."""
     found: list[str] = []
-    sink = GlobalProvidersExporter(tracer_provider=process.tracers, found=lambda: found.append("provider"))
+    sink = GlobalProvidersExporter(
+        tracer_provider=process.tracers, found=lambda: found.append("provider")
+    )
     sink.export([report("scored")])
     monkeypatch.setattr(providers, "get_logger_provider", lambda: process.loggers)
     sink.export([report("scored")])
@@ -111,7 +131,9 @@ def test_nothing_of_ours_is_traced_by_instrumentations(report: Reports, process:
     assert process.logs.quiet == {True}
 
 
-def test_what_cannot_go_anywhere_is_counted_each_time_and_logged_once(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_what_cannot_go_anywhere_is_counted_each_time_and_logged_once(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """With the remedy."""
     tally = Counters()
     sink = GlobalProvidersExporter(["logs"], counters=tally)
@@ -124,8 +146,13 @@ def test_what_cannot_go_anywhere_is_counted_each_time_and_logged_once(report: Re
 
 def test_the_stand_ins_of_the_api_are_no_providers(process: Process):
     """Nor is a shut down one alive."""
-    assert not any(providers.is_real(each) for each in (None, NoOpLoggerProvider(), ProxyTracerProvider(), get_logger_provider()))
-    assert all(providers.is_real(each) for each in (process.loggers, process.tracers, process.meters))
+    assert not any(
+        providers.is_real(each)
+        for each in (None, NoOpLoggerProvider(), ProxyTracerProvider(), get_logger_provider())
+    )
+    assert all(
+        providers.is_real(each) for each in (process.loggers, process.tracers, process.meters)
+    )
 
 
 @pytest.mark.parametrize("kind", ["loggers", "tracers", "meters"])
@@ -140,9 +167,13 @@ def test_a_provider_that_was_shut_down_is_known_as_such(process: Process, kind: 
 
 
 def test_a_logger_provider_without_processors_counts_as_absent(report: Reports, process: Process):
-    """`OTEL_LOGS_EXPORTER=none` leaves one: it would drop every score. A processor that is added later is used."""
+    """`OTEL_LOGS_EXPORTER=none` leaves one: it would drop every score. A processor that is added
+    later is used.
+    """
     empty, tally = LoggerProvider(shutdown_on_exit=False), Counters()
-    sink = GlobalProvidersExporter(logger_provider=empty, tracer_provider=process.tracers, counters=tally)
+    sink = GlobalProvidersExporter(
+        logger_provider=empty, tracer_provider=process.tracers, counters=tally
+    )
     assert sink.export([report("scored")]) == ExportResult.ok()
     assert process.came()[:2] == (0, 1)
     empty.add_log_record_processor(SimpleLogRecordProcessor(process.logs))
@@ -151,25 +182,31 @@ def test_a_logger_provider_without_processors_counts_as_absent(report: Reports, 
     assert tally.snapshot() == {}
 
 
-def test_where_every_provider_drops_everything_scores_are_undeliverable(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_where_every_provider_drops_everything_scores_are_undeliverable(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """Neither a logger provider nor the run's own pipeline has a processor that could send them."""
     tally = Counters()
     alone = TracerProvider(shutdown_on_exit=False)
     pipeline = (alone._active_span_processor, Resource({}))
     sink = GlobalProvidersExporter(
-        logger_provider=LoggerProvider(shutdown_on_exit=False), pipeline=lambda: pipeline, counters=tally
+        logger_provider=LoggerProvider(shutdown_on_exit=False),
+        pipeline=lambda: pipeline,
+        counters=tally,
     )
     assert sink.export([report("scored")]).status == "accepted"
     assert tally.snapshot() == {"results.undeliverable{signal=spans}": 1}
     assert "no tracer provider with another processor" in caplog.records[0].getMessage()
 
 
-def test_logs_that_were_asked_for_need_a_processor(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_logs_that_were_asked_for_need_a_processor(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """The warning names what is missing."""
     tally = Counters()
-    GlobalProvidersExporter(["logs"], logger_provider=LoggerProvider(shutdown_on_exit=False), counters=tally).export(
-        [report("scored")]
-    )
+    GlobalProvidersExporter(
+        ["logs"], logger_provider=LoggerProvider(shutdown_on_exit=False), counters=tally
+    ).export([report("scored")])
     assert tally.get("results.undeliverable", signal="logs") == 1
     assert "no logger provider with a processor" in caplog.records[0].getMessage()
 
@@ -180,6 +217,8 @@ def test_beside_other_exporters_a_process_without_providers_is_nothing_to_warn_o
     """A file of results was named, and that is enough."""
     tally = Counters()
     alone = TracerProvider(shutdown_on_exit=False)
-    sink = GlobalProvidersExporter(pipeline=lambda: (alone._active_span_processor, Resource({})), counters=tally, only=False)
+    sink = GlobalProvidersExporter(
+        pipeline=lambda: (alone._active_span_processor, Resource({})), counters=tally, only=False
+    )
     assert sink.export([report("scored")]).status == "accepted"
     assert (tally.snapshot(), caplog.records) == ({}, [])

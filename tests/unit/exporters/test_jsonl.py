@@ -23,11 +23,36 @@ from otel_eval.model import Evidence, Report, Scored, Stamp
 Reports = Callable[..., Report]
 
 FIELDS = [
-    "trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome",
-    "value", "passed", "explanation", "reason", "details", "threshold", "completeness", "start_time", "duration_ms",
-    "evaluated_at", "service", "service_version", "environment", "conversation_id", "attributes", "spans", "spans_digest",
-    "evaluator", "schema", "revision", "result_id",
-]  # fmt: skip
+    "trace_id",
+    "span_id",
+    "agent",
+    "evaluation",
+    "scorer",
+    "type",
+    "version",
+    "outcome",
+    "value",
+    "passed",
+    "explanation",
+    "reason",
+    "details",
+    "threshold",
+    "completeness",
+    "start_time",
+    "duration_ms",
+    "evaluated_at",
+    "service",
+    "service_version",
+    "environment",
+    "conversation_id",
+    "attributes",
+    "spans",
+    "spans_digest",
+    "evaluator",
+    "schema",
+    "revision",
+    "result_id",
+]
 OCCASION = FIELDS[14:-2]
 
 
@@ -40,7 +65,9 @@ OCCASION = FIELDS[14:-2]
         ("failed", ["failed", None, None, "KeyError", None, {}, 0.5]),
     ],
 )
-def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports, kind: str, fields_expected: list[object]):
+def test_a_line_has_every_field_and_null_for_what_does_not_apply(
+    report: Reports, kind: str, fields_expected: list[object]
+):
     """In the documented order, whatever the outcome."""
     made = report(kind)
     fields = result_fields(made, made.results[0])
@@ -92,7 +119,9 @@ def test_a_time_that_was_not_recorded_is_null(
     made = report("scored", start_ns=start, end_ns=end)
     fields = result_fields(made, made.results[0])
     assert (fields["start_time"], fields["duration_ms"]) == fields_expected
-    assert [fields[key] for key in ("evaluated_at", "spans", "spans_digest", "evaluator")] == [None] * 4
+    assert [fields[key] for key in ("evaluated_at", "spans", "spans_digest", "evaluator")] == [
+        None
+    ] * 4
 
 
 def test_lines_are_appended(report: Reports, tmp_path: Path):
@@ -104,7 +133,12 @@ def test_lines_are_appended(report: Reports, tmp_path: Path):
         assert exporter.flush(1.0)
         exporter.close(1.0)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["outcome"], line["revision"]) for line in lines] == [("scored", 0), ("failed", 0), ("scored", 1), ("failed", 1)]
+    assert [(line["outcome"], line["revision"]) for line in lines] == [
+        ("scored", 0),
+        ("failed", 0),
+        ("scored", 1),
+        ("failed", 1),
+    ]
 
 
 @pytest.mark.parametrize("torn", ['{"tr', '{"trace_id": "ab', '{"trace_id":' + "x" * 200_000])
@@ -132,7 +166,9 @@ def test_a_last_line_that_is_not_ours_is_kept(report: Reports, tmp_path: Path):
 
 def test_a_file_that_cannot_be_written_is_refused_at_start(tmp_path: Path):
     """Naming key, value and remedy in one line."""
-    with pytest.raises(ConfigError, match=r"exporters\.jsonl\.path: '.*' cannot be written .*; name a file") as refused:
+    with pytest.raises(
+        ConfigError, match=r"exporters\.jsonl\.path: '.*' cannot be written .*; name a file"
+    ) as refused:
         JsonLinesExporter(tmp_path / "missing" / "results.jsonl")
     assert "\n" not in str(refused.value)
 
@@ -151,8 +187,12 @@ def test_lines_on_standard_output_are_utf_8_whatever_its_encoding(
 ) -> None:
     """Text that was written before stays before them."""
     made, written = report("scored"), io.BytesIO()
-    made = replace(made, results=(replace(made.results[0], outcome=Scored(1.0, True, "größer → \U0001f600")),))
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace"))
+    made = replace(
+        made, results=(replace(made.results[0], outcome=Scored(1.0, True, "größer → \U0001f600")),)
+    )
+    monkeypatch.setattr(
+        sys, "stdout", io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace")
+    )
     print("results:")
     JsonLinesExporter("-").export([made])
     title, line = written.getvalue().decode().splitlines()
@@ -162,7 +202,9 @@ def test_lines_on_standard_output_are_utf_8_whatever_its_encoding(
 def test_numbers_that_json_has_no_name_for_become_null(report: Reports):
     """Strict parsers read every line."""
     made = report("scored")
-    odd = result_fields(made, made.results[0]) | {"details": {"ratio": math.nan, "all": [math.inf, Scored]}}
+    odd = result_fields(made, made.results[0]) | {
+        "details": {"ratio": math.nan, "all": [math.inf, Scored]}
+    }
     assert json.loads(line_of(odd), parse_constant=pytest.fail)["details"]["ratio"] is None
 
 
@@ -171,10 +213,14 @@ UNSAFE = [*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2
 
 @pytest.mark.parametrize("code", [*range(0x20), *UNSAFE])
 def test_controls_are_escaped_and_decode_to_the_same_text(report: Reports, code: int):
-    """No terminal obeys them, no reader ends a line at them, and nothing is shown in another order."""
+    """No terminal obeys them, no reader ends a line at them, and nothing is shown in another
+    order.
+    """
     made = report("scored")
     text = f"a{chr(code)}b"
-    line = line_of(result_fields(made, made.results[0]) | {"agent": text, "details": {text: [text, math.nan]}})
+    line = line_of(
+        result_fields(made, made.results[0]) | {"agent": text, "details": {text: [text, math.nan]}}
+    )
     assert chr(code) not in line
     assert len(line.splitlines()) == 1
     decoded = json.loads(line)
@@ -192,15 +238,22 @@ def test_ordinary_text_is_written_as_it_is(report: Reports):
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 @pytest.mark.parametrize(("given", "expected"), [({}, 0o600), ({"mode": 0o640}, 0o640)])
-def test_a_file_is_created_with_the_mode_that_is_asked_for(tmp_path: Path, umask: int, given: dict[str, int], expected: int):
-    """Only its owner reads it, unless the configuration says otherwise; the umask changes neither."""
+def test_a_file_is_created_with_the_mode_that_is_asked_for(
+    tmp_path: Path, umask: int, given: dict[str, int], expected: int
+):
+    """Only its owner reads it, unless the configuration says otherwise; the umask changes
+    neither.
+    """
     path, before = tmp_path / "results.jsonl", os.umask(umask)
     try:
         JsonLinesExporter(path, **given).close(1.0)
         DeadLetterFile(tmp_path / "dead.jsonl", **given).close()
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, tmp_path / "dead.jsonl")] == [expected, expected]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, tmp_path / "dead.jsonl")] == [
+        expected,
+        expected,
+    ]
 
 
 def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
@@ -217,10 +270,16 @@ def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
 
 
 def test_the_lines_of_a_report_are_those_of_its_rows(report: Reports):
-    """What results share is encoded once for all of them, with the same text; also numbers and characters that JSON lacks."""
+    """What results share is encoded once for all of them, with the same text; also numbers and
+    characters that JSON lacks.
+    """
     made = report("scored", agent='a "b" \u2028', service="\x7f")
     first = made.results[0]
-    odd = replace(first, scorer="other", outcome=Scored(math.nan, passed=False, explanation="\ud800", details={"x": [math.inf]}))
+    odd = replace(
+        first,
+        scorer="other",
+        outcome=Scored(math.nan, passed=False, explanation="\ud800", details={"x": [math.inf]}),
+    )
     made = replace(made, results=(first, odd), attributes={"ratio": math.nan})
     lines = [line_of(row).encode("utf-8", "backslashreplace") + b"\n" for row in rows_of(made)]
     assert list(lines_of(made)) == lines
@@ -228,7 +287,9 @@ def test_the_lines_of_a_report_are_those_of_its_rows(report: Reports):
 
 
 def test_a_parent_and_its_forked_children_lose_no_line_of_each_other(tmp_path: Path) -> None:
-    """They share the open file with its position and its lock, and each looks at the end of the file before it appends."""
+    """They share the open file with its position and its lock, and each looks at the end of the
+    file before it appends.
+    """
     path, lines = tmp_path / "results.jsonl", 400
     file = JsonLinesFile(path)
     file.write(b'{"trace_id":"first"}\n')
@@ -244,4 +305,6 @@ def test_a_parent_and_its_forked_children_lose_no_line_of_each_other(tmp_path: P
     file.close()
     written = path.read_bytes().splitlines()
     assert len(written) == 1 + 3 * lines
-    assert set(written[1:]) == {b'{"trace_id":"%d %d"}' % (child, number) for child in children for number in range(lines)}
+    assert set(written[1:]) == {
+        b'{"trace_id":"%d %d"}' % (child, number) for child in children for number in range(lines)
+    }

@@ -21,9 +21,19 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Evidence, NoRun, Report, Result, Scored, Trajectory
 
 
-def report(trace: int = 1, digest: str = "0" * 16, scorer: str = "s", explanation: str = "") -> Report:
+def report(
+    trace: int = 1, digest: str = "0" * 16, scorer: str = "s", explanation: str = ""
+) -> Report:
     outcome = Scored(1.0, passed=True, explanation=explanation)
-    result = Result(evaluation="e", scorer=scorer, type="t", version="1", outcome=outcome, revision=0, result_id=f"{trace:032x}")
+    result = Result(
+        evaluation="e",
+        scorer=scorer,
+        type="t",
+        version="1",
+        outcome=outcome,
+        revision=0,
+        result_id=f"{trace:032x}",
+    )
     run = Trajectory(trace_id=f"{trace:032x}", span_id=f"{trace:016x}", agent="seller")
     return Report(run, "e", 0, (result,), evidence=Evidence(3, digest))
 
@@ -38,7 +48,9 @@ def servers() -> Iterator[str]:
 def exporter(servers: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     made: list[KafkaTopicExporter] = []
 
-    def make(topic: str = request.node.name[:80].replace("[", "-").replace("]", ""), **options: Any) -> KafkaTopicExporter:
+    def make(
+        topic: str = request.node.name[:80].replace("[", "-").replace("]", ""), **options: Any
+    ) -> KafkaTopicExporter:
         made.append(KafkaTopicExporter({"bootstrap.servers": servers}, topic, **options))
         return made[-1]
 
@@ -52,12 +64,19 @@ def test_a_record_has_the_row_of_a_result_and_its_key(exporter: Any, servers: st
     assert exporter("rows").export(batch).status == "ok"
     records = consumed(servers, "rows", 3)
     rows = [row for each in batch for row in rows_of(each)]
-    assert sorted((each.key(), json.loads(each.value())) for each in records) == sorted((key_of_row(row), row) for row in rows)
+    assert sorted((each.key(), json.loads(each.value())) for each in records) == sorted(
+        (key_of_row(row), row) for row in rows
+    )
     assert len({each.key() for each in records}) == 3
 
 
 def test_a_trace_without_a_result_has_a_record_too(exporter: Any, servers: str) -> None:
-    none = replace(report(), results=(), evaluation="", no_run=NoRun("no agent run was found in the trace", "a" * 32))
+    none = replace(
+        report(),
+        results=(),
+        evaluation="",
+        no_run=NoRun("no agent run was found in the trace", "a" * 32),
+    )
     made = exporter("no-run")
     assert made.exports_no_run
     assert made.export([none]).status == "ok"
@@ -66,7 +85,9 @@ def test_a_trace_without_a_result_has_a_record_too(exporter: Any, servers: str) 
 
 
 def test_an_otlp_record_is_a_request_with_one_event(exporter: Any, servers: str) -> None:
-    two = replace(report(1), results=(*report(1, scorer="a").results, *report(1, scorer="b").results))
+    two = replace(
+        report(1), results=(*report(1, scorer="a").results, *report(1, scorer="b").results)
+    )
     assert exporter("events", encoding="otlp_proto").export([two]).status == "ok"
     names = []
     for record in consumed(servers, "events", 2):
@@ -74,7 +95,9 @@ def test_an_otlp_record_is_a_request_with_one_event(exporter: Any, servers: str)
         [event] = request.resource_logs[0].scope_logs[0].log_records
         assert event.trace_id.hex() == json.loads(record.key())[0] == f"{1:032x}"
         names += [
-            (each.value.string_value, json.loads(record.key())[3]) for each in event.attributes if each.key.endswith(".name")
+            (each.value.string_value, json.loads(record.key())[3])
+            for each in event.attributes
+            if each.key.endswith(".name")
         ]
     assert {("a", "a"), ("b", "b")} <= set(names)
 
@@ -118,9 +141,15 @@ def test_a_cluster_that_is_away_is_a_reason_to_retry() -> None:
     [
         ({"brokers": []}, ["exporters.kafka.brokers", "name at least one"]),
         ({"brokers": ["kafka"]}, ["exporters.kafka.brokers", "'kafka'", "host:port"]),
-        ({"brokers": ["k:9092"], "options": {"acks": 1}}, ["exporters.kafka.options.acks", "leave it out"]),
+        (
+            {"brokers": ["k:9092"], "options": {"acks": 1}},
+            ["exporters.kafka.options.acks", "leave it out"],
+        ),
         ({"brokers": ["k:9092"], "tls": {"cert_file": "c"}}, ["exporters.kafka.tls", "key_file"]),
-        ({"brokers": ["k:9092"], "sasl": {"username": "u", "password": ["geheim"]}}, ["exporters.kafka.sasl.password"]),
+        (
+            {"brokers": ["k:9092"], "sasl": {"username": "u", "password": ["geheim"]}},
+            ["exporters.kafka.sasl.password"],
+        ),
     ],
 )
 def test_a_mistake_in_the_configuration_is_named(given: Any, words: list[str]) -> None:
@@ -132,7 +161,12 @@ def test_a_mistake_in_the_configuration_is_named(given: Any, words: list[str]) -
 
 def test_tls_and_sasl_become_settings_of_librdkafka() -> None:
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "u", "password": "p"}
-    given = {"brokers": ["a:1", "b:2"], "tls": {"ca_file": "ca.pem"}, "sasl": sasl, "options": {"linger.ms": 9}}
+    given = {
+        "brokers": ["a:1", "b:2"],
+        "tls": {"ca_file": "ca.pem"},
+        "sasl": sasl,
+        "options": {"linger.ms": 9},
+    }
     kafka = load({"exporters": {"kafka": given}}).exporters.kafka
     assert kafka is not None
     assert kafka.settings() == {

@@ -26,7 +26,12 @@ AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}
 
 
 def _engine(sample: float = 1.0, agent: str = "*", **results: bool) -> Engine:
-    evaluation = {"name": "e", "match": {"agent": agent}, "sample": sample, "scorers": [{"type": "tool_errors"}]}
+    evaluation = {
+        "name": "e",
+        "match": {"agent": agent},
+        "sample": sample,
+        "scorers": [{"type": "tool_errors"}],
+    }
     return engine_of(load({"evaluations": [evaluation], "results": results}), lines=True)
 
 
@@ -41,7 +46,9 @@ def _push(buffer: TraceBuffer, *spans: object) -> None:
 
 
 def _judged(engine: Engine, buffer: TraceBuffer) -> list[Report]:
-    return [report for trace in buffer.drain(0.0) for report in engine.evaluate(trace, Stamp("me", 5))]
+    return [
+        report for trace in buffer.drain(0.0) for report in engine.evaluate(trace, Stamp("me", 5))
+    ]
 
 
 def test_a_trace_without_a_run_has_one_line() -> None:
@@ -49,7 +56,19 @@ def test_a_trace_without_a_run_has_one_line() -> None:
     (report,) = _judged(_engine(), _buffer(span("http")))
     (row,) = rows_of(report)
     assert report.results == ()
-    assert {key: row[key] for key in ("outcome", "trace_id", "span_id", "scorer", "value", "spans", "evaluator", "revision")} == {
+    assert {
+        key: row[key]
+        for key in (
+            "outcome",
+            "trace_id",
+            "span_id",
+            "scorer",
+            "value",
+            "spans",
+            "evaluator",
+            "revision",
+        )
+    } == {
         "outcome": "no_run",
         "trace_id": TRACE.hex(),
         "span_id": "",
@@ -74,7 +93,10 @@ def test_a_trace_of_log_records_alone_has_one_line() -> None:
     buffer.push_logs([(TRACE, b"12345678", (b"", None), 5)], 0.0)  # type: ignore[list-item]
     (report,) = _judged(_engine(), buffer)
     (row,) = rows_of(report)
-    assert (row["spans"], row["explanation"]) == (0, "log records of the trace arrived, but none of its spans")
+    assert (row["spans"], row["explanation"]) == (
+        0,
+        "log records of the trace arrived, but none of its spans",
+    )
 
 
 def test_late_spans_make_another_revision_of_the_line_until_there_is_a_result() -> None:
@@ -128,7 +150,9 @@ def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     """It is no event: a backend of results has no use for traces without one."""
     path = tmp_path / "results.jsonl"
     counters = Counters()
-    queues = [ExportQueue(each, counters, max_reports=9) for each in (JsonLinesExporter(path), _Events())]
+    queues = [
+        ExportQueue(each, counters, max_reports=9) for each in (JsonLinesExporter(path), _Events())
+    ]
     delivery = ExportQueues(queues)
     (report,) = _judged(_engine(), _buffer(span("http")))
     assert delivery.exporters_for(report) == ("jsonl",)

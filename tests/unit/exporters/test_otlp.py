@@ -50,13 +50,25 @@ class Backend:
         self.headers: dict[str, str] = {}
         self.server = grpc.server(ThreadPoolExecutor(2))
         for signal, add, servicer, response in (
-            ("logs", logs_service_pb2_grpc.add_LogsServiceServicer_to_server, logs_service_pb2_grpc.LogsServiceServicer,
-             logs_service_pb2.ExportLogsServiceResponse),
-            ("metrics", metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server,
-             metrics_service_pb2_grpc.MetricsServiceServicer, metrics_service_pb2.ExportMetricsServiceResponse),
-            ("spans", trace_service_pb2_grpc.add_TraceServiceServicer_to_server, trace_service_pb2_grpc.TraceServiceServicer,
-             trace_service_pb2.ExportTraceServiceResponse),
-        ):  # fmt: skip
+            (
+                "logs",
+                logs_service_pb2_grpc.add_LogsServiceServicer_to_server,
+                logs_service_pb2_grpc.LogsServiceServicer,
+                logs_service_pb2.ExportLogsServiceResponse,
+            ),
+            (
+                "metrics",
+                metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server,
+                metrics_service_pb2_grpc.MetricsServiceServicer,
+                metrics_service_pb2.ExportMetricsServiceResponse,
+            ),
+            (
+                "spans",
+                trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+                trace_service_pb2_grpc.TraceServiceServicer,
+                trace_service_pb2.ExportTraceServiceResponse,
+            ),
+        ):
             if signal in signals:
                 add(self._taking(servicer, signal, response), self.server)
         self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
@@ -84,7 +96,9 @@ def grpc_backend(*signals: str, port: int = 0) -> Iterator[Backend]:
 
 
 @contextmanager
-def http_backend(paths: Collection[str], headers: dict[str, str] | None = None) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+def http_backend(
+    paths: Collection[str], headers: dict[str, str] | None = None
+) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     got: dict[str, list[Any]] = {path: [] for path in REQUESTS}
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,7 +109,10 @@ def http_backend(paths: Collection[str], headers: dict[str, str] | None = None) 
                 body = gzip.decompress(body)
             got[path].append(REQUESTS[path].FromString(body))
             if headers is not None:
-                headers.update({key.lower(): value for key, value in self.headers.items()} | {"requested": self.path})
+                headers.update(
+                    {key.lower(): value for key, value in self.headers.items()}
+                    | {"requested": self.path}
+                )
             self.send_response(200 if path in paths else 404)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -127,9 +144,15 @@ def backend_of(protocol: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def event_name(record: Any) -> str:
-    """Field 12, which the protobuf classes that come with older SDKs do not know and keep as they got it."""
+    """Field 12, which the protobuf classes that come with older SDKs do not know and keep as they
+    got it.
+    """
     body = record.SerializeToString()
-    return next(body[field.content : field.stop].decode() for field in fields(body, 0, len(body)) if field.number == 12)
+    return next(
+        body[field.content : field.stop].decode()
+        for field in fields(body, 0, len(body))
+        if field.number == 12
+    )
 
 
 def send(sinks: list[Any], *reports: Report) -> list[bool]:
@@ -145,17 +168,24 @@ def close(sinks: list[Any]) -> None:
 
 
 def test_all_three_signals_arrive_over_grpc(report: Reports, monkeypatch: pytest.MonkeyPatch):
-    """With our service name, the environment's resource attributes, the headers, in the run's trace."""
+    """With our service name, the environment's resource attributes, the headers, in the run's
+    trace.
+    """
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     with grpc_backend("logs", "metrics", "spans") as backend:
-        to = Endpoint(endpoint=f"http://127.0.0.1:{backend.port}", headers={"X-Key": "k"}, compression="gzip")
+        to = Endpoint(
+            endpoint=f"http://127.0.0.1:{backend.port}", headers={"X-Key": "k"}, compression="gzip"
+        )
         sinks = otlp_exporters(to)
         assert send(sinks, report("scored")) == [True, True, True]
         close(sinks)
     resource = backend.got["logs"][0].resource_logs[0].resource
     (record,) = backend.got["logs"][0].resource_logs[0].scope_logs[0].log_records
     (span,) = backend.got["spans"][0].resource_spans[0].scope_spans[0].spans
-    names = {metric.name for metric in backend.got["metrics"][0].resource_metrics[0].scope_metrics[0].metrics}
+    names = {
+        metric.name
+        for metric in backend.got["metrics"][0].resource_metrics[0].scope_metrics[0].metrics
+    }
     told = {pair.key: pair.value.string_value for pair in resource.attributes}
     assert (told["service.name"], told["deployment.environment.name"]) == ("otel-eval", "test")
     assert event_name(record) == "gen_ai.evaluation.result"
@@ -171,7 +201,10 @@ def test_all_three_signals_arrive_over_http(report: Reports):
         sinks = otlp_exporters(Endpoint(endpoint=url, protocol="http/protobuf"))
         assert send(sinks, report("scored")) == [True, True, True]
         close(sinks)
-    assert event_name(got["/v1/logs"][0].resource_logs[0].scope_logs[0].log_records[0]) == "gen_ai.evaluation.result"
+    assert (
+        event_name(got["/v1/logs"][0].resource_logs[0].scope_logs[0].log_records[0])
+        == "gen_ai.evaluation.result"
+    )
     assert got["/v1/traces"][0].resource_spans[0].scope_spans[0].spans[0].name == "evaluate policy"
     assert got["/v1/metrics"]
 
@@ -179,19 +212,29 @@ def test_all_three_signals_arrive_over_http(report: Reports):
 def test_a_signal_that_the_endpoint_never_supported_is_dropped_with_one_warning(
     report: Reports, caplog: pytest.LogCaptureFixture
 ):
-    """The others go on; each minute one result is tried again, and no empty request is ever sent."""
+    """The others go on; each minute one result is tried again, and no empty request is ever
+    sent.
+    """
     tally, now = Counters(), [0.0]
     with grpc_backend("spans") as backend:
         to = Endpoint(endpoint=f"http://127.0.0.1:{backend.port}")
-        sinks = otlp_exporters(to, ("logs", "spans"), counters=tally, retry=RetryPolicy(clock=lambda: now[0]))
+        sinks = otlp_exporters(
+            to, ("logs", "spans"), counters=tally, retry=RetryPolicy(clock=lambda: now[0])
+        )
         assert send(sinks, report("scored", "failed")) == [False, True]
         assert send(sinks, report("scored")) == [False, True]
-        assert sinks[0].counts() == {"results.queued{exporter=otlp.logs}": 0, "exports.unsupported{exporter=otlp.logs}": 1}
+        assert sinks[0].counts() == {
+            "results.queued{exporter=otlp.logs}": 0,
+            "exports.unsupported{exporter=otlp.logs}": 1,
+        }
         close(sinks)
     assert [(line.name, line.getMessage()) for line in caplog.records] == [
         (
             "otel_eval",
-            "the endpoint of otlp does not support logs (UNIMPLEMENTED): results are dropped; one is tried again every 60 s",
+            (
+                "the endpoint of otlp does not support logs (UNIMPLEMENTED): results are dropped;"
+                " one is tried again every 60 s"
+            ),
         )
     ]
     assert tally.snapshot() == {
@@ -223,23 +266,36 @@ def test_a_path_that_http_does_not_know_is_tried_with_one_result_a_minute(report
 REFUSED = "UNAVAILABLE: ipv4:127.0.0.1:9: Failed to connect to remote host: Connection refused"
 
 
-def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """A flush fails at the first attempt; what could not be delivered before the end is counted."""
     tally = Counters()
-    sinks = otlp_exporters(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
+    sinks = otlp_exporters(
+        Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally
+    )
     assert send(sinks, report("scored")) == [False]
     assert send(sinks, report("scored")) == [False]
     assert sinks[0].counts() == {"results.queued{exporter=otlp.logs}": 2}
     assert tally.get("results.export_failed") == 0
     sinks[0].close(0.5)
-    assert (tally.get("exports.outages"), tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 2, 2)
+    assert (
+        tally.get("exports.outages"),
+        tally.get("results.export_failed"),
+        tally.get("results.dropped"),
+    ) == (1, 2, 2)
     assert [line.getMessage().replace(REFUSED, "?") for line in caplog.records] == [
         "export to otlp.logs failed (?), 1 queued, retrying",
-        "otlp.logs did not deliver 2 results before the end (?); lost; name exporters.dead_letter to keep such results",
+        (
+            "otlp.logs did not deliver 2 results before the end (?); lost; name"
+            " exporters.dead_letter to keep such results"
+        ),
     ]
 
 
-def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(report: Reports, tmp_path: Path):
+def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(
+    report: Reports, tmp_path: Path
+):
     """Where a program names one."""
     path = tmp_path / "dead.jsonl"
     to = Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2)
@@ -247,23 +303,32 @@ def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(r
     sink.export([report("scored")])
     sink.close(0.5)
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (row["exporter"], row["why"]) == ("otlp.spans", f"not delivered before the end ({REFUSED})")
+    assert (row["exporter"], row["why"]) == (
+        "otlp.spans",
+        f"not delivered before the end ({REFUSED})",
+    )
 
 
 def test_a_file_that_cannot_be_used_is_refused_at_start():
     """In one line."""
-    to = Endpoint(endpoint="https://localhost:4317", tls=ClientTls(ca=PemFile("ca_file", "/no/such.pem")))
+    to = Endpoint(
+        endpoint="https://localhost:4317", tls=ClientTls(ca=PemFile("ca_file", "/no/such.pem"))
+    )
     with pytest.raises(ConfigError, match="cannot be read"):
         otlp_exporters(to)
 
 
-def test_results_are_counted_when_the_endpoint_has_accepted_them(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_results_are_counted_when_the_endpoint_has_accepted_them(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """Until then they are queued; when the endpoint works again, one line is logged."""
     caplog.set_level(logging.INFO, "otel_eval")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     tally = Counters()
-    (sink,) = otlp_exporters(Endpoint(endpoint=f"http://127.0.0.1:{port}", timeout_s=0.2), ("spans",), counters=tally)
+    (sink,) = otlp_exporters(
+        Endpoint(endpoint=f"http://127.0.0.1:{port}", timeout_s=0.2), ("spans",), counters=tally
+    )
     assert sink.export([report("scored", "failed")]).status == "accepted"
     assert sink.counts() == {"results.queued{exporter=otlp.spans}": 2}
     assert sink.flush(5.0) is False
@@ -275,10 +340,14 @@ def test_results_are_counted_when_the_endpoint_has_accepted_them(report: Reports
     assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
 
 
-def test_what_a_full_queue_cannot_take_is_counted(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_what_a_full_queue_cannot_take_is_counted(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
     """And the program is not held up: an endpoint is away."""
     tally = Counters()
-    (sink,) = otlp_exporters(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
+    (sink,) = otlp_exporters(
+        Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally
+    )
     many = report(*["scored"] * 1000)
     begun = time.monotonic()
     for _ in range(10):
@@ -297,23 +366,37 @@ def test_headers_of_the_environment_are_sent_where_the_configuration_has_none(
     """Those of the signal before those of all."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Key=all")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Key=of%20traces")
-    for signal, given, expected in (("logs", {}, "all"), ("spans", {}, "of traces"), ("logs", {"x-key": "own"}, "own")):
+    for signal, given, expected in (
+        ("logs", {}, "all"),
+        ("spans", {}, "of traces"),
+        ("logs", {"x-key": "own"}, "own"),
+    ):
         with backend_of(protocol) as (url, headers):
-            sinks = otlp_exporters(Endpoint(endpoint=url, protocol=protocol, headers=given), (signal,))
+            sinks = otlp_exporters(
+                Endpoint(endpoint=url, protocol=protocol, headers=given), (signal,)
+            )
             assert send(sinks, report("scored")) == [True]
             close(sinks)
         assert headers["x-key"] == expected
 
 
-def test_http_goes_by_the_proxy_of_the_environment(report: Reports, monkeypatch: pytest.MonkeyPatch):
+def test_http_goes_by_the_proxy_of_the_environment(
+    report: Reports, monkeypatch: pytest.MonkeyPatch
+):
     """Unless NO_PROXY names the endpoint."""
     with backend_of("http/protobuf") as (url, headers):
         monkeypatch.setenv("http_proxy", url.replace("//", "//me:secret@"))
-        sinks = otlp_exporters(Endpoint(endpoint="http://elsewhere.example:4318/base", protocol="http/protobuf"), ("logs",))
+        sinks = otlp_exporters(
+            Endpoint(endpoint="http://elsewhere.example:4318/base", protocol="http/protobuf"),
+            ("logs",),
+        )
         assert send(sinks, report("scored")) == [True]
         close(sinks)
         assert headers["requested"] == "http://elsewhere.example:4318/base/v1/logs"
-        assert (headers["host"], headers["proxy-authorization"]) == ("elsewhere.example:4318", "Basic bWU6c2VjcmV0")
+        assert (headers["host"], headers["proxy-authorization"]) == (
+            "elsewhere.example:4318",
+            "Basic bWU6c2VjcmV0",
+        )
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         sinks = otlp_exporters(Endpoint(endpoint=url, protocol="http/protobuf"), ("logs",))
         assert send(sinks, report("scored")) == [True]
@@ -340,5 +423,9 @@ def test_a_forked_child_delivers_its_own_results_only(report: Reports, protocol:
         assert os.waitpid(child, 0)[1] == 0
         assert sink.flush(5.0)
         close([sink])
-    spans = [r.span_id.hex() for body in got["/v1/logs"] for r in body.resource_logs[0].scope_logs[0].log_records]
+    spans = [
+        r.span_id.hex()
+        for body in got["/v1/logs"]
+        for r in body.resource_logs[0].scope_logs[0].log_records
+    ]
     assert sorted(spans) == ["1" * 16, "2" * 16, "3" * 16]

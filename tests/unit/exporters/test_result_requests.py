@@ -1,4 +1,6 @@
-"""What is written in protobuf's bytes is read by protobuf as what was written, and equals what the SDK makes."""
+"""What is written in protobuf's bytes is read by protobuf as what was written, and equals what the
+SDK makes.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +26,52 @@ from otel_eval.exporters.result_requests import REQUESTS, attributes_of, events_
 from otel_eval.model import Evidence, Report, Result, Scored, Skipped, Stamp
 from otel_eval.testing import trajectory
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(["x" * 127, "x" * 128, "é" * 20_000])
-DETAILS = st.lists(TEXT | st.integers() | st.none(), max_size=3) | st.dictionaries(TEXT, st.booleans(), min_size=1, max_size=3)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    ["x" * 127, "x" * 128, "é" * 20_000]
+)
+DETAILS = st.lists(TEXT | st.integers() | st.none(), max_size=3) | st.dictionaries(
+    TEXT, st.booleans(), min_size=1, max_size=3
+)
 VALUES = TEXT | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans()
 
 
 def read(raw: bytes) -> dict[str, Any]:
     """The attributes of the one event."""
     (found,) = Span.FromString(raw).events
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in found.attributes}
+    return {
+        each.key: getattr(each.value, each.value.WhichOneof("value")) for each in found.attributes
+    }
 
 
 def reported(attributes: dict[str, Any] | None = None, **outcome: Any) -> Report:
     """A report of one result on a run with these attributes."""
     scored = Scored(0.5, True, **outcome)
-    result = Result(evaluation="e", scorer="s", type="t", version="1", outcome=scored, revision=0, result_id="a" * 32)
-    return Report(trajectory(trace_id="1" * 32, span_id="2" * 16), "e", 0, (result,), attributes=attributes or {})
+    result = Result(
+        evaluation="e",
+        scorer="s",
+        type="t",
+        version="1",
+        outcome=scored,
+        revision=0,
+        result_id="a" * 32,
+    )
+    return Report(
+        trajectory(trace_id="1" * 32, span_id="2" * 16),
+        "e",
+        0,
+        (result,),
+        attributes=attributes or {},
+    )
 
 
 @given(st.dictionaries(TEXT, VALUES, max_size=5))
 def test_attributes_keep_their_kind_and_value(chosen: dict[str, Any]) -> None:
     """Texts, whole numbers of 64 bits, doubles and booleans, of any length."""
-    found = {key: value for key, value in read(events_of(reported(chosen))).items() if key.startswith("otel_eval.attributes.")}
+    found = {
+        key: value
+        for key, value in read(events_of(reported(chosen))).items()
+        if key.startswith("otel_eval.attributes.")
+    }
     assert found == {f"otel_eval.attributes.{key}": value for key, value in chosen.items()}
     assert [type(each) for each in found.values()] == [type(each) for each in chosen.values()]
 
@@ -77,7 +103,14 @@ def test_events_are_at_the_end_of_the_run_with_the_attributes_of_other_exporters
         threshold=0.5,
     )
     for name in ("GET /a", "GET /b"):
-        run = trajectory(trace_id="1" * 32, span_id="2" * 16, name=name, response_id="resp-1", start_ns=10, end_ns=30)
+        run = trajectory(
+            trace_id="1" * 32,
+            span_id="2" * 16,
+            name=name,
+            response_id="resp-1",
+            start_ns=10,
+            end_ns=30,
+        )
         report = Report(run, "e", 0, (result,), stamp=Stamp("", 77))
         (found,) = Span.FromString(events_of(report)).events
         assert found.time_unix_nano == 30
@@ -86,14 +119,22 @@ def test_events_are_at_the_end_of_the_run_with_the_attributes_of_other_exporters
 
 def test_scores_are_attributes_of_the_span_where_asked() -> None:
     """Under the names that they have elsewhere; there is none for what has no score."""
-    shared: dict[str, Any] = {"evaluation": "e", "type": "t", "version": "1", "revision": 0, "result_id": "a" * 32}
+    shared: dict[str, Any] = {
+        "evaluation": "e",
+        "type": "t",
+        "version": "1",
+        "revision": 0,
+        "result_id": "a" * 32,
+    }
     results = (
         Result(scorer="s", outcome=Scored(0.5, True), **shared),
         Result(scorer="none", outcome=Skipped("unknown"), **shared),
     )
     report = Report(trajectory(trace_id="1" * 32, span_id="2" * 16), "e", 0, results)
     span = Span.FromString(attributes_of(report, lambda result: f"e.{result.scorer}"))
-    assert [(each.key, each.value.double_value) for each in span.attributes] == [("otel_eval.score.e.s", 0.5)]
+    assert [(each.key, each.value.double_value) for each in span.attributes] == [
+        ("otel_eval.score.e.s", 0.5)
+    ]
 
 
 class Collected(SpanProcessor):
@@ -131,14 +172,33 @@ def by_sdk(signal: str, reports: Sequence[Report]) -> Any:
 def test_a_request_is_what_the_sdk_makes_of_the_same_records(
     report: Callable[..., Report], signal: str, item: str, ids: dict[str, str]
 ) -> None:
-    """But for the ids of spans, which are ours, and for what the encoders of older SDKs leave out."""
-    made = report("scored", "skipped", "failed", resource={"service.name": "shop"}, start_ns=5, end_ns=9, **ids)
-    made = replace(made, stamp=Stamp("e" * 32, 77), attributes={"case": 2, "half": "a\ud800"}, evidence=Evidence(3, "d" * 16))
+    """But for the ids of spans, which are ours, and for what the encoders of older SDKs leave
+    out.
+    """
+    made = report(
+        "scored",
+        "skipped",
+        "failed",
+        resource={"service.name": "shop"},
+        start_ns=5,
+        end_ns=9,
+        **ids,
+    )
+    made = replace(
+        made,
+        stamp=Stamp("e" * 32, 77),
+        attributes={"case": 2, "half": "a\ud800"},
+        evidence=Evidence(3, "d" * 16),
+    )
     expected = by_sdk(signal, [made])
     found = type(expected).FromString(REQUESTS[signal]([made]))
     found.DiscardUnknownFields()  # the name of an event, for protobuf classes of before 1.31
     for request in (expected, found):
-        (scope,) = (scope for group in getattr(request, f"resource_{signal}") for scope in getattr(group, f"scope_{signal}"))
+        (scope,) = (
+            scope
+            for group in getattr(request, f"resource_{signal}")
+            for scope in getattr(group, f"scope_{signal}")
+        )
         scope.schema_url = ""
         for each in getattr(scope, item):
             each.attributes.sort(key=lambda pair: pair.key)
@@ -146,7 +206,9 @@ def test_a_request_is_what_the_sdk_makes_of_the_same_records(
             if "event.name" in names:  # SDKs before 1.35
                 del each.attributes[names.index("event.name")]
             for cleared in ("event_name", "body") if signal == "logs" else ("status",):
-                if cleared in each.DESCRIPTOR.fields_by_name and not (cleared == "status" and each.status.code):
+                if cleared in each.DESCRIPTOR.fields_by_name and not (
+                    cleared == "status" and each.status.code
+                ):
                     each.ClearField(cleared)
             if signal == "spans":
                 each.span_id = b""
@@ -161,11 +223,17 @@ def test_a_report_that_is_sent_again_is_the_same_span(report: Callable[..., Repo
     made = report("scored")
     made = replace(made, results=(replace(made.results[0], result_id="ab" * 16),))
     sent = [ExportTraceServiceRequest.FromString(REQUESTS["spans"]([made])) for _ in range(2)]
-    assert [each.resource_spans[0].scope_spans[0].spans[0].span_id.hex() for each in sent] == ["ab" * 8] * 2
+    assert [each.resource_spans[0].scope_spans[0].spans[0].span_id.hex() for each in sent] == [
+        "ab" * 8
+    ] * 2
 
 
-def test_no_result_of_many_is_left_out(report: Callable[..., Report], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_result_of_many_is_left_out(
+    report: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the environment limits spans of the program to."""
     monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "5")
-    (group,) = ExportTraceServiceRequest.FromString(REQUESTS["spans"]([report(*["scored"] * 200)])).resource_spans
+    (group,) = ExportTraceServiceRequest.FromString(
+        REQUESTS["spans"]([report(*["scored"] * 200)])
+    ).resource_spans
     assert len(group.scope_spans[0].spans[0].events) == 200

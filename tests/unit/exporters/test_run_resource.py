@@ -21,14 +21,20 @@ DESK: dict[str, Any] = {"service.name": "desk"}
 def services_of(request: Any) -> list[tuple[str, int]]:
     """The service of each group, and the number of spans or records in it."""
     groups = getattr(request, "resource_spans", None) or request.resource_logs
-    scopes = [group.scope_spans if hasattr(group, "scope_spans") else group.scope_logs for group in groups]
-    counts = [sum(len(getattr(each, "spans", ())) + len(getattr(each, "log_records", ())) for each in one) for one in scopes]
+    scopes = [
+        group.scope_spans if hasattr(group, "scope_spans") else group.scope_logs for group in groups
+    ]
+    counts = [
+        sum(len(getattr(each, "spans", ())) + len(getattr(each, "log_records", ())) for each in one)
+        for one in scopes
+    ]
     names = [attributes_of(group.resource)["service.name"]["stringValue"] for group in groups]
     return list(zip(names, counts, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("signal", "request_class", "results"), [("logs", ExportLogsServiceRequest, 2), ("spans", ExportTraceServiceRequest, 1)]
+    ("signal", "request_class", "results"),
+    [("logs", ExportLogsServiceRequest, 2), ("spans", ExportTraceServiceRequest, 1)],
 )
 def test_a_batch_is_one_request_with_a_group_for_each_resource(
     report: Reports, signal: str, request_class: Any, results: int
@@ -39,7 +45,9 @@ def test_a_batch_is_one_request_with_a_group_for_each_resource(
         request = request_class.FromString(REQUESTS[signal](batch))
         assert services_of(request) == [("shop", 2 * results), ("desk", results)]
     found = attributes_of((getattr(request, f"resource_{signal}"))[0].resource)
-    assert found["process.command_args"] == {"arrayValue": {"values": [{"stringValue": "shop"}, {"stringValue": "-v"}]}}
+    assert found["process.command_args"] == {
+        "arrayValue": {"values": [{"stringValue": "shop"}, {"stringValue": "-v"}]}
+    }
 
 
 def test_a_run_without_a_resource_has_our_own(report: Reports) -> None:

@@ -71,7 +71,10 @@ def test_events_and_spans_carry_the_version_and_the_schema_of_their_names(report
     """Of the instrumentation scope."""
     provider = LoggerProvider(shutdown_on_exit=False)
     seen: list[Any] = []
-    real, provider.get_logger = provider.get_logger, lambda *scope: (seen.append(scope), real(*scope))[1]  # type: ignore[method-assign]
+    real, provider.get_logger = (
+        provider.get_logger,
+        lambda *scope: (seen.append(scope), real(*scope))[1],
+    )  # type: ignore[method-assign]
     LogEventExporter(provider).export([report("scored")])
     (span,) = made_spans(report("scored"))
     scope = span.instrumentation_scope
@@ -87,10 +90,15 @@ def test_events_and_spans_carry_the_version_and_the_schema_of_their_names(report
         ({"agent": ""}, None, None),
     ],
 )
-def test_an_event_names_what_was_evaluated(report: Reports, facts: dict[str, str], target: str | None, response: str | None):
+def test_an_event_names_what_was_evaluated(
+    report: Reports, facts: dict[str, str], target: str | None, response: str | None
+):
     """The agent, or else the run's span; and the response, if the run's own span has its id."""
     (record,) = logged(report("scored", **facts))
-    assert (record.attributes.get("gen_ai.evaluation.target"), record.attributes.get("gen_ai.response.id")) == (target, response)
+    assert (
+        record.attributes.get("gen_ai.evaluation.target"),
+        record.attributes.get("gen_ai.response.id"),
+    ) == (target, response)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,9 @@ def test_an_event_names_what_was_evaluated(report: Reports, facts: dict[str, str
     ],
 )
 def test_an_event_is_at_the_end_of_the_run(report: Reports, times: dict[str, int], at: int):
-    """Also of one whose own span never arrived; without any time it is when the run was evaluated. It never begins a trace."""
+    """Also of one whose own span never arrived; without any time it is when the run was evaluated.
+    It never begins a trace.
+    """
     made = replace(report("scored", **times), stamp=Stamp("", 77))
     (record,) = logged(made)
     (span,) = made_spans(made)
@@ -140,16 +150,28 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
 
 
 def test_a_score_has_when_where_and_which_case(report: Reports):
-    """And from which spans, by whom; the record's time is the run's end, observed when it was evaluated, not when it is sent."""
+    """And from which spans, by whom; the record's time is the run's end, observed when it was
+    evaluated, not when it is sent.
+    """
     made = replace(
-        report("scored", service_version="1.2", environment="staging", start_ns=10**18, end_ns=10**18 + 250_000_000),
+        report(
+            "scored",
+            service_version="1.2",
+            environment="staging",
+            start_ns=10**18,
+            end_ns=10**18 + 250_000_000,
+        ),
         attributes={"test.case.id": "c\ud800", "attempt": 2, "tags": ["a"], "unknown": None},
         evidence=Evidence(9, "0123456789abcdef"),
         stamp=Stamp("e" * 32, 10**18 + 1),
     )
     (record,) = logged(made)
     prefix = "otel_eval."
-    got = {key.removeprefix(prefix): value for key, value in record.attributes.items() if key.startswith(prefix)}
+    got = {
+        key.removeprefix(prefix): value
+        for key, value in record.attributes.items()
+        if key.startswith(prefix)
+    }
     for key in (
         "evaluation",
         "scorer.type",
@@ -188,11 +210,19 @@ def test_a_score_has_when_where_and_which_case(report: Reports):
         ("failed", "not_evaluated", "KeyError", "the scorer failed with KeyError"),
     ],
 )
-def test_a_skipped_result_has_no_value(report: Reports, kind: str, label: str, error: str | None, explanation: str):
+def test_a_skipped_result_has_no_value(
+    report: Reports, kind: str, label: str, error: str | None, explanation: str
+):
     """Unknown is never zero, and a failing scorer's message stays in the process."""
     (record,) = logged(report(kind))
-    got = {key.removeprefix("gen_ai.evaluation."): value for key, value in record.attributes.items()}
-    assert (got["score.label"], got.get("error.type"), got["explanation"]) == (label, error, explanation)
+    got = {
+        key.removeprefix("gen_ai.evaluation."): value for key, value in record.attributes.items()
+    }
+    assert (got["score.label"], got.get("error.type"), got["explanation"]) == (
+        label,
+        error,
+        explanation,
+    )
     assert ("score.value" in got) == (kind == "below")
     assert "secret" not in str(dict(record.attributes))
 
@@ -204,12 +234,17 @@ def test_a_run_without_ids_is_sent_without_a_context(report: Reports):
 
 
 def test_half_a_surrogate_pair_costs_no_attribute(report: Reports):
-    """JSON may spell one, in a tool's name or in what a judge wrote; an encoder would leave out all of the attribute."""
+    """JSON may spell one, in a tool's name or in what a judge wrote; an encoder would leave out all
+    of the attribute.
+    """
     half = report("scored", agent="a\ud800", conversation_id="é\udfff")
     counted = Scored(0.5, True, "extra: s\ud800", {"extra": ["s\ud800", "é"]})
     (record,) = logged(replace(half, results=(replace(half.results[0], outcome=counted),)))
     attributes = record.attributes
-    assert [attributes[f"gen_ai.{name}"] for name in ("agent.name", "conversation.id")] == ["a?", "é?"]
+    assert [attributes[f"gen_ai.{name}"] for name in ("agent.name", "conversation.id")] == [
+        "a?",
+        "é?",
+    ]
     assert attributes["gen_ai.evaluation.explanation"] == "extra: s?"
     assert json.loads(attributes["otel_eval.details"]) == {"extra": ["s?", "é"]}
 
@@ -230,25 +265,41 @@ def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:
     for each in reports:
         sink.export([each])
     data = reader.get_metrics_data()
-    scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
-    described = {(scope.scope.name, scope.scope.version, scope.scope.schema_url) for scope in scopes}
+    scopes = [
+        scope
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+    ]
+    described = {
+        (scope.scope.name, scope.scope.version, scope.scope.schema_url) for scope in scopes
+    }
     assert described <= {("otel_eval", VERSION, "https://opentelemetry.io/schemas/1.38.0")}
     assert all(metric.unit and metric.description for scope in scopes for metric in scope.metrics)
-    return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+    return {
+        metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics
+    }
 
 
 def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
     """Only what was scored; the exemplar leads from the chart to the trace."""
     (point, *others) = measured(report("scored", "skipped", "failed"))["otel_eval.score"]
     assert others == []
-    assert (point.sum, point.count, point.explicit_bounds) == (0.75, 1, tuple(n / 10 for n in range(11)))
+    assert (point.sum, point.count, point.explicit_bounds) == (
+        0.75,
+        1,
+        tuple(n / 10 for n in range(11)),
+    )
     assert [(each.trace_id, each.span_id) for each in point.exemplars] == [(TRACE, SPAN)]
 
 
 def test_results_are_counted_by_label_and_outcome(report: Reports):
     """Skipped and failed ones too."""
     points = measured(report("scored", "below", "skipped", "failed"))["otel_eval.results"]
-    got = {(p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value for p in points if p.value}
+    got = {
+        (p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value
+        for p in points
+        if p.value
+    }
     assert got == {
         ("pass", "scored"): 1,
         ("fail", "scored"): 1,
@@ -266,27 +317,53 @@ def test_a_revision_is_counted_apart(report: Reports):
 
 
 def test_the_calls_of_a_run_count_once_however_many_evaluations_report_it(report: Reports):
-    """Calls, durations in seconds, and errors, by tool; a run within the run brings no call twice either."""
-    inner = report("scored", evaluation="inner", span_id="c" * 16, calls=[call("refund", span_id="2" * 16)])
+    """Calls, durations in seconds, and errors, by tool; a run within the run brings no call twice
+    either.
+    """
+    inner = report(
+        "scored", evaluation="inner", span_id="c" * 16, calls=[call("refund", span_id="2" * 16)]
+    )
     metrics = measured(report("scored"), report("below", evaluation="other"), inner)
-    calls = {point.attributes["gen_ai.tool.name"]: point.value for point in metrics["otel_eval.tool.calls"]}
-    seconds = {point.attributes["gen_ai.tool.name"]: point.sum for point in metrics["otel_eval.tool.call.duration"]}
-    errors = [(p.attributes["gen_ai.tool.name"], p.attributes["error.type"], p.value) for p in metrics["otel_eval.tool.errors"]]
-    assert (calls, seconds, errors) == ({"search": 1, "refund": 1}, {"search": 0.2, "refund": 0.0}, [("refund", "_OTHER", 1)])
+    calls = {
+        point.attributes["gen_ai.tool.name"]: point.value
+        for point in metrics["otel_eval.tool.calls"]
+    }
+    seconds = {
+        point.attributes["gen_ai.tool.name"]: point.sum
+        for point in metrics["otel_eval.tool.call.duration"]
+    }
+    errors = [
+        (p.attributes["gen_ai.tool.name"], p.attributes["error.type"], p.value)
+        for p in metrics["otel_eval.tool.errors"]
+    ]
+    assert (calls, seconds, errors) == (
+        {"search": 1, "refund": 1},
+        {"search": 0.2, "refund": 0.0},
+        [("refund", "_OTHER", 1)],
+    )
 
 
 def test_a_call_counts_once_however_late_its_agent_arrives(report: Reports):
     """It was evaluated alone, and many other traces were evaluated in between."""
-    of_others = [report("scored", trace_id=f"{n:032x}", calls=[call("search", span_id="3" * 16)]) for n in range(1, 1001)]
+    of_others = [
+        report("scored", trace_id=f"{n:032x}", calls=[call("search", span_id="3" * 16)])
+        for n in range(1, 1001)
+    ]
     calls = [call("search", span_id="2" * 16)]
-    metrics = measured(report("scored", span_id="2" * 16, calls=calls), *of_others, report("scored", calls=calls))
+    metrics = measured(
+        report("scored", span_id="2" * 16, calls=calls), *of_others, report("scored", calls=calls)
+    )
     assert sum(point.value for point in metrics["otel_eval.tool.calls"]) == 1001
 
 
 def test_a_call_without_times_has_no_duration(report: Reports):
     """It is not one of 0 s: no time at all, 0 and 0, an end before the start."""
     times = ({}, {"start_ns": 0, "end_ns": 0}, {"start_ns": 9, "end_ns": 5})
-    metrics = measured(report("scored", calls=[call("a", span_id=f"{n:016x}", **each) for n, each in enumerate(times)]))
+    metrics = measured(
+        report(
+            "scored", calls=[call("a", span_id=f"{n:016x}", **each) for n, each in enumerate(times)]
+        )
+    )
     assert metrics["otel_eval.tool.calls"][0].value == 3
     assert "otel_eval.tool.call.duration" not in metrics
 
@@ -295,7 +372,9 @@ def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
     """Beyond the limit a label's value is "other"."""
     calls = [call(f"tool {n}", span_id=f"{n:016x}") for n in range(10)]
     counters = Counters()
-    points = measured(report("scored", calls=calls), max_values=3, counters=counters)["otel_eval.tool.calls"]
+    points = measured(report("scored", calls=calls), max_values=3, counters=counters)[
+        "otel_eval.tool.calls"
+    ]
     assert counters.get("metrics.over_limit", limit="values") == 7
     assert {point.attributes["gen_ai.tool.name"]: point.value for point in points} == {
         "tool 0": 1,
@@ -306,13 +385,20 @@ def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
 
 
 def test_made_up_names_that_go_together_do_not_make_endless_series(report: Reports):
-    """Few values of each label are many of them together; what the configuration names stays as it is."""
+    """Few values of each label are many of them together; what the configuration names stays as it
+    is.
+    """
     counters = Counters()
     reports = [report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)]
     metrics = measured(*reports, max_sets=3, counters=counters)
     points = metrics["otel_eval.score"]
     counted = [
-        (point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points
+        (
+            point.attributes["gen_ai.agent.name"],
+            point.attributes["gen_ai.evaluation.name"],
+            point.count,
+        )
+        for point in points
     ]
     assert len(counted) <= 4
     assert (counted[-1][0], sum(count for _, _, count in counted)) == ("other", 9)
@@ -344,8 +430,15 @@ def test_expected_results_are_0_before_the_first_one(report: Reports):
     exporter = MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
     exporter.expect("policy", [ToolErrors()], "shop", "helpdesk")
     (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
-    found = of_results({metric.name: metric.data.data_points}, *LABELS[:1], "gen_ai.evaluation.name", "gen_ai.agent.name")
-    assert found == {(label, "tool_errors", "helpdesk"): 0 for label in ("pass", "fail", "not_evaluated")}
+    found = of_results(
+        {metric.name: metric.data.data_points},
+        *LABELS[:1],
+        "gen_ai.evaluation.name",
+        "gen_ai.agent.name",
+    )
+    assert found == {
+        (label, "tool_errors", "helpdesk"): 0 for label in ("pass", "fail", "not_evaluated")
+    }
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["provider of ours", "provider of the program"])
@@ -357,7 +450,11 @@ def test_the_sdk_keeps_every_series_that_is_made(own: bool):
     for agent in range(200):
         for service in range(15):
             exporter.expect("policy", [ToolErrors()], f"service {service}", f"agent {agent}")
-    data = exporter.collect() if isinstance(exporter, OtlpMetricsExporter) else reader.get_metrics_data()
+    data = (
+        exporter.collect()
+        if isinstance(exporter, OtlpMetricsExporter)
+        else reader.get_metrics_data()
+    )
     points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
     assert all("gen_ai.evaluation.name" in point.attributes for point in points)
     assert len(points) == 4 * (2000 if own else 450)
@@ -366,7 +463,9 @@ def test_the_sdk_keeps_every_series_that_is_made(own: bool):
 
 def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
     """Its beginning does."""
-    points = measured(report("scored", calls=[call("é" * 2**20, span_id="1" * 16)]))["otel_eval.tool.calls"]
+    points = measured(report("scored", calls=[call("é" * 2**20, span_id="1" * 16)]))[
+        "otel_eval.tool.calls"
+    ]
     assert [point.attributes["gen_ai.tool.name"] for point in points] == ["é" * 199 + "…"]
 
 
@@ -384,16 +483,28 @@ def made_spans(*reports: Report) -> tuple[Any, ...]:
 
 def test_an_evaluation_span_has_one_link_to_the_run(report: Reports):
     """None, if the run has no ids."""
-    (span,), (alone,) = made_spans(report("scored")), made_spans(report("scored", trace_id="", span_id=""))
+    (span,), (alone,) = (
+        made_spans(report("scored")),
+        made_spans(report("scored", trace_id="", span_id="")),
+    )
     assert [(link.context.trace_id, link.context.span_id) for link in span.links] == [(TRACE, SPAN)]
     assert alone.links == ()
 
 
 def test_a_report_is_one_span_with_an_event_per_result(report: Reports):
-    """A child of the run's span, so it shows in the run's trace; an error of a scorer shows on it."""
+    """A child of the run's span, so it shows in the run's trace; an error of a scorer shows on
+    it.
+    """
     (span,) = made_spans(report("scored", "failed"))
-    assert (span.name, span.context.trace_id, span.parent.span_id) == ("evaluate policy", TRACE, SPAN)
+    assert (span.name, span.context.trace_id, span.parent.span_id) == (
+        "evaluate policy",
+        TRACE,
+        SPAN,
+    )
     assert span.attributes["openinference.span.kind"] == "EVALUATOR"
-    assert [event.attributes["gen_ai.evaluation.name"] for event in span.events] == ["scored", "failed"]
+    assert [event.attributes["gen_ai.evaluation.name"] for event in span.events] == [
+        "scored",
+        "failed",
+    ]
     assert {event.name for event in span.events} == {"gen_ai.evaluation.result"}
     assert span.status.status_code.name == "ERROR"

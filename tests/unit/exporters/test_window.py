@@ -15,7 +15,14 @@ from otel_eval.exporters.window import PERCENTILES, ResultWindow, RunResult, Sta
 
 LABELS = st.none() | st.sampled_from("abc")
 SCORES = st.none() | st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
-ADDS = st.tuples(st.floats(-1, 5), st.integers(0, 6), SCORES, st.none() | st.booleans(), LABELS, st.integers(0, 2))
+ADDS = st.tuples(
+    st.floats(-1, 5),
+    st.integers(0, 6),
+    SCORES,
+    st.none() | st.booleans(),
+    LABELS,
+    st.integers(0, 2),
+)
 
 
 class Slow:
@@ -39,7 +46,9 @@ class Slow:
 
     def state(self, now: float) -> State:
         self.at(now)
-        values, verdicts, labels = ([row[at] for row in self.rows if row[at] is not None] for at in (2, 3, 4))
+        values, verdicts, labels = (
+            [row[at] for row in self.rows if row[at] is not None] for at in (2, 3, 4)
+        )
         counts = Counter(labels)
         shares = {label: counts[label] / len(labels) for label in sorted(counts)}
         return State(
@@ -54,12 +63,20 @@ class Slow:
     @staticmethod
     def quantile(values: list[float], percent: int) -> float:
         """The smallest score that at least so many of a hundred do not exceed."""
-        return min(each for each in values if sum(other <= each for other in values) * 100 >= percent * len(values))
+        return min(
+            each
+            for each in values
+            if sum(other <= each for other in values) * 100 >= percent * len(values)
+        )
 
 
 @given(st.lists(ADDS), st.floats(0.5, 8), st.integers(1, 5), st.floats(0, 12))
-def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float, results: int, later: float):
-    """Any order of runs, revisions and outcomes, instants that go back, at every moment and once more later."""
+def test_a_window_is_what_a_list_filtered_anew_is(
+    adds: list[Any], time_s: float, results: int, later: float
+):
+    """Any order of runs, revisions and outcomes, instants that go back, at every moment and once
+    more later.
+    """
     window, slow, now = ResultWindow(time_s, results), Slow(time_s, results), 0.0
     for step, run, value, passed, label, revision in adds:
         now += step
@@ -71,7 +88,9 @@ def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float
 
 
 @pytest.mark.parametrize("earlier", [[], [1]])
-def test_an_earlier_revision_that_comes_later_does_not_replace_one_without_a_value(earlier: list[int]):
+def test_an_earlier_revision_that_comes_later_does_not_replace_one_without_a_value(
+    earlier: list[int],
+):
     """A judge may answer about the earlier one when the later one was skipped already."""
     window = ResultWindow(60, 10)
     for revision in earlier:
@@ -102,7 +121,9 @@ def test_a_result_is_gone_at_the_moment_it_is_too_old():
     assert [window.state(now).results for now in (59.9, 60.0)] == [1, 0]
 
 
-@pytest.mark.parametrize(("time_s", "results", "on"), [(3600.0, 10, True), (0.0, 10, False), (3600.0, 0, False)])
+@pytest.mark.parametrize(
+    ("time_s", "results", "on"), [(3600.0, 10, True), (0.0, 10, False), (3600.0, 0, False)]
+)
 def test_limits_of_zero_turn_windows_off(time_s: float, results: int, on: bool):
     """0 for either turns it off."""
     assert WindowLimits(time_s, results).enabled is on

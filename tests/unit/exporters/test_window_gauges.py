@@ -37,9 +37,17 @@ class Metered:
 
 def read(reader: InMemoryMetricReader, *keys: str) -> dict[Any, float]:
     data = reader.get_metrics_data()
-    metrics = [each for of in (data.resource_metrics if data else ()) for scope in of.scope_metrics for each in scope.metrics]
+    metrics = [
+        each
+        for of in (data.resource_metrics if data else ())
+        for scope in of.scope_metrics
+        for each in scope.metrics
+    ]
     return {
-        (metric.name.removeprefix(OURS), *(point.attributes[key] for key in keys if key in point.attributes)): point.value
+        (
+            metric.name.removeprefix(OURS),
+            *(point.attributes[key] for key in keys if key in point.attributes),
+        ): point.value
         for metric in metrics
         if metric.name.startswith(OURS) and metric.unit and metric.description
         for point in metric.data.data_points
@@ -50,7 +58,12 @@ def labelled(report: Report, label: str, run: int, revision: int = 0) -> Report:
     """A report of a run with a label."""
     outcome = Skipped("recorded for the distribution", {"label": label})
     results = tuple(replace(each, outcome=outcome) for each in report.results)
-    return replace(report, trajectory=replace(report.trajectory, span_id=f"{run:016x}"), results=results, revision=revision)
+    return replace(
+        report,
+        trajectory=replace(report.trajectory, span_id=f"{run:016x}"),
+        results=results,
+        revision=revision,
+    )
 
 
 def test_scores_have_a_rate_a_mean_and_quantiles(report: Reports):
@@ -70,7 +83,9 @@ def test_scores_have_a_rate_a_mean_and_quantiles(report: Reports):
         ("results", "skipped"): 0,
         ("results", "failed"): 0,
     }
-    assert {key[1:] for key in metered.read("otel_eval.evaluation", "otel_eval.scorer.type")} == {("policy", "tool_call_order")}
+    assert {key[1:] for key in metered.read("otel_eval.evaluation", "otel_eval.scorer.type")} == {
+        ("policy", "tool_call_order")
+    }
 
 
 def test_a_revision_replaces_the_runs_earlier_result(report: Reports):
@@ -106,14 +121,20 @@ def test_what_is_too_old_is_no_longer_reported(report: Reports):
 
 
 def test_labels_are_bounded_and_the_rest_is_counted_together(report: Reports):
-    """At most 200 names ever, whatever comes and goes, the most frequent first; nothing is lost from the sum."""
+    """At most 200 names ever, whatever comes and goes, the most frequent first; nothing is lost
+    from the sum.
+    """
     metered, first, seen = Metered(), report("skipped"), set()
     for begin in range(0, 400, 100):
         metered.now += 4000.0
         for number in range(begin, begin + 100):
             metered.gauges.add(labelled(first, f"label {number}", number))
         metered.gauges.add(labelled(first, f"label {begin + 99}", 9999))
-        counts = {key[1]: value for key, value in metered.read("otel_eval.label").items() if key[0] == "label.count"}
+        counts = {
+            key[1]: value
+            for key, value in metered.read("otel_eval.label").items()
+            if key[0] == "label.count"
+        }
         assert sum(counts.values()) == 101
         seen |= set(counts)
     metered.now += 4000.0
@@ -161,7 +182,9 @@ def test_two_exporters_of_one_provider_share_the_windows(report: Reports):
 def test_there_are_no_gauges_where_there_is_no_window(report: Reports, limits: WindowLimits | None):
     """Turned off, or not configured."""
     reader = InMemoryMetricReader()
-    MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False), window=limits).export([report("scored")])
+    MetricsExporter(
+        MeterProvider(metric_readers=[reader], shutdown_on_exit=False), window=limits
+    ).export([report("scored")])
     assert read(reader) == {}
 
 

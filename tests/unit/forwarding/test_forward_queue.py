@@ -27,11 +27,15 @@ class Client:
         self.is_closed = True
 
 
-def queue_of(answer: Callable[[bytes], ExportResult], acknowledged: list[Any]) -> tuple[ForwardQueue, Counters]:
+def queue_of(
+    answer: Callable[[bytes], ExportResult], acknowledged: list[Any]
+) -> tuple[ForwardQueue, Counters]:
     client: Any = Client(answer)
     counters = Counters()
     attempts = Attempts("forward.traces", RetryPolicy(last_s=0.001), "dropped", forwards=True)
-    return ForwardQueue("traces", client, attempts, counters, 1000, lambda *acks: acknowledged.append(acks)), counters
+    return ForwardQueue(
+        "traces", client, attempts, counters, 1000, lambda *acks: acknowledged.append(acks)
+    ), counters
 
 
 def test_a_request_that_is_refused_costs_those_that_were_joined_with_it_nothing() -> None:
@@ -52,7 +56,11 @@ def test_a_request_that_is_refused_costs_those_that_were_joined_with_it_nothing(
     assert queue.stop(10.0)
     assert sorted(b"".join(sent)) == sorted(b"abde")
     assert sorted(ack for requests, _ in acknowledged for ack in requests) == list("abcde")
-    assert (counters.get("forward.sent"), counters.get("forward.refused"), queue.waiting_bytes) == (4, 1, 0)
+    assert (counters.get("forward.sent"), counters.get("forward.refused"), queue.waiting_bytes) == (
+        4,
+        1,
+        0,
+    )
 
 
 def test_a_request_that_meets_a_closed_client_is_not_refused() -> None:
@@ -73,4 +81,8 @@ def test_a_request_that_meets_a_closed_client_is_not_refused() -> None:
     assert queue.stop(0.01, kept=True)
     closed.set()
     assert queue.wait(10.0)
-    assert (acknowledged, counters.get("forward.refused"), counters.get("forward.lost")) == ([], 0, 0)
+    assert (acknowledged, counters.get("forward.refused"), counters.get("forward.lost")) == (
+        [],
+        0,
+        0,
+    )

@@ -1,4 +1,6 @@
-"""Which spans are held for scores when traces are forwarded: those that may be a run's own span by the rule of assembly."""
+"""Which spans are held for scores when traces are forwarded: those that may be a run's own span by
+the rule of assembly.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,21 @@ from otel_eval.evaluations import ScorerSet
 from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.otlp.spans import resource_scope
 
-SCOPES = {each: resource_scope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}
+SCOPES = {
+    each: resource_scope(b"", InstrumentationScope(name=each).SerializeToString())
+    for each in ("shop", "otel_eval")
+}
 PARENTS = (b"", b"p" * 8)
 FLAGS = (None, 0, 1, 0x100, 0x101, 0x200, 0x300, 0x1FF, 0xFFFFFFFF)
-KINDS = (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_CONSUMER)
-WAITING = HoldFilter(Engine([ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),))]))
+KINDS = (
+    Span.SPAN_KIND_INTERNAL,
+    Span.SPAN_KIND_SERVER,
+    Span.SPAN_KIND_CLIENT,
+    Span.SPAN_KIND_CONSUMER,
+)
+WAITING = HoldFilter(
+    Engine([ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),))])
+)
 
 
 def frame(parent=b"", *, operation="chat", flags=None, kind=Span.SPAN_KIND_INTERNAL, scope="shop"):
@@ -37,7 +49,9 @@ def waits(held):
 
 @pytest.mark.parametrize(("parent", "flags", "kind"), [*product(PARENTS, FLAGS, KINDS)])
 def test_a_local_root_waits_and_no_other_span(parent, flags, kind):
-    """Also where its flags say of other things only, as older SDKs write them: then its kind tells."""
+    """Also where its flags say of other things only, as older SDKs write them: then its kind
+    tells.
+    """
     held = frame(parent, flags=flags, kind=kind)
     assert waits(held) == is_local_root(held)
 

@@ -44,11 +44,22 @@ def test_chunks_are_joined(chunks: list[bytes]) -> None:
 
 def test_extensions_and_trailers_are_skipped() -> None:
     """As RFC 9112 asks."""
-    assert read(b"3;name=x\r\nabc\r\n0\r\nTrailer: y\r\n\r\n", Transfer_Encoding="chunked") == b"abc"
+    assert (
+        read(b"3;name=x\r\nabc\r\n0\r\nTrailer: y\r\n\r\n", Transfer_Encoding="chunked") == b"abc"
+    )
 
 
 @pytest.mark.parametrize(
-    "stream", [b"x\r\n", b"\r\n", b"-1\r\n", b"3\r\nabcd\r\n", b"f" * 17 + b"\r\n", b"1" * 2000, b"0\r\n" + b"a: b\r\n" * 100]
+    "stream",
+    [
+        b"x\r\n",
+        b"\r\n",
+        b"-1\r\n",
+        b"3\r\nabcd\r\n",
+        b"f" * 17 + b"\r\n",
+        b"1" * 2000,
+        b"0\r\n" + b"a: b\r\n" * 100,
+    ],
 )
 def test_what_is_not_chunked_is_refused(stream: bytes) -> None:
     """Each of them ends, and none is read for ever."""
@@ -92,7 +103,9 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=3))
 def test_gzip_of_several_members_is_unpacked(members: list[bytes]) -> None:
     """Some proxies write them."""
-    assert decompress("gzip", b"".join(map(gzip.compress, members)), LIMIT, ticket()) == b"".join(members)
+    assert decompress("gzip", b"".join(map(gzip.compress, members)), LIMIT, ticket()) == b"".join(
+        members
+    )
 
 
 def test_a_bomb_is_unpacked_no_further_than_its_limit() -> None:
@@ -102,7 +115,8 @@ def test_a_bomb_is_unpacked_no_further_than_its_limit() -> None:
         decompress("gzip", gzip.compress(bytes(200_000_000), 1), LIMIT, room)
 
 
-GZIPPED = gzip.compress(b"x" * 99, mtime=0)  # without the time, which would name the test otherwise each second
+# without the time, which would name the test otherwise each second
+GZIPPED = gzip.compress(b"x" * 99, mtime=0)
 
 
 @pytest.mark.parametrize("data", [b"no gzip", GZIPPED[:-9], GZIPPED + b"trailing", b"\x1f\x8b"])

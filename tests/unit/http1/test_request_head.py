@@ -43,7 +43,9 @@ def code(data: bytes) -> int:
     ],
 )
 def test_a_target_is_a_path_with_or_without_a_server(target: str, path: str) -> None:
-    """RFC 9112 asks for both forms; nothing in a path is resolved or decoded, so nothing in it means another one."""
+    """RFC 9112 asks for both forms; nothing in a path is resolved or decoded, so nothing in it
+    means another one.
+    """
     assert read(f"POST {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()).path == path
 
 
@@ -79,7 +81,15 @@ def test_a_line_that_is_no_header_is_refused(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Host", "Content-Length", "Transfer-Encoding", "Content-Type", "Content-Encoding", "Authorization"]
+    "name",
+    [
+        "Host",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Content-Type",
+        "Content-Encoding",
+        "Authorization",
+    ],
 )
 def test_a_deciding_header_stands_at_most_once(name: str) -> None:
     """Equal ones too: two of them could be read in two ways."""
@@ -119,9 +129,15 @@ def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
 
 @pytest.mark.parametrize(
     ("version", "connection", "last"),
-    [("1.1", "", False), ("1.1", "Connection: TE, Close\r\n", True), ("1.0", "Connection: keep-alive\r\n", True)],
+    [
+        ("1.1", "", False),
+        ("1.1", "Connection: TE, Close\r\n", True),
+        ("1.0", "Connection: keep-alive\r\n", True),
+    ],
 )
-def test_a_connection_is_kept_unless_a_header_closes_it(version: str, connection: str, last: bool) -> None:
+def test_a_connection_is_kept_unless_a_header_closes_it(
+    version: str, connection: str, last: bool
+) -> None:
     """HTTP/1.0 is served once."""
     assert read(f"GET / HTTP/{version}\r\nHost: x\r\n{connection}\r\n".encode()).last is last
 
@@ -138,7 +154,25 @@ def test_a_request_that_stops_is_none(end: int) -> None:
         read((LINE + HOST)[:end])
 
 
-@given(st.lists(st.sampled_from([LINE, HOST, b"\r\n", b"\n", b"\r", b" ", b":", b"X: a", b"\0", b"\xff", b"Content-Length: 2"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                LINE,
+                HOST,
+                b"\r\n",
+                b"\n",
+                b"\r",
+                b" ",
+                b":",
+                b"X: a",
+                b"\0",
+                b"\xff",
+                b"Content-Length: 2",
+            ]
+        )
+    )
+)
 def test_whatever_comes_is_read_or_refused(pieces: list[bytes]) -> None:
     """What is taken has one of each header that decides, and no character that ends a line."""
     try:

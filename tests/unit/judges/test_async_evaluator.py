@@ -85,8 +85,13 @@ def test_each_result_leaves_in_a_report_of_its_own_as_soon_as_it_is_there():
     with running() as (later, seen):
         later.put(report_of(after(0.2, 0.25), after(0.0, 0.75)))
         assert later.wait(5.0)
-    assert [(r.late, r.revision, r.pending, r.trajectory.agent) for r in seen.reports] == [(True, 2, (), "a")] * 2
-    assert [(r.results[0].scorer, r.results[0].result_id[-1]) for r in seen.reports] == [("s1", "1"), ("s0", "0")]
+    assert [(r.late, r.revision, r.pending, r.trajectory.agent) for r in seen.reports] == [
+        (True, 2, (), "a")
+    ] * 2
+    assert [(r.results[0].scorer, r.results[0].result_id[-1]) for r in seen.reports] == [
+        ("s1", "1"),
+        ("s0", "0"),
+    ]
     assert [each.value for each in seen.outcomes()] == [0.75, 0.25]
 
 
@@ -120,14 +125,20 @@ def test_no_more_are_worked_on_at_once_than_may_be():
 
 
 def test_what_does_not_fit_into_the_queue_fails_at_once():
-    """It is reported as failed, not dropped, and results that were pending before are still reported."""
+    """It is reported as failed, not dropped, and results that were pending before are still
+    reported.
+    """
     with running(max_queue=2) as (later, seen):
         later.put(report_of(*[after(0.2)] * 5))
         assert seen.outcomes() == [Failed("judge_queue_full")] * 3
         assert later.wait(5.0)
         assert later.counts() == {
-            "late_results": 5, "late_timeouts": 0, "late_refused": 3, "late_lost": 0, "late_pending": 0
-        }  # fmt: skip
+            "late_results": 5,
+            "late_timeouts": 0,
+            "late_refused": 3,
+            "late_lost": 0,
+            "late_pending": 0,
+        }
         later.put(report_of(after(0.0)))  # there is room again
         assert later.wait(5.0)
     assert [type(each) for each in seen.outcomes()] == [Failed] * 3 + [Scored] * 3
@@ -135,7 +146,10 @@ def test_what_does_not_fit_into_the_queue_fails_at_once():
 
 def test_a_queue_is_full_when_it_holds_too_much():
     """The limit is the size of all pending runs; an empty queue accepts a run of any size."""
-    heavy = [replace(report_of(after(0.2), after(0.2)), trajectory=trajectory(output=["x" * 5_000] * 10)) for _ in range(3)]
+    heavy = [
+        replace(report_of(after(0.2), after(0.2)), trajectory=trajectory(output=["x" * 5_000] * 10))
+        for _ in range(3)
+    ]
     with running(max_bytes=60_000) as (later, seen):
         for report in heavy:
             later.put(report)
@@ -243,7 +257,9 @@ def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCap
 
 
 def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
-    """Results that are put after the time limit run on another thread; the number of threads is limited."""
+    """Results that are put after the time limit run on another thread; the number of threads is
+    limited.
+    """
     monkeypatch.setattr(judges, "_TICK_S", 0.05)
     blocking, before = Blocking(), threading.active_count()
     with running(timeout_s=0.1, max_queue=2) as (later, seen):
@@ -255,7 +271,9 @@ def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPat
         blocking.freed.set()
         assert later.wait(5.0)
     blocking.free()
-    assert [each for each in seen.outcomes() if isinstance(each, Failed)][:6] == [Failed("timeout")] * 6
+    assert [each for each in seen.outcomes() if isinstance(each, Failed)][:6] == [
+        Failed("timeout")
+    ] * 6
     assert len(seen.reports) == 10
 
 
@@ -297,7 +315,9 @@ def test_reports_made_whole_keep_their_order_and_ask_ahead():
     began = time.monotonic()
     whole = list(with_late_results(reports, lambda emit: AsyncEvaluator(emit, concurrency=20)))
     assert time.monotonic() - began < 1.5
-    assert [[result.outcome.value for result in report.results] for report in whole] == [[i / 20] for i in range(20)]
+    assert [[result.outcome.value for result in report.results] for report in whole] == [
+        [i / 20] for i in range(20)
+    ]
     assert all(not report.pending for report in whole)
 
 

@@ -36,7 +36,9 @@ class Awaited:
 
 
 def reports_of(*scorers: Any, sample: float = 1.0) -> Any:
-    trace = closed(span("rrrrrrrr", attributes=AGENT), span("tttttttt", "rrrrrrrr", attributes=TOOL))
+    trace = closed(
+        span("rrrrrrrr", attributes=AGENT), span("tttttttt", "rrrrrrrr", attributes=TOOL)
+    )
     return Engine([ScorerSet(name="e", scorers=scorers, sample=sample)]).evaluate(trace)
 
 
@@ -44,7 +46,10 @@ def test_a_report_has_finished_results_and_lists_pending_ones():
     """Finished and pending results both keep the order of the configuration."""
     (report,) = reports_of(Awaited(), AT_ONCE, Awaited("other"))
     assert [result.scorer for result in report.results] == ["tool_errors"]
-    assert [(each.scorer, each.type, each.version, each.revision) for each in (late.template for late in report.pending)] == [
+    assert [
+        (each.scorer, each.type, each.version, each.revision)
+        for each in (late.template for late in report.pending)
+    ] == [
         ("awaited", "awaited", "3", 0),
         ("other", "awaited", "3", 0),
     ]
@@ -58,7 +63,11 @@ def test_a_pending_result_becomes_the_one_that_was_announced():
     result = pending.result(asyncio.run(pending.evaluate(report.trajectory)))
     run = report.trajectory
     assert (result.outcome, result.evaluation, result.version) == (Scored(0.5, True), "e", "3")
-    assert result.result_id == pending.result_id == result_id(run.trace_id, run.span_id, "e", "awaited", 0)
+    assert (
+        result.result_id
+        == pending.result_id
+        == result_id(run.trace_id, run.span_id, "e", "awaited", 0)
+    )
 
 
 def test_nothing_is_pending_without_asynchronous_scorers():
@@ -76,8 +85,12 @@ def test_a_scorers_share_is_drawn_as_an_evaluations_is(nearly: float):
     """Sampling depends on the trace id alone; an empty report is not created."""
     share = sampling_hash(b"t" * 16) + nearly
     asked = nearly > 0
-    assert [len(report.pending) for report in reports_of(Awaited(sample=share))] == ([1] if asked else [])
-    assert [len(report.pending) for report in reports_of(AT_ONCE, Awaited(sample=share))] == [int(asked)]
+    assert [len(report.pending) for report in reports_of(Awaited(sample=share))] == (
+        [1] if asked else []
+    )
+    assert [len(report.pending) for report in reports_of(AT_ONCE, Awaited(sample=share))] == [
+        int(asked)
+    ]
 
 
 def test_a_coroutine_function_is_awaited():
@@ -94,6 +107,8 @@ def test_a_coroutine_function_is_awaited():
         return 1.0
 
     functions = {"later": later, "instance": Instance(), "at once": at_once}
-    (report,) = reports_of(*[FunctionScorer(name=n, type="f", function=f, arguments={}) for n, f in functions.items()])
+    (report,) = reports_of(
+        *[FunctionScorer(name=n, type="f", function=f, arguments={}) for n, f in functions.items()]
+    )
     assert [each.scorer for each in report.results] == ["at once"]
     assert [each.template.scorer for each in report.pending] == ["later", "instance"]

@@ -45,7 +45,10 @@ def test_no_window_has_more_attempts_than_the_budget():
 
 def test_a_repetition_counts_against_the_budget():
     """A retry is counted like a first attempt."""
-    limits, attempts = RateLimiter(per_minute=2, retries=3, window_s=0.4, first_s=0.001), Attempts(failures=2)
+    limits, attempts = (
+        RateLimiter(per_minute=2, retries=3, window_s=0.4, first_s=0.001),
+        Attempts(failures=2),
+    )
     began = time.monotonic()
     asyncio.run(limits.repeat(attempts))
     assert (len(attempts.times), attempts.times[2] - began >= 0.35) == (3, True)
@@ -72,13 +75,17 @@ def test_waits_grow_and_end():
     limits, attempts = RateLimiter(retries=4, first_s=0.02), Attempts(failures=9)
     with pytest.raises(JudgeError, match="not yet"):
         asyncio.run(limits.repeat(attempts))
-    gaps = [later - earlier for earlier, later in zip(attempts.times, attempts.times[1:], strict=False)]
+    gaps = [
+        later - earlier for earlier, later in zip(attempts.times, attempts.times[1:], strict=False)
+    ]
     assert len(attempts.times) == 5
     assert all(gap >= 0.01 * 2**number for number, gap in enumerate(gaps))
 
 
 @pytest.mark.parametrize("after_s", [float("inf"), 1_700_000_000.0, 7200.0])
-def test_a_judge_is_tried_again_after_an_hour_whatever_it_says(after_s: float, monkeypatch: pytest.MonkeyPatch):
+def test_a_judge_is_tried_again_after_an_hour_whatever_it_says(
+    after_s: float, monkeypatch: pytest.MonkeyPatch
+):
     """Some endpoints send the time of day instead of a number of seconds."""
     limits, attempts, began = RateLimiter(), Attempts(failures=1, after_s=after_s), time.monotonic()
     for elapsed_s in (0, 3500):

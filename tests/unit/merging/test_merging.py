@@ -21,7 +21,10 @@ def row(evaluator: str | None = "a", **fields: Any) -> dict[str, Any]:
 
 def rows_of(*sources: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Who won, with which outcome, and whether it is marked."""
-    return [(each["evaluator"], each["outcome"], each.get("split", False)) for each in merge_results(*sources)]
+    return [
+        (each["evaluator"], each["outcome"], each.get("split", False))
+        for each in merge_results(*sources)
+    ]
 
 
 def test_results_of_one_evaluator_stay_as_they_are() -> None:
@@ -40,31 +43,46 @@ def test_the_highest_revision_of_an_evaluator_counts(outcome: str) -> None:
 def test_evaluators_that_knew_the_same_spans_are_not_split() -> None:
     """Two that got every span agree; one is kept beside the other."""
     merged = merge_results([row("a")], [row("b")])
-    assert [(each["evaluator"], each.get("split"), len(each["others"])) for each in merged] == [("a", None, 1)]
+    assert [(each["evaluator"], each.get("split"), len(each["others"])) for each in merged] == [
+        ("a", None, 1)
+    ]
 
 
 def test_every_result_of_a_trace_is_marked_where_evaluators_knew_different_spans() -> None:
     """Also of runs that only one of them has; other traces are not."""
     one = [row("a"), row("a", span_id="only here"), row("a", trace_id="whole")]
     other = [row("b", spans=2, spans_digest="d2")]
-    assert rows_of(one, other) == [("a", "scored", True), ("a", "scored", True), ("a", "scored", False)]
+    assert rows_of(one, other) == [
+        ("a", "scored", True),
+        ("a", "scored", True),
+        ("a", "scored", False),
+    ]
 
 
 def test_an_evaluator_without_a_result_shows_the_split() -> None:
-    """It had spans of the trace: what the other one says of it may be wrong, however complete it looks."""
-    nothing = row("b", span_id="", evaluation="", scorer="", outcome="no_run", spans=1, spans_digest="d1")
+    """It had spans of the trace: what the other one says of it may be wrong, however complete it
+    looks.
+    """
+    nothing = row(
+        "b", span_id="", evaluation="", scorer="", outcome="no_run", spans=1, spans_digest="d1"
+    )
     assert rows_of([row("a")], [nothing]) == [("b", "no_run", True), ("a", "scored", True)]
 
 
 def test_a_no_run_report_of_an_evaluator_ends_once_it_has_results() -> None:
     """The rest of the trace arrived late."""
-    nothing = row(span_id="", evaluation="", scorer="", outcome="no_run", spans=1, spans_digest="d1")
+    nothing = row(
+        span_id="", evaluation="", scorer="", outcome="no_run", spans=1, spans_digest="d1"
+    )
     assert merge_results([nothing], [row()]) == [row()]
 
 
 def test_an_evaluator_knows_what_its_last_result_was_made_from() -> None:
     """A run that late spans did not change keeps its first result, with the digest of then."""
-    first, second = row("a", spans=3), row("a", span_id="other", revision=1, spans=5, spans_digest="d5")
+    first, second = (
+        row("a", spans=3),
+        row("a", span_id="other", revision=1, spans=5, spans_digest="d5"),
+    )
     assert rows_of([first, second], [row("b", spans=5, spans_digest="d5")]) == [
         ("a", "scored", False),
         ("b", "scored", False),
@@ -76,24 +94,35 @@ def test_an_evaluator_knows_what_its_last_result_was_made_from() -> None:
     [
         ({"outcome": "scored", "spans": 1}, {"outcome": "failed", "spans": 9}),
         ({"outcome": "failed", "spans": 1}, {"outcome": "skipped", "spans": 9}),
-        ({"outcome": "scored", "spans": 9, "value": 1.0}, {"outcome": "scored", "spans": 8, "value": 0.0}),
+        (
+            {"outcome": "scored", "spans": 9, "value": 1.0},
+            {"outcome": "scored", "spans": 8, "value": 0.0},
+        ),
         ({"value": 0.25}, {"value": 0.5}),
-        ({"evaluated_at": "2026-01-02", "value": 0.25}, {"evaluated_at": "2026-01-01", "value": 0.5}),
+        (
+            {"evaluated_at": "2026-01-02", "value": 0.25},
+            {"evaluated_at": "2026-01-01", "value": 0.5},
+        ),
         ({"evaluated_at": "2026-01-01"}, {"evaluated_at": "2026-01-02"}),
     ],
 )
-def test_of_several_evaluators_the_better_result_is_preferred(better: dict[str, Any], worse: dict[str, Any]) -> None:
+def test_of_several_evaluators_the_better_result_is_preferred(
+    better: dict[str, Any], worse: dict[str, Any]
+) -> None:
     """Scored, failed, skipped; more spans; the smaller JSON, in which the time counts last."""
     for one, other in (("a", "b"), ("b", "a")):
         winner, loser = row(one, **better), row(other, **worse)
-        if "outcome" not in better:  # else the name of the evaluator, which is in the JSON, would decide
+        # else the name of the evaluator, which is in the JSON, would decide
+        if "outcome" not in better:
             loser["evaluator"] = winner["evaluator"]
         (merged,) = merge_results([loser], [winner])
         assert {key: merged[key] for key in winner} == winner
 
 
 def test_files_without_an_evaluator_are_one_evaluator_each() -> None:
-    """As from `replay`: what two files hold of a trace is compared; a file that is read twice is the same one."""
+    """As from `replay`: what two files hold of a trace is compared; a file that is read twice is
+    the same one.
+    """
     one, other = [row(None)], [row(None, spans=2, spans_digest="d2")]
     ((first, _, split),) = rows_of(one, other)
     assert (first.startswith("file:"), split) == (True, True)
@@ -104,24 +133,35 @@ def test_files_without_an_evaluator_are_one_evaluator_each() -> None:
 
 def test_a_later_line_of_a_file_replaces_an_earlier_one() -> None:
     """As a second replay appends it to what the first one exported."""
-    assert [each["value"] for each in merge_results([row(None, value=1.0), row(None, value=0.5)])] == [0.5]
+    assert [
+        each["value"] for each in merge_results([row(None, value=1.0), row(None, value=0.5)])
+    ] == [0.5]
 
 
 @pytest.mark.parametrize("result_id", [None, "", 0, ["a"]])
-def test_lines_without_a_usable_result_id_replace_only_those_of_the_same_result(result_id: Any) -> None:
+def test_lines_without_a_usable_result_id_replace_only_those_of_the_same_result(
+    result_id: Any,
+) -> None:
     """Also if one line holds several of them."""
     others = [row(None, result_id=result_id, scorer=name) for name in ("b", "c")]
-    lines = [row(None, result_id=result_id, scorer="a", others=others), row(None, result_id=result_id, scorer="a")]
+    lines = [
+        row(None, result_id=result_id, scorer="a", others=others),
+        row(None, result_id=result_id, scorer="a"),
+    ]
     assert [each["scorer"] for each in merge_results(lines)] == ["a", "b", "c"]
 
 
 def test_an_evaluator_that_does_not_tell_what_it_knew_may_be_split() -> None:
     """Older versions do not: unknown is no agreement. Alone it is whole."""
     assert rows_of([row("a", spans_digest=None)]) == [("a", "scored", False)]
-    assert rows_of([row("a", spans_digest=None)], [row("b", spans_digest=None)]) == [("a", "scored", True)]
+    assert rows_of([row("a", spans_digest=None)], [row("b", spans_digest=None)]) == [
+        ("a", "scored", True)
+    ]
 
 
-@pytest.mark.parametrize("wrong", [{}, {"trace_id": 1}, {"trace_id": "t", "others": [1]}, 5, row(evaluator=7)])
+@pytest.mark.parametrize(
+    "wrong", [{}, {"trace_id": 1}, {"trace_id": "t", "others": [1]}, 5, row(evaluator=7)]
+)
 def test_what_is_no_result_is_refused(wrong: Any) -> None:
     """With the field that is missing."""
     with pytest.raises(InputError, match=r"not a result: "):
@@ -173,11 +213,18 @@ def test_merging_again_changes_nothing(sources: list[list[dict[str, Any]]]) -> N
 
 
 @given(SOURCES)
-def test_nothing_of_two_evaluators_that_differ_is_unmarked(sources: list[list[dict[str, Any]]]) -> None:
-    """Whatever the rows: if the output knows of two digests, it says so; and each result stands there once."""
+def test_nothing_of_two_evaluators_that_differ_is_unmarked(
+    sources: list[list[dict[str, Any]]],
+) -> None:
+    """Whatever the rows: if the output knows of two digests, it says so; and each result stands
+    there once.
+    """
     merged = merge_results(*sources)
     keys = [
-        (*(each[name] for name in ("trace_id", "span_id", "evaluation", "scorer")), each["outcome"] == "no_run")
+        (
+            *(each[name] for name in ("trace_id", "span_id", "evaluation", "scorer")),
+            each["outcome"] == "no_run",
+        )
         for each in merged
     ]
     assert keys == sorted(set(keys))
@@ -188,14 +235,19 @@ def test_nothing_of_two_evaluators_that_differ_is_unmarked(sources: list[list[di
             evidence = (-1 if each["spans"] is None else each["spans"], each["spans_digest"] or "")
             known[each["evaluator"]] = max(known.get(each["evaluator"], evidence), evidence)
         digests = {digest for _, digest in known.values()}
-        assert all(each.get("split", False) == (len(known) > 1 and (len(digests) > 1 or "" in digests)) for each in rows)
+        assert all(
+            each.get("split", False) == (len(known) > 1 and (len(digests) > 1 or "" in digests))
+            for each in rows
+        )
 
 
 def test_the_cost_is_linear() -> None:
     """Ten times the rows take about ten times as long, also where every result has a rival."""
 
     def work(count: int) -> Callable[[], object]:
-        rows = [row("ab"[at % 2], trace_id=f"{at // 20}", span_id=f"{at // 2}") for at in range(count)]
+        rows = [
+            row("ab"[at % 2], trace_id=f"{at // 20}", span_id=f"{at // 2}") for at in range(count)
+        ]
         return lambda: merge_results(rows)
 
     assert is_in_proportion(work(3_000), work(30_000), most=30)

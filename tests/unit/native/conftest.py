@@ -20,7 +20,8 @@ def kept() -> Callable[[Callable[[], None]], tuple[int, int]]:
         tracemalloc.start()
         try:
             many()
-            # The least of some: what is kept is kept each time, what the interpreter sets aside is not.
+            # The least of some: what is kept is kept each time, what the interpreter sets aside is
+            # not.
             return min(_growth(many) for _ in range(3))
         finally:
             tracemalloc.stop()

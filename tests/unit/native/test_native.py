@@ -1,4 +1,6 @@
-"""The extension in C against the decoder in Python: over any bytes both give the same, or both refuse."""
+"""The extension in C against the decoder in Python: over any bytes both give the same, or both
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,17 @@ extension = pytest.importorskip("otel_eval._native", reason="installed without a
 if not NATIVE:
     extension.configure(OtlpSpanReader, events_of, decode, DecodeError)
 
-KEYS = (b"gen_ai.tool.name", b"input.value", b"k", b"", b"k\xff", b"\xff", "ключ".encode(), b"k" * 130, b"llm.input.0.role")
+KEYS = (
+    b"gen_ai.tool.name",
+    b"input.value",
+    b"k",
+    b"",
+    b"k\xff",
+    b"\xff",
+    "ключ".encode(),
+    b"k" * 130,
+    b"llm.input.0.role",
+)
 ASKED = (
     Wanted(frozenset({"gen_ai.tool.name", "k", "ключ"})),
     Wanted(frozenset({"input.value", "k" * 130}), ("llm.", "k")),
@@ -36,7 +48,9 @@ TEXTS = st.one_of(st.text(max_size=12).map(str.encode), BYTES)
 NUMBERS = st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1)).map(varint)
 
 
-def field(numbers: st.SearchStrategy[int], content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+def field(
+    numbers: st.SearchStrategy[int], content: st.SearchStrategy[bytes]
+) -> st.SearchStrategy[bytes]:
     """A length-delimited field."""
     return st.builds(sized, numbers, content)
 
@@ -50,16 +64,29 @@ PLAIN = st.one_of(
     field(st.just(7), BYTES),
 )
 LISTED = st.lists(field(st.just(1), PLAIN), max_size=3).map(b"".join)
-MAPPED = st.lists(field(st.just(1), field(st.just(1), st.sampled_from(KEYS))), max_size=2).map(b"".join)
+MAPPED = st.lists(field(st.just(1), field(st.just(1), st.sampled_from(KEYS))), max_size=2).map(
+    b"".join
+)
 VALUES = st.one_of(
-    PLAIN, PLAIN, field(st.just(5), LISTED), field(st.just(6), MAPPED), BYTES, st.tuples(PLAIN, PLAIN).map(b"".join)
+    PLAIN,
+    PLAIN,
+    field(st.just(5), LISTED),
+    field(st.just(6), MAPPED),
+    BYTES,
+    st.tuples(PLAIN, PLAIN).map(b"".join),
 )
 KEY = field(st.just(1), st.sampled_from(KEYS))
 VALUE = field(st.just(2), VALUES)
 PAIRS = st.one_of(
-    st.tuples(KEY, VALUE), st.tuples(KEY), st.tuples(VALUE, KEY), st.tuples(KEY, VALUE, VALUE), st.tuples(BYTES)
+    st.tuples(KEY, VALUE),
+    st.tuples(KEY),
+    st.tuples(VALUE, KEY),
+    st.tuples(KEY, VALUE, VALUE),
+    st.tuples(BYTES),
 ).map(b"".join)
-STATUS = st.lists(st.one_of(field(st.just(2), TEXTS), NUMBERS.map(lambda code: b"\x18" + code), BYTES), max_size=3).map(b"".join)
+STATUS = st.lists(
+    st.one_of(field(st.just(2), TEXTS), NUMBERS.map(lambda code: b"\x18" + code), BYTES), max_size=3
+).map(b"".join)
 IDS = st.sampled_from([b"t" * 16, bytes(16), b"s" * 8, bytes(8), b"", b"short"])
 FIELDS = st.one_of(
     field(st.just(9), PAIRS),
@@ -67,13 +94,19 @@ FIELDS = st.one_of(
     field(st.just(15), STATUS),
     field(st.just(11), BYTES),
     field(st.sampled_from([1, 2, 3, 4, 13, 17]), IDS),
-    st.tuples(st.sampled_from([b"\x30", b"\x50", b"\x60", b"\x70", b"\x88\x01"]), NUMBERS).map(b"".join),
+    st.tuples(st.sampled_from([b"\x30", b"\x50", b"\x60", b"\x70", b"\x88\x01"]), NUMBERS).map(
+        b"".join
+    ),
     st.tuples(st.sampled_from([b"\x39", b"\x41"]), st.binary(min_size=8, max_size=8)).map(b"".join),
     st.just(b"\x85\x01\x00\x03\x00\x00"),
 )
 ORDERLY = st.lists(field(st.just(9), st.tuples(KEY, VALUE).map(b"".join)), max_size=6).map(b"".join)
 SPANS = st.one_of(
-    st.tuples(st.just(sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\x30\x01"), ORDERLY, field(st.just(15), STATUS)).map(b"".join),
+    st.tuples(
+        st.just(sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\x30\x01"),
+        ORDERLY,
+        field(st.just(15), STATUS),
+    ).map(b"".join),
     st.lists(FIELDS, max_size=8).map(b"".join),
     st.binary(max_size=60),
 )
@@ -95,8 +128,19 @@ def contents(make: Any, payload: bytes) -> Any:
         view = make(payload)
     except DecodeError:
         return DecodeError
-    plain = (view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message)
-    return *plain, [repr(sorted(view.attributes(each).items())) for each in ASKED], list(view.events())
+    plain = (
+        view.name,
+        view.span_kind,
+        view.start_ns,
+        view.end_ns,
+        view.status_code,
+        view.status_message,
+    )
+    return (
+        *plain,
+        [repr(sorted(view.attributes(each).items())) for each in ASKED],
+        list(view.events()),
+    )
 
 
 @settings(max_examples=400, deadline=None)
@@ -119,7 +163,10 @@ def test_equal_fingerprints_are_equal_attributes(one: bytes, other: bytes) -> No
     except DecodeError:
         return
     for wanted in ASKED:
-        marks = {view.fingerprint(wanted) if isinstance(view, type(extension.view(b""))) else None for view in views}
+        marks = {
+            view.fingerprint(wanted) if isinstance(view, type(extension.view(b""))) else None
+            for view in views
+        }
         if len(marks) == 1 and None not in marks:
             assert repr(views[0].attributes(wanted)) == repr(views[1].attributes(wanted))
 
@@ -129,23 +176,38 @@ def test_fingerprints_tell_values_apart() -> None:
     wanted = Wanted(frozenset({"k"}))
 
     def mark(value: bytes, other: bytes = b"x") -> Any:
-        pairs = (sized(9, sized(1, b"k") + sized(2, sized(1, value))), sized(9, sized(1, b"o") + sized(2, sized(1, other))))
+        pairs = (
+            sized(9, sized(1, b"k") + sized(2, sized(1, value))),
+            sized(9, sized(1, b"o") + sized(2, sized(1, other))),
+        )
         return extension.view(b"".join(pairs)).fingerprint(wanted)
 
     assert mark(b"a") != mark(b"b")
     assert mark(b"a", b"x") == mark(b"a", b"y")
 
 
-@pytest.mark.parametrize("names", [("a", "b"), ("", "a"), ("a", "a\x4a\x08\x0a\x01k\x12\x03\x0a\x01a"), ("n" * 200, "n" * 201)])
+@pytest.mark.parametrize(
+    "names",
+    [("a", "b"), ("", "a"), ("a", "a\x4a\x08\x0a\x01k\x12\x03\x0a\x01a"), ("n" * 200, "n" * 201)],
+)
 def test_a_named_fingerprint_tells_names_apart(names: tuple[str, str]) -> None:
     """Also a name that reads like an attribute; without `named` the name is left out."""
     pair = sized(9, sized(1, b"k") + sized(2, sized(1, b"a")))
-    bare, plain = (extension.view(pair * number + sized(5, name.encode())) for number, name in zip((0, 1), names, strict=True))
+    bare, plain = (
+        extension.view(pair * number + sized(5, name.encode()))
+        for number, name in zip((0, 1), names, strict=True)
+    )
     same, other = (extension.view(pair + sized(5, name.encode())) for name in names)
     keys = frozenset({"k"})
-    assert same.fingerprint(Wanted(keys)) == other.fingerprint(Wanted(keys)) != bare.fingerprint(Wanted(keys))
+    assert (
+        same.fingerprint(Wanted(keys))
+        == other.fingerprint(Wanted(keys))
+        != bare.fingerprint(Wanted(keys))
+    )
     assert len({view.fingerprint(Wanted(keys, named=True)) for view in (same, other, bare)}) == 3
-    assert plain.fingerprint(Wanted(keys, named=True)) == other.fingerprint(Wanted(keys, named=True))
+    assert plain.fingerprint(Wanted(keys, named=True)) == other.fingerprint(
+        Wanted(keys, named=True)
+    )
 
 
 USABLE = st.tuples(
@@ -154,10 +216,19 @@ USABLE = st.tuples(
     st.sampled_from([b"", sized(4, b"p" * 8), sized(4, b"")]),
     ORDERLY,
 ).map(b"".join)
-SCOPE = st.sampled_from([b"", sized(1, sized(1, b"agent")), sized(1, sized(1, b"otel_eval")), sized(1, b"\xff")])
-MEMBERS = st.lists(st.one_of(field(st.just(2), st.one_of(USABLE, USABLE, SPANS)), field(st.just(3), BYTES)), max_size=4)
-SCOPES = st.lists(field(st.just(2), st.tuples(SCOPE, MEMBERS.map(b"".join)).map(b"".join)), max_size=2).map(b"".join)
-RESOURCE = st.sampled_from([b"", sized(1, b""), sized(1, sized(1, sized(1, b"service.name") + sized(2, sized(1, b"bot"))))])
+SCOPE = st.sampled_from(
+    [b"", sized(1, sized(1, b"agent")), sized(1, sized(1, b"otel_eval")), sized(1, b"\xff")]
+)
+MEMBERS = st.lists(
+    st.one_of(field(st.just(2), st.one_of(USABLE, USABLE, SPANS)), field(st.just(3), BYTES)),
+    max_size=4,
+)
+SCOPES = st.lists(
+    field(st.just(2), st.tuples(SCOPE, MEMBERS.map(b"".join)).map(b"".join)), max_size=2
+).map(b"".join)
+RESOURCE = st.sampled_from(
+    [b"", sized(1, b""), sized(1, sized(1, sized(1, b"service.name") + sized(2, sized(1, b"bot"))))]
+)
 GROUPS = st.tuples(RESOURCE, SCOPES).map(b"".join)
 BODIES = st.lists(field(st.just(1), GROUPS), max_size=3).map(b"".join)
 
@@ -194,10 +265,15 @@ def test_an_ordinary_request_is_framed_by_the_extension() -> None:
 
 
 def test_wanted_sets_without_number_are_no_trouble() -> None:
-    """What is remembered of each is given up for the next, also while Python reads a value in between."""
+    """What is remembered of each is given up for the next, also while Python reads a value in
+    between.
+    """
     payload = sized(9, sized(1, b"k") + sized(2, sized(5, sized(1, sized(1, b"x")))))
     view = extension.view(payload)
-    assert all(view.attributes(Wanted(frozenset({"k", f"o{number}"}))) == {"k": ["x"]} for number in range(2000))
+    assert all(
+        view.attributes(Wanted(frozenset({"k", f"o{number}"}))) == {"k": ["x"]}
+        for number in range(2000)
+    )
 
 
 @pytest.mark.parametrize("unusable", [object(), None, 1])
@@ -211,7 +287,11 @@ def test_one_variable_of_the_environment_does_without_it() -> None:
     """For comparing, and for doubting."""
     program = "from otel_eval.otlp.spans import NATIVE; print(NATIVE)"
     said = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "OTEL_EVAL_PURE": "1"}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "OTEL_EVAL_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert said.stdout.strip() == "False"
 
@@ -222,5 +302,7 @@ def test_a_second_import_in_the_same_interpreter_works() -> None:
         "import sys, otel_eval._native as first; del sys.modules['otel_eval._native']\n"
         "import otel_eval._native as second; print(second is not first, callable(second.view))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.split() == ["True", "True"]

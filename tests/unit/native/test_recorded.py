@@ -1,4 +1,6 @@
-"""A span of the process reads the same with the shortcut in C and without it, whatever its attributes hold."""
+"""A span of the process reads the same with the shortcut in C and without it, whatever its
+attributes hold.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,14 @@ _SCALARS: st.SearchStrategy[Any] = (
     | st.none()
     | st.just(Colour.RED)
 )
-values = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple), max_leaves=6)
-attributes = st.dictionaries(st.sampled_from(["a", "b", "c.1", "c.2", "other", "", "é"]), values, max_size=6)
+values = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
+    max_leaves=6,
+)
+attributes = st.dictionaries(
+    st.sampled_from(["a", "b", "c.1", "c.2", "other", "", "é"]), values, max_size=6
+)
 
 
 def read(view: SpanReader) -> list[Any]:
@@ -76,12 +84,27 @@ def span_of(**fields: Any) -> ReadableSpan:
     st.booleans(),
 )
 def test_a_span_of_the_process_reads_the_same_with_the_shortcut(
-    held: dict[str, Any], name: str, kind: SpanKind, code: StatusCode, time: int | None, eventful: bool
+    held: dict[str, Any],
+    name: str,
+    kind: SpanKind,
+    code: StatusCode,
+    time: int | None,
+    eventful: bool,
 ):
-    """Half characters, numbers of more than 64 bits, bytes, nested lists and classes of one's own included."""
+    """Half characters, numbers of more than 64 bits, bytes, nested lists and classes of one's own
+    included.
+    """
     events = [Event("e", {"k": 1})] if eventful else []
     status = Status(code, name if code is StatusCode.ERROR else None)
-    span = span_of(name=name, kind=kind, status=status, start_time=time, end_time=time, attributes=held, events=events)
+    span = span_of(
+        name=name,
+        kind=kind,
+        status=status,
+        start_time=time,
+        end_time=time,
+        attributes=held,
+        events=events,
+    )
     assert read(SdkResourceScope(None, None).reader(span)) == read(SdkSpanReader(span))
 
 
@@ -96,7 +119,9 @@ def test_what_attributes_usually_hold_is_read_by_the_shortcut(value: Any):
 @pytest.mark.parametrize("value", ["\ud800", 2**64, None, b"bytes", ((1,),), Colour.RED])
 def test_what_is_unusual_is_left_to_python(value: Any):
     """The Python view is the one that decides."""
-    assert type(SdkResourceScope(None, None).reader(span_of(attributes={"a": value}))) is SdkSpanReader
+    assert (
+        type(SdkResourceScope(None, None).reader(span_of(attributes={"a": value}))) is SdkSpanReader
+    )
 
 
 def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
@@ -119,14 +144,19 @@ class Mine(dict[str, Any]):
 @pytest.mark.parametrize("mapping", [dict, OrderedDict])
 def test_both_mappings_that_the_sdk_keeps_attributes_in_are_read_by_the_shortcut(mapping: Any):
     """Which of them it is depends on its version and on its limits."""
-    view = SdkResourceScope(None, None).reader(span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping))
+    view = SdkResourceScope(None, None).reader(
+        span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping)
+    )
     assert type(view) is not SdkSpanReader
     assert view.attributes(WANTED) == {"a": 1, "c.1": "x"}
 
 
 def test_any_other_mapping_is_read_by_python():
     """It may not keep what it says where a dictionary does."""
-    assert type(SdkResourceScope(None, None).reader(span_of(attributes={"a": 1}, mapping=Mine))) is SdkSpanReader
+    assert (
+        type(SdkResourceScope(None, None).reader(span_of(attributes={"a": 1}, mapping=Mine)))
+        is SdkSpanReader
+    )
 
 
 @given(attributes, st.sampled_from([OrderedDict, Mine]))
@@ -134,12 +164,18 @@ def test_the_size_of_a_span_depends_on_no_mapping(held: dict[str, Any], mapping:
     """Limits count on it; every attribute adds more than its value."""
     texts = sum(len(value) for value in held.values() if isinstance(value, (str, bytes)))
     ((*_, size), (*_, same), (*_, empty)) = frames_of(
-        [span_of(attributes=held, mapping=dict), span_of(attributes=held, mapping=mapping), span_of(attributes={}, mapping=dict)]
+        [
+            span_of(attributes=held, mapping=dict),
+            span_of(attributes=held, mapping=mapping),
+            span_of(attributes={}, mapping=dict),
+        ]
     )
     assert size == same >= empty + 80 * len(held) + texts
 
 
-@pytest.mark.parametrize("given_", [(), (1,) * 9, (None,) * 9, ("s", 0, 0, 0, 0, None, {}, (), None)])
+@pytest.mark.parametrize(
+    "given_", [(), (1,) * 9, (None,) * 9, ("s", 0, 0, 0, 0, None, {}, (), None)]
+)
 def test_odd_arguments_give_the_view_or_a_type_error(given_: tuple[Any, ...]):
     """Never anything worse."""
     if len(given_) != 9:

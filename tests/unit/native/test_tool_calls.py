@@ -1,4 +1,6 @@
-"""Calls of tool spans that the extension reads without decoding them, against the reader in Python: both find the same."""
+"""Calls of tool spans that the extension reads without decoding them, against the reader in Python:
+both find the same.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,37 @@ if extension("_native") is None:
     pytest.skip("installed without a compiler, or to do without", allow_module_level=True)
 
 RESULTS = (
-    *("done", "", "__REDACTED__", "none: __REDACTED__", "[Scrubbed due to 'secret']", "Error: no", "an ERROR"),
-    *('{"content": [], "isError": true}', '{"type": "tool", "content": "x", "tool_call_id": "c", "status": "error"}', 7, None),
+    *(
+        "done",
+        "",
+        "__REDACTED__",
+        "none: __REDACTED__",
+        "[Scrubbed due to 'secret']",
+        "Error: no",
+        "an ERROR",
+    ),
+    *(
+        '{"content": [], "isError": true}',
+        '{"type": "tool", "content": "x", "tool_call_id": "c", "status": "error"}',
+        7,
+        None,
+    ),
 )
-# An instrumentation's scope, the name of its tool spans, the attribute that makes one, and the attribute of the result.
-LANGCHAIN = ("openinference.instrumentation.langchain", "find", {"openinference.span.kind": "TOOL"}, "output.value")
+# An instrumentation's scope, the name of its tool spans, the attribute that makes one, and the
+# attribute of the result.
+LANGCHAIN = (
+    "openinference.instrumentation.langchain",
+    "find",
+    {"openinference.span.kind": "TOOL"},
+    "output.value",
+)
 PYDANTIC_AI = ("pydantic-ai", "running tool", {"gen_ai.tool.name": "find"}, "tool_response")
-CLAUDE_CODE = ("com.anthropic.claude_code.tracing", "claude_code.tool", {"tool_name": "find"}, "gen_ai.tool.call.result")
+CLAUDE_CODE = (
+    "com.anthropic.claude_code.tracing",
+    "claude_code.tool",
+    {"tool_name": "find"},
+    "gen_ai.tool.call.result",
+)
 
 
 class PureScope(OtlpResourceScope):
@@ -46,7 +72,9 @@ def payload(name: str, attributes: dict[str, Any], output: str = "") -> bytes:
     return made.SerializeToString()
 
 
-def calls(made: type[OtlpResourceScope], scope: str, spans: list[bytes], plan: Plan) -> tuple[ToolCall, ...]:
+def calls(
+    made: type[OtlpResourceScope], scope: str, spans: list[bytes], plan: Plan
+) -> tuple[ToolCall, ...]:
     """The calls of a run with these tool spans."""
     around, own = made(b"", sized(1, b"strands")), made(b"", sized(1, scope.encode()))
     run = payload("invoke_agent a", {"gen_ai.operation.name": "invoke_agent"})
@@ -56,11 +84,21 @@ def calls(made: type[OtlpResourceScope], scope: str, spans: list[bytes], plan: P
     return found.trajectory.calls
 
 
-@pytest.mark.parametrize(("scope", "name", "attributes", "key"), [LANGCHAIN, PYDANTIC_AI, CLAUDE_CODE])
-def test_both_find_the_same_failures(scope: str, name: str, attributes: dict[str, Any], key: str) -> None:
-    """Whatever a result says, and where it is a placeholder, masked, of another type, missing, or in an event."""
+@pytest.mark.parametrize(
+    ("scope", "name", "attributes", "key"), [LANGCHAIN, PYDANTIC_AI, CLAUDE_CODE]
+)
+def test_both_find_the_same_failures(
+    scope: str, name: str, attributes: dict[str, Any], key: str
+) -> None:
+    """Whatever a result says, and where it is a placeholder, masked, of another type, missing, or
+    in an event.
+    """
     held = [attributes | ({} if each is None else {key: each}) for each in RESULTS]
-    spans = [payload(name, each, output) for each in held for output in ("", '{"isError": true, "content": []}')]
+    spans = [
+        payload(name, each, output)
+        for each in held
+        for output in ("", '{"isError": true, "content": []}')
+    ]
     native = Plan()
     expected = calls(PureScope, scope, spans, Plan())
     assert len(expected) == len(spans)

@@ -1,4 +1,6 @@
-"""A span with more attributes than the limit is rejected as a whole, with a reason; one with as many as the limit is accepted."""
+"""A span with more attributes than the limit is rejected as a whole, with a reason; one with as
+many as the limit is accepted.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,14 @@ def test_as_many_as_there_may_be_are_taken(where: str, size: int) -> None:
 @WHERE
 @pytest.mark.parametrize("size", [0, 1, 300])
 def test_one_more_costs_its_span(where: str, size: int) -> None:
-    """The reason names the limit and its key; the span of another resource is accepted, and nothing is truncated."""
+    """The reason names the limit and its key; the span of another resource is accepted, and nothing
+    is truncated.
+    """
     framed = read_traces(with_attributes(where, MOST + 1, size).SerializeToString(), MOST)
-    assert [resource_scope.reader(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans] == ["b"]
+    assert [
+        resource_scope.reader(payload).name
+        for _, _, (_, payload, resource_scope), _ in framed.spans
+    ] == ["b"]
     assert framed.rejected == 1
     assert where in framed.why
     assert "more than 50 attributes" in framed.why
@@ -78,14 +85,24 @@ def test_a_span_may_have_many_events_each_with_its_own() -> None:
     assert read_traces(body, MOST).rejected == 0
 
 
-@pytest.mark.parametrize(("what", "tag"), [("events", b"\x5a"), ("links", b"\x6a"), ("events", b"\xda\x00")])
+@pytest.mark.parametrize(
+    ("what", "tag"), [("events", b"\x5a"), ("links", b"\x6a"), ("events", b"\xda\x00")]
+)
 @pytest.mark.parametrize("size", [0, 200])
 def test_events_and_links_are_limited_as_attributes_are(what: str, tag: bytes, size: int) -> None:
     """One more than there may be costs the span."""
     one = tag + sized(1, sized(1, b"x" * size))[1:] if size else tag + b"\x00"
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8)
-    taken, rejected = (read_traces(sized(1, sized(2, sized(2, span + one * count))), MOST) for count in (MOST, MOST + 1))
-    assert (len(taken.spans), taken.rejected, len(rejected.spans), rejected.rejected) == (1, 0, 0, 1)
+    taken, rejected = (
+        read_traces(sized(1, sized(2, sized(2, span + one * count))), MOST)
+        for count in (MOST, MOST + 1)
+    )
+    assert (len(taken.spans), taken.rejected, len(rejected.spans), rejected.rejected) == (
+        1,
+        0,
+        0,
+        1,
+    )
     assert f"a span has more than 50 {what}" in rejected.why
 
 
@@ -96,22 +113,32 @@ body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")
 framed = read_traces(body, 4096)
-print(framed.rejected, int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024 - held)
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+print(framed.rejected, peak - held)
 """
 MANY = 10_000_000
 SPAN_IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process's memory is Linux's to tell")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(),
+    reason="the peak of a process's memory is Linux's to tell",
+)
 @pytest.mark.parametrize(
     ("fields", "times"),
     [(b"\x5a\x00" * MANY, 3), (b"\x6a\x00" * MANY, 3), (sized(11, b"\x1a\x00" * MANY), 6)],
     ids=["events", "links", "one event's attributes"],
 )
-def test_ten_million_of_them_are_rejected_in_some_times_the_memory_of_the_admission_estimate(fields: bytes, times: int) -> None:
-    """They are 20 kB when compressed; each would take tens of bytes if it were parsed. Copies of the whole remain."""
+def test_ten_million_of_them_are_rejected_in_some_times_the_memory_of_the_admission_estimate(
+    fields: bytes, times: int
+) -> None:
+    """They are 20 kB when compressed; each would take tens of bytes if it were parsed. Copies of
+    the whole remain.
+    """
     body = sized(1, sized(2, sized(2, SPAN_IDS + fields)))
-    done = subprocess.run([sys.executable, "-c", GROWN], input=body, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWN], input=body, capture_output=True, check=True, timeout=60
+    )
     rejected, grown = map(int, done.stdout.split())
     assert rejected == 1
     assert grown < times * protobuf_decoded_size("traces", body, 2**50)
@@ -135,7 +162,10 @@ def in_json(where: str, count: int) -> bytes:
         "a resource": {},
         "a scope": {},
     }[where]
-    scope = {"scope": {"attributes": attributes if where == "a scope" else []}, "spans": [{**ids, **span}]}
+    scope = {
+        "scope": {"attributes": attributes if where == "a scope" else []},
+        "spans": [{**ids, **span}],
+    }
     resource = {"attributes": attributes if where == "a resource" else []}
     return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}).encode()
 
@@ -143,12 +173,18 @@ def in_json(where: str, count: int) -> bytes:
 @WHERE
 def test_the_same_holds_in_json(where: str) -> None:
     """One more than there may be, and as many."""
-    assert [read_json("traces", in_json(where, count), MOST).rejected for count in (MOST, MOST + 1)] == [0, 1]
+    assert [
+        read_json("traces", in_json(where, count), MOST).rejected for count in (MOST, MOST + 1)
+    ] == [0, 1]
 
 
 def log(count: int) -> bytes:
     request = ExportLogsServiceRequest()
-    record = request.resource_logs.add().scope_logs.add().log_records.add(**IDS, event_name="gen_ai.choice")
+    record = (
+        request.resource_logs.add()
+        .scope_logs.add()
+        .log_records.add(**IDS, event_name="gen_ai.choice")
+    )
     for number in range(count):
         record.attributes.add(key=f"k{number}").value.int_value = number
     return request.SerializeToString()
@@ -156,12 +192,23 @@ def log(count: int) -> bytes:
 
 def log_json(count: int) -> bytes:
     attributes = [{"key": f"k{number}", "value": {"intValue": number}} for number in range(count)]
-    record = {"traceId": "7" * 32, "spanId": "7" * 16, "eventName": "gen_ai.choice", "attributes": attributes}
+    record = {
+        "traceId": "7" * 32,
+        "spanId": "7" * 16,
+        "eventName": "gen_ai.choice",
+        "attributes": attributes,
+    }
     return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
 
 
-@pytest.mark.parametrize(("make", "frame"), [(log, read_logs), (log_json, partial(read_json, "logs"))], ids=["protobuf", "json"])
-def test_a_record_with_too_many_is_rejected(make: Callable[[int], bytes], frame: Callable[..., object]) -> None:
+@pytest.mark.parametrize(
+    ("make", "frame"),
+    [(log, read_logs), (log_json, partial(read_json, "logs"))],
+    ids=["protobuf", "json"],
+)
+def test_a_record_with_too_many_is_rejected(
+    make: Callable[[int], bytes], frame: Callable[..., object]
+) -> None:
     """A record that would be joined to a span."""
     taken, rejected = (frame(make(count), MOST) for count in (MOST, MOST + 1))
     assert (len(taken.logs), taken.rejected) == (1, 0)
@@ -172,13 +219,15 @@ def test_a_record_with_too_many_is_rejected(make: Callable[[int], bytes], frame:
 FIELDS = st.lists(
     st.one_of(
         st.binary(max_size=4).map(lambda content: sized(9, content)),
-        st.lists(st.sampled_from([sized(3, b""), sized(2, b"e"), b"\x9a\x00\x00", b"\x22"]), max_size=8).map(
-            lambda parts: sized(11, b"".join(parts))
-        ),
+        st.lists(
+            st.sampled_from([sized(3, b""), sized(2, b"e"), b"\x9a\x00\x00", b"\x22"]), max_size=8
+        ).map(lambda parts: sized(11, b"".join(parts))),
         st.lists(st.sampled_from([sized(4, b""), sized(1, b"e"), b"\xa2\x00\x00"]), max_size=8).map(
             lambda parts: sized(13, b"".join(parts))
         ),
-        st.sampled_from([sized(5, b"name"), b"\x30\x01", b"\x85\x01\x01\x00\x00\x00", b"\xca\x00\x00"]),
+        st.sampled_from(
+            [sized(5, b"name"), b"\x30\x01", b"\x85\x01\x01\x00\x00\x00", b"\xca\x00\x00"]
+        ),
     ),
     max_size=12,
 ).map(b"".join)

@@ -1,4 +1,6 @@
-"""The OTLP client against real endpoints on loopback sockets: what it sends, the meaning of responses, and its connections."""
+"""The OTLP client against real endpoints on loopback sockets: what it sends, the meaning of
+responses, and its connections.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from typing import Any
 import pytest
 from failing_endpoint import PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
 from grpc import StatusCode
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from otlp_backend import BACKENDS, Backend
 from waiting import wait_until
 
@@ -30,7 +35,9 @@ Connect = Callable[..., OtlpClient]
 def request_of(name: str) -> bytes:
     """A request with one span."""
     message = ExportTraceServiceRequest()
-    message.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, name=name)
+    message.resource_spans.add().scope_spans.add().spans.add(
+        trace_id=b"t" * 16, span_id=b"s" * 8, name=name
+    )
     return message.SerializeToString()
 
 
@@ -53,7 +60,11 @@ def connect(protocol: str) -> Iterator[Connect]:
     made: list[OtlpClient] = []
 
     def make(url: str, signal: str = "traces", **options: Any) -> OtlpClient:
-        made.append(OtlpClient(Address(endpoint=url, protocol=options.pop("over", protocol), **options), signal))
+        made.append(
+            OtlpClient(
+                Address(endpoint=url, protocol=options.pop("over", protocol), **options), signal
+            )
+        )
         return made[-1]
 
     yield make
@@ -70,7 +81,9 @@ def failing(protocol: str) -> Iterator[Endpoint]:
 
 
 @pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
-def test_each_signal_is_sent_byte_for_byte_to_its_service(backend: Backend, connect: Connect, signal: str) -> None:
+def test_each_signal_is_sent_byte_for_byte_to_its_service(
+    backend: Backend, connect: Connect, signal: str
+) -> None:
     """The gRPC method or the HTTP path decides the signal."""
     body = request_of("a")
     assert connect(backend.url, signal).send(body) == ExportResult("ok")
@@ -78,7 +91,9 @@ def test_each_signal_is_sent_byte_for_byte_to_its_service(backend: Backend, conn
 
 
 def test_headers_and_credentials_are_sent(backend: Backend, connect: Connect) -> None:
-    """Headers of the configuration, and the user and password of the URL as basic authentication."""
+    """Headers of the configuration, and the user and password of the URL as basic
+    authentication.
+    """
     url = backend.url.replace("://", "://user:p%40ss@")
     assert connect(url, headers={"x-tenant": "a"}).send(request_of("a")).status == "ok"
     (headers,) = backend.headers
@@ -86,7 +101,9 @@ def test_headers_and_credentials_are_sent(backend: Backend, connect: Connect) ->
     assert headers["authorization"] == "Basic dXNlcjpwQHNz"
 
 
-def test_compressed_requests_hold_the_same_bytes(backend: Backend, connect: Connect, protocol: str) -> None:
+def test_compressed_requests_hold_the_same_bytes(
+    backend: Backend, connect: Connect, protocol: str
+) -> None:
     """GRPC decompresses by itself; over HTTP the body is gzip."""
     body = request_of("a" * 1000)
     assert connect(backend.url, compression="gzip").send(body).status == "ok"
@@ -106,7 +123,14 @@ HTTP_STATUSES = {
     "permanent": ("400", "413", "302"),
 }
 GRPC_STATUSES = {
-    "retryable": ("UNAVAILABLE", "ABORTED", "CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "OUT_OF_RANGE"),
+    "retryable": (
+        "UNAVAILABLE",
+        "ABORTED",
+        "CANCELLED",
+        "DATA_LOSS",
+        "DEADLINE_EXCEEDED",
+        "OUT_OF_RANGE",
+    ),
     "denied": ("PERMISSION_DENIED", "UNAUTHENTICATED"),
     "unsupported": ("UNIMPLEMENTED",),
     "permanent": ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "INTERNAL", "NOT_FOUND"),
@@ -121,18 +145,24 @@ RESPONSES = [
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_response_has_its_meaning(failing: Endpoint, connect: Connect, protocol: str) -> None:
-    """One attempt for each; a refusal of the sender concerns every part of the data, any other one only the data."""
+    """One attempt for each; a refusal of the sender concerns every part of the data, any other one
+    only the data.
+    """
     client = connect(failing.url)
     for over, response, status in RESPONSES:
         if over == protocol:
             failing.answer(response)
             asked = failing.asked
-            assert client.send(request_of("a")) == ExportResult(status, response, concerns_all=status == "denied"), response
+            assert client.send(request_of("a")) == ExportResult(
+                status, response, concerns_all=status == "denied"
+            ), response
             assert failing.asked == asked + 1
     assert failing.taken["traces"] == 0
 
 
-def test_a_partial_success_has_the_number_rejected_and_the_reason(failing: Endpoint, connect: Connect) -> None:
+def test_a_partial_success_has_the_number_rejected_and_the_reason(
+    failing: Endpoint, connect: Connect
+) -> None:
     """OTLP names no item."""
     failing.answer(PARTIAL)
     assert connect(failing.url).send(request_of("a")) == ExportResult("ok", "too long", rejected=1)
@@ -145,10 +175,14 @@ def test_an_answer_that_cannot_be_decoded_is_a_success(backend: Backend, connect
 
 
 @pytest.mark.parametrize("protocol", ["grpc"])
-def test_retry_info_makes_exhausted_resources_retryable(failing: Endpoint, connect: Connect) -> None:
+def test_retry_info_makes_exhausted_resources_retryable(
+    failing: Endpoint, connect: Connect
+) -> None:
     """With the delay that the endpoint asks for; without RetryInfo the status is permanent."""
     failing.answer(THROTTLED)
-    assert connect(failing.url).send(request_of("a")) == ExportResult("retryable", "RESOURCE_EXHAUSTED", after_s=0.001)
+    assert connect(failing.url).send(request_of("a")) == ExportResult(
+        "retryable", "RESOURCE_EXHAUSTED", after_s=0.001
+    )
 
 
 @pytest.mark.parametrize("protocol", ["grpc"])
@@ -169,7 +203,9 @@ def test_details_that_cannot_be_decoded_do_not_change_the_meaning_of_a_status(
 
 
 @pytest.mark.parametrize("how", [REFUSED, RESET])
-def test_a_broken_connection_is_retryable_and_the_client_recovers(failing: Endpoint, connect: Connect, how: str) -> None:
+def test_a_broken_connection_is_retryable_and_the_client_recovers(
+    failing: Endpoint, connect: Connect, how: str
+) -> None:
     """The next attempts reach the endpoint that is back."""
     client = connect(failing.url, timeout_s=2.0)
     failing.answer(how)
@@ -178,7 +214,9 @@ def test_a_broken_connection_is_retryable_and_the_client_recovers(failing: Endpo
     wait_until(lambda: client.send(request_of("a")).status == "ok")
 
 
-def test_an_endpoint_that_does_not_answer_costs_one_timeout(failing: Endpoint, connect: Connect) -> None:
+def test_an_endpoint_that_does_not_answer_costs_one_timeout(
+    failing: Endpoint, connect: Connect
+) -> None:
     """And is retryable."""
     failing.answer(TIMEOUT)
     result = connect(failing.url, timeout_s=0.1).send(request_of("a"))
@@ -187,7 +225,9 @@ def test_an_endpoint_that_does_not_answer_costs_one_timeout(failing: Endpoint, c
 
 @contextmanager
 def trickling(before: bytes, drop: bytes) -> Iterator[str]:
-    """The URL of an endpoint that answers the first request, and to the second one sends `drop` again and again."""
+    """The URL of an endpoint that answers the first request, and to the second one sends `drop`
+    again and again.
+    """
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as thread:
 
@@ -218,7 +258,9 @@ def trickling(before: bytes, drop: bytes) -> Iterator[str]:
     ],
 )
 @pytest.mark.parametrize("protocol", ["http/protobuf"])
-def test_a_response_that_never_ends_costs_one_timeout(connect: Connect, before: bytes, drop: bytes) -> None:
+def test_a_response_that_never_ends_costs_one_timeout(
+    connect: Connect, before: bytes, drop: bytes
+) -> None:
     """Also where each part of it comes in time."""
     with trickling(before, drop) as url:
         client = connect(url, timeout_s=0.3)
@@ -229,7 +271,9 @@ def test_a_response_that_never_ends_costs_one_timeout(connect: Connect, before: 
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf"])
-def test_a_kept_connection_that_the_endpoint_closed_costs_no_attempt(failing: Endpoint, connect: Connect) -> None:
+def test_a_kept_connection_that_the_endpoint_closed_costs_no_attempt(
+    failing: Endpoint, connect: Connect
+) -> None:
     """The request is sent once more over a new connection."""
     client = connect(failing.url)
     assert client.send(request_of("a")).status == "ok"
@@ -241,7 +285,9 @@ def test_a_kept_connection_that_the_endpoint_closed_costs_no_attempt(failing: En
 
 @pytest.mark.parametrize("protocol", ["http/protobuf"])
 def test_a_forked_child_opens_its_own_connections(backend: Backend, connect: Connect) -> None:
-    """And those of the parent go on working. gRPC is tested with whole programs: its threads do not survive a fork here."""
+    """And those of the parent go on working. gRPC is tested with whole programs: its threads do not
+    survive a fork here.
+    """
     client = connect(backend.url)
     assert client.send(request_of("parent")).status == "ok"
     child = os.fork()
@@ -252,7 +298,9 @@ def test_a_forked_child_opens_its_own_connections(backend: Backend, connect: Con
     assert len(backend.got["traces"]) == 3
 
 
-def test_a_text_of_the_endpoint_is_one_line_of_200_characters(backend: Backend, connect: Connect) -> None:
+def test_a_text_of_the_endpoint_is_one_line_of_200_characters(
+    backend: Backend, connect: Connect
+) -> None:
     """It is written to logs."""
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 2

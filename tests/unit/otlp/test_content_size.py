@@ -1,4 +1,6 @@
-"""What evaluation makes of a request is estimated; where it is far more than of an ordinary one it counts against limits."""
+"""What evaluation makes of a request is estimated; where it is far more than of an ordinary one it
+counts against limits.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,17 @@ def test_a_span_weighs_the_same_in_both_encodings() -> None:
     value = "[]," * 2000
     attribute = {"key": "k", "value": {"stringValue": value}}
     document = {
-        "resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "74" * 16, "spanId": "73" * 8, "attributes": [attribute]}]}]}]
+        "resourceSpans": [
+            {
+                "scopeSpans": [
+                    {
+                        "spans": [
+                            {"traceId": "74" * 16, "spanId": "73" * 8, "attributes": [attribute]}
+                        ]
+                    }
+                ]
+            }
+        ]
     }
     as_json = read_json("traces", json.dumps(document).encode()).spans[0]
     assert as_json[3] == read_traces(request(span(b"k", text(value)))).spans[0][3]
@@ -74,13 +86,20 @@ def test_a_span_weighs_the_same_in_both_encodings() -> None:
 
 def test_a_log_record_weighs_what_its_body_becomes() -> None:
     """As a span does."""
-    record = sized(5, DENSE["lists"]) + sized(9, b"t" * 16) + sized(10, b"s" * 8) + sized(12, b"gen_ai.x")
+    record = (
+        sized(5, DENSE["lists"])
+        + sized(9, b"t" * 16)
+        + sized(10, b"s" * 8)
+        + sized(12, b"gen_ai.x")
+    )
     (*_, size) = read_logs(request(record)).logs[0]
     assert size > 4 * len(record)
 
 
 def test_ordinary_spans_weigh_their_bytes() -> None:
-    """Messages of recorded traces among them: hardly one weighs more, and one of few bytes not by much."""
+    """Messages of recorded traces among them: hardly one weighs more, and one of few bytes not by
+    much.
+    """
     bytes_of_all, excess_of_all = 0, 0
     for recorded in (ROOT / "tests" / "traces").glob("*.json"):
         try:
@@ -105,5 +124,7 @@ def test_dense_content_anywhere_in_a_large_request_is_found() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited as Linux does it")
 def test_too_little_memory_to_parse_a_request_is_not_a_corrupt_request() -> None:
     """The client would drop the request instead of retrying."""
-    done = subprocess.run([sys.executable, "-c", PARSED], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PARSED], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.stdout == "no memory\n", done.stderr

@@ -1,4 +1,6 @@
-"""The estimated size of a request is more than the memory that decoding takes, and not much more for an ordinary one."""
+"""The estimated size of a request is more than the memory that decoding takes, and not much more
+for an ordinary one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)
 
 def scope(number: int, *spans: bytes) -> bytes:
     """A scope that no other is equal to."""
-    return sized(2, sized(1, sized(1, b"%07d" % number)) + b"".join([sized(2, span) for span in spans]))
+    return sized(
+        2, sized(1, sized(1, b"%07d" % number)) + b"".join([sized(2, span) for span in spans])
+    )
 
 
 def one(content: bytes) -> bytes:
@@ -45,9 +49,15 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "empty groups": ("traces", lambda: b"\x0a\x00" * (SIZE // 2)),
     "empty scopes": ("traces", lambda: sized(1, b"\x12\x00" * (SIZE // 2))),
     "different scopes": ("traces", lambda: sized(1, b"".join(map(scope, range(SIZE // 13))))),
-    "different scopes with a span": ("traces", lambda: sized(1, b"".join(scope(number, IDS) for number in range(SIZE // 43)))),
+    "different scopes with a span": (
+        "traces",
+        lambda: sized(1, b"".join(scope(number, IDS) for number in range(SIZE // 43))),
+    ),
     "parts of a resource": ("traces", lambda: sized(1, b"\x0a\x00" * (SIZE // 2))),
-    "a resource of attributes": ("traces", lambda: sized(1, sized(1, b"\x0a\x00" * (SIZE // 2)) + scope(1, IDS))),
+    "a resource of attributes": (
+        "traces",
+        lambda: sized(1, sized(1, b"\x0a\x00" * (SIZE // 2)) + scope(1, IDS)),
+    ),
     "a span of attributes": ("traces", lambda: one(sized(2, IDS + b"\x4a\x00" * (SIZE // 2)))),
     "empty records": ("logs", lambda: one(b"\x12\x00" * (SIZE // 2))),
     "a record of attributes": ("logs", lambda: one(sized(2, b"\x32\x00" * (SIZE // 2)))),
@@ -55,9 +65,15 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "empty objects": ("json", lambda: document(*["{}"] * (SIZE // 3))),
     "empty lists": ("json", lambda: document(*["[]"] * (SIZE // 3))),
     "objects of one": ("json", lambda: document(*['{"":0}'] * (SIZE // 7))),
-    "many keys": ("json", lambda: document("{" + ",".join(f'"{number:x}":0' for number in range(SIZE // 9)) + "}")),
+    "many keys": (
+        "json",
+        lambda: document("{" + ",".join(f'"{number:x}":0' for number in range(SIZE // 9)) + "}"),
+    ),
     "short texts": ("json", lambda: document(*['"ab"'] * (SIZE // 5))),
-    "wide text": ("json", lambda: document(json.dumps({"name": "😀" + "x" * SIZE}, ensure_ascii=False))),
+    "wide text": (
+        "json",
+        lambda: document(json.dumps({"name": "😀" + "x" * SIZE}, ensure_ascii=False)),
+    ),
 }
 
 GROWN = """
@@ -66,7 +82,8 @@ from otel_eval.otlp.otlp_json import read_json
 from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.otlp.schema import parse_metrics
 from functools import partial
-read = {"traces": read_traces, "logs": read_logs, "json": partial(read_json, "traces"), "metrics": parse_metrics}[sys.argv[1]]
+readers = {"traces": read_traces, "logs": read_logs, "json": partial(read_json, "traces")}
+read = {**readers, "metrics": parse_metrics}[sys.argv[1]]
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")
@@ -75,15 +92,28 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process's memory is Linux's to tell")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(),
+    reason="the peak of a process's memory is Linux's to tell",
+)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_decoding_takes_no_more_than_the_estimated_size(shape: str) -> None:
     """Resident memory of a process that reads one such request, at its peak."""
     signal, make = SHAPES[shape]
     body = make()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
-    done = subprocess.run([sys.executable, "-c", GROWN, signal], input=body, capture_output=True, check=True, env=environment)
-    weight = json_decoded_size(body) if signal == "json" else protobuf_decoded_size(signal, body, EVERYTHING)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWN, signal],
+        input=body,
+        capture_output=True,
+        check=True,
+        env=environment,
+    )
+    weight = (
+        json_decoded_size(body)
+        if signal == "json"
+        else protobuf_decoded_size(signal, body, EVERYTHING)
+    )
     assert int(done.stdout) < weight * 1.1 + 3 * SIZE  # Python alone copies a body once more
 
 
@@ -92,13 +122,22 @@ def test_an_ordinary_request_weighs_little_more_than_its_bytes() -> None:
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for number in range(500):
-        span = scope.spans.add(trace_id=b"t" * 16, span_id=number.to_bytes(8, "big"), name="execute_tool search")
+        span = scope.spans.add(
+            trace_id=b"t" * 16, span_id=number.to_bytes(8, "big"), name="execute_tool search"
+        )
         for key in range(10):
-            span.attributes.add(key=f"gen_ai.some.key.{key}").value.string_value = "a value of some length"
+            span.attributes.add(
+                key=f"gen_ai.some.key.{key}"
+            ).value.string_value = "a value of some length"
     body = request.SerializeToString()
     assert protobuf_decoded_size("traces", body, EVERYTHING) < 2.5 * len(body)
-    attributes = [{"key": f"gen_ai.some.key.{key}", "value": {"stringValue": "a value of some length"}} for key in range(10)]
-    text = document(*[json.dumps({"traceId": "7" * 32, "spanId": "7" * 16, "attributes": attributes})] * 500)
+    attributes = [
+        {"key": f"gen_ai.some.key.{key}", "value": {"stringValue": "a value of some length"}}
+        for key in range(10)
+    ]
+    text = document(
+        *[json.dumps({"traceId": "7" * 32, "spanId": "7" * 16, "attributes": attributes})] * 500
+    )
     assert json_decoded_size(text) < 12 * len(text)
 
 
@@ -110,20 +149,46 @@ def test_counting_ends_when_it_is_enough() -> None:
 
 PLAIN = st.one_of(
     st.integers(0, 2**64 - 1).map(lambda number: b"\x08" + varint(number)),
-    st.sampled_from([b"\x09" + bytes(8), b"\x0d" + bytes(4), b"\x0b", b"\x0c", b"\x0e", b"\x92\x00\x01a", b"\x12\x81\x00a"]),
-    st.sampled_from([b"\x08" + b"\xff" * 9 + b"\x01", b"\x08" + b"\xff" * 9 + b"\x02", b"\x80" * 12, b"\x12\xff\x01"]),
+    st.sampled_from(
+        [
+            b"\x09" + bytes(8),
+            b"\x0d" + bytes(4),
+            b"\x0b",
+            b"\x0c",
+            b"\x0e",
+            b"\x92\x00\x01a",
+            b"\x12\x81\x00a",
+        ]
+    ),
+    st.sampled_from(
+        [
+            b"\x08" + b"\xff" * 9 + b"\x01",
+            b"\x08" + b"\xff" * 9 + b"\x02",
+            b"\x80" * 12,
+            b"\x12\xff\x01",
+        ]
+    ),
     st.integers(128, 40_000).map(lambda size: sized(2, bytes(size))),
     st.binary(max_size=4),
 )
 FIELDS = st.recursive(
-    PLAIN, lambda inner: st.builds(lambda number, parts: sized(number, b"".join(parts)), st.integers(1, 4), st.lists(inner))
+    PLAIN,
+    lambda inner: st.builds(
+        lambda number, parts: sized(number, b"".join(parts)), st.integers(1, 4), st.lists(inner)
+    ),
 )
 
 
-@given(st.lists(FIELDS).map(b"".join), st.sampled_from(sorted(size._LEVELS)), st.sampled_from([0, 700, 10_000, 10**12]))
+@given(
+    st.lists(FIELDS).map(b"".join),
+    st.sampled_from(sorted(size._LEVELS)),
+    st.sampled_from([0, 700, 10_000, 10**12]),
+)
 @example(b"\x0a\x06\x12\x04\x12\x01a\x12", "traces", 10**12)
 @example(b"\x0a\x07\x12\x05\x12\x01a\x12\x02", "traces", 10**12)
 @example(b"\x0a\x02\x0a\x00\x0c", "traces", 10**12)
 def test_each_field_counts_once(body: bytes, signal: str, enough: int) -> None:
     """Up to where the bytes are broken, or to where it is enough."""
-    assert protobuf_decoded_size(signal, body, enough) == len(body) + plain_size(body, signal, enough)
+    assert protobuf_decoded_size(signal, body, enough) == len(body) + plain_size(
+        body, signal, enough
+    )

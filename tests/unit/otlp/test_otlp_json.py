@@ -38,7 +38,9 @@ def read(framed: SpanBatch) -> Any:
 
 def attribute(value: Any) -> Any:
     """An attribute's value after its way through."""
-    return read(read_document(document(span(attributes=[{"key": "k", "value": value}])))).attributes(ALL)["k"]
+    return read(
+        read_document(document(span(attributes=[{"key": "k", "value": value}])))
+    ).attributes(ALL)["k"]
 
 
 def one_line(error: Exception) -> None:
@@ -105,7 +107,14 @@ def test_a_span_with_an_unusable_field_is_rejected_alone(fields: dict[str, Any])
         ({"bytesValue": "AP8="}, "AP8="),
         ({"arrayValue": {"values": [{"intValue": 1}, {}, None]}}, [1, None, None]),
         ({"arrayValue": {}}, []),
-        ({"kvlistValue": {"values": [{"key": "a", "value": {"stringValue": "b"}}, {"key": "c"}]}}, {"a": "b", "c": None}),
+        (
+            {
+                "kvlistValue": {
+                    "values": [{"key": "a", "value": {"stringValue": "b"}}, {"key": "c"}]
+                }
+            },
+            {"a": "b", "c": None},
+        ),
         ({}, None),
         (None, None),
         ({"stringValue": None, "intValue": 3}, 3),
@@ -125,17 +134,23 @@ def test_an_enum_is_a_number_or_its_name(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "number"), [(2, 2), ("STATUS_CODE_ERROR", 2), ("STATUS_CODE_UNHEARD_OF", 0), (99, 99), (None, 0)]
+    ("code", "number"),
+    [(2, 2), ("STATUS_CODE_ERROR", 2), ("STATUS_CODE_UNHEARD_OF", 0), (99, 99), (None, 0)],
 )
 def test_an_unknown_status_is_no_error(code: Any, number: int) -> None:
     """Future values pass through, names without a number are unset."""
-    assert read(read_document(document(span(status={"code": code, "message": "m"})))).status_code == number
+    assert (
+        read(read_document(document(span(status={"code": code, "message": "m"})))).status_code
+        == number
+    )
 
 
 @pytest.mark.parametrize("time", ["1700000000000000001", 1700000000000000001])
 def test_times_are_text_or_numbers(time: Any) -> None:
     """64-bit integers keep every digit."""
-    assert read(read_document(document(span(startTimeUnixNano=time)))).start_ns == 1700000000000000001
+    assert (
+        read(read_document(document(span(startTimeUnixNano=time)))).start_ns == 1700000000000000001
+    )
 
 
 def test_unknown_fields_and_nulls_are_ignored() -> None:
@@ -147,7 +162,15 @@ def test_unknown_fields_and_nulls_are_ignored() -> None:
 
 def test_snake_case_is_understood() -> None:
     """As printers of protobuf's own names write it."""
-    body = {"resource_spans": [{"scope_spans": [{"spans": [{"trace_id": TRACE, "span_id": SPAN, "start_time_unix_nano": 5}]}]}]}
+    body = {
+        "resource_spans": [
+            {
+                "scope_spans": [
+                    {"spans": [{"trace_id": TRACE, "span_id": SPAN, "start_time_unix_nano": 5}]}
+                ]
+            }
+        ]
+    }
     assert read(read_document(body)).start_ns == 5
 
 
@@ -184,7 +207,10 @@ def test_what_is_no_document_is_refused_in_one_line(body: bytes) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"resourceSpans": []}', b'{"resourceSpans": [{}]}', b'{"resourceSpans": null}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"resourceSpans": []}', b'{"resourceSpans": [{}]}', b'{"resourceSpans": null}'],
+)
 def test_an_empty_document_holds_nothing(body: bytes) -> None:
     """And is no error."""
     assert read_json("traces", body) == SpanBatch()
@@ -193,14 +219,23 @@ def test_an_empty_document_holds_nothing(body: bytes) -> None:
 def test_logs_are_joined_by_their_ids() -> None:
     """Events that carry content, and only those."""
     records = [
-        {"traceId": TRACE, "spanId": SPAN, "eventName": "gen_ai.choice", "body": {"stringValue": "hello"}},
+        {
+            "traceId": TRACE,
+            "spanId": SPAN,
+            "eventName": "gen_ai.choice",
+            "body": {"stringValue": "hello"},
+        },
         {"body": {"stringValue": "an application's own line"}},
         {"traceId": TRACE, "spanId": SPAN, "eventName": 5},
     ]
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode()
     framed = read_json("logs", body)
     [(trace_id, span_id, (payload, resource_scope), _)] = framed.logs
-    assert (trace_id.hex(), span_id.hex(), resource_scope.event(payload).body) == (TRACE, SPAN, "hello")
+    assert (trace_id.hex(), span_id.hex(), resource_scope.event(payload).body) == (
+        TRACE,
+        SPAN,
+        "hello",
+    )
     assert (framed.ignored, framed.rejected) == (1, 1)
 
 
@@ -211,15 +246,21 @@ def every_kind_of_metric() -> MetricsData:
     metrics.add(name="g").gauge.data_points.add(as_int=0, time_unix_nano=2**63, flags=1)
     of_sum = metrics.add(name="s", unit="1").sum
     of_sum.aggregation_temporality, of_sum.is_monotonic = AGGREGATION_TEMPORALITY_DELTA, True
-    of_sum.data_points.add(as_double=0.0).exemplars.add(as_int=-5, trace_id=bytes.fromhex(TRACE), span_id=bytes.fromhex(SPAN))
+    of_sum.data_points.add(as_double=0.0).exemplars.add(
+        as_int=-5, trace_id=bytes.fromhex(TRACE), span_id=bytes.fromhex(SPAN)
+    )
     of_sum.data_points.add(as_double=float("inf")).attributes.add(key="k").value.string_value = "v"
     metrics.add(name="h").histogram.data_points.add(
         count=3, sum=0.0, min=-1.5, bucket_counts=[0, 3, 0], explicit_bounds=[0.0, 1.0]
     )
-    point = metrics.add(name="e").exponential_histogram.data_points.add(scale=-2, zero_count=1, zero_threshold=0.5)
+    point = metrics.add(name="e").exponential_histogram.data_points.add(
+        scale=-2, zero_count=1, zero_threshold=0.5
+    )
     point.positive.offset = -3
     point.positive.bucket_counts.extend([0, 2**40])
-    metrics.add(name="q").summary.data_points.add(sum=2.5).quantile_values.add(quantile=0.5, value=-1.0)
+    metrics.add(name="q").summary.data_points.add(sum=2.5).quantile_values.add(
+        quantile=0.5, value=-1.0
+    )
     return message
 
 
@@ -228,17 +269,28 @@ def test_metrics_become_the_bytes_of_the_same_metrics_in_protobuf(in_snake_case:
     """Whatever kind they are of; ids of exemplars are hexadecimal."""
     message = every_kind_of_metric()
     written = json_format.MessageToDict(message, preserving_proto_field_name=in_snake_case)
-    exemplar = json.dumps(written).replace("ASNFZ4mrze8BI0VniavN7w==", TRACE).replace("ASNFZ4mrze8=", SPAN)
+    exemplar = (
+        json.dumps(written).replace("ASNFZ4mrze8BI0VniavN7w==", TRACE).replace("ASNFZ4mrze8=", SPAN)
+    )
     assert rewrite("metrics", json.loads(exemplar)) == (message.SerializeToString(), 0, "")
 
 
 @pytest.mark.parametrize(
-    "gauge", [5, {"dataPoints": {}}, {"dataPoints": [{"asDouble": "much"}]}, {"dataPoints": [{"flags": -1}]}]
+    "gauge",
+    [
+        5,
+        {"dataPoints": {}},
+        {"dataPoints": [{"asDouble": "much"}]},
+        {"dataPoints": [{"flags": -1}]},
+    ],
 )
 def test_a_metric_that_cannot_be_written_is_refused_in_one_line(gauge: Any) -> None:
     """With the whole request, because of its data points nothing counts how many were lost."""
     with pytest.raises(InputError) as caught:
-        rewrite("metrics", {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m", "gauge": gauge}]}]}]})
+        rewrite(
+            "metrics",
+            {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "m", "gauge": gauge}]}]}]},
+        )
     one_line(caught.value)
 
 
@@ -296,8 +348,13 @@ def test_any_json_gives_frames_or_an_input_error(body: dict[str, Any]) -> None:
 @given(JSON)
 def test_any_json_as_a_span_gives_a_frame_or_a_rejection(fields: Any) -> None:
     """A hostile span costs itself."""
-    framed = read_document(document(span() | fields if isinstance(fields, dict) else fields, span(name="good")))
-    names = [resource_scope.reader(payload).name for _, _, (_, payload, resource_scope), _ in framed.spans]
+    framed = read_document(
+        document(span() | fields if isinstance(fields, dict) else fields, span(name="good"))
+    )
+    names = [
+        resource_scope.reader(payload).name
+        for _, _, (_, payload, resource_scope), _ in framed.spans
+    ]
     assert names[-1:] == ["good"]
 
 

@@ -60,7 +60,9 @@ def test_a_span_keeps_its_ids_its_bytes_and_its_size() -> None:
     assert size == len(payload)
 
 
-@pytest.mark.parametrize("body", [b"", ExportTraceServiceRequest(resource_spans=[{}]).SerializeToString()])
+@pytest.mark.parametrize(
+    "body", [b"", ExportTraceServiceRequest(resource_spans=[{}]).SerializeToString()]
+)
 def test_an_empty_request_holds_nothing(body: bytes) -> None:
     """No spans, or only empty resources and scopes, is no error."""
     framed = read_traces(body)
@@ -89,7 +91,9 @@ def test_a_span_with_unsound_ids_is_rejected_alone(ids: dict[str, bytes], says: 
 
 def test_a_parent_of_zeros_is_no_parent() -> None:
     """Some senders write a root so."""
-    [(_, _, (parent_id, _, _), _)] = read_traces(request(Span(trace_id=TRACE, span_id=SPAN, parent_span_id=bytes(8)))).spans
+    [(_, _, (parent_id, _, _), _)] = read_traces(
+        request(Span(trace_id=TRACE, span_id=SPAN, parent_span_id=bytes(8)))
+    ).spans
     assert parent_id == b""
 
 
@@ -117,9 +121,15 @@ def test_a_resource_that_is_too_large_for_the_cache_is_read() -> None:
     assert first.service == "x" * 20_000
 
 
-@pytest.mark.parametrize("frame", [read_traces, lambda body: read_json("traces", as_json(body))], ids=["protobuf", "json"])
+@pytest.mark.parametrize(
+    "frame",
+    [read_traces, lambda body: read_json("traces", as_json(body))],
+    ids=["protobuf", "json"],
+)
 def test_the_size_of_a_large_resource_counts_with_its_first_span(frame: Any) -> None:
-    """What is kept because of a span is counted; a resource of ordinary size is not, since many spans share it."""
+    """What is kept because of a span is counted; a resource of ordinary size is not, since many
+    spans share it.
+    """
     message = ExportTraceServiceRequest()
     for size in (500, 100_000):
         group = message.resource_spans.add()
@@ -163,11 +173,27 @@ def test_odd_encodings_are_read_as_protobuf_reads_them(span: bytes) -> None:
             read_traces(in_request(span))
         return
     [(trace_id, span_id, (parent_id, _, _), _)] = read_traces(in_request(span)).spans
-    assert (trace_id, span_id, parent_id) == (expected.trace_id, expected.span_id, expected.parent_span_id)
+    assert (trace_id, span_id, parent_id) == (
+        expected.trace_id,
+        expected.span_id,
+        expected.parent_span_id,
+    )
 
 
 @given(
-    st.lists(st.sampled_from([IDS, OTHER, b"\x12\x08" + b"S" * 8, b"\x22\x08" + PARENT, b"\x22\x00", b"\x2a\x02ab", b"\x30\x01"]))
+    st.lists(
+        st.sampled_from(
+            [
+                IDS,
+                OTHER,
+                b"\x12\x08" + b"S" * 8,
+                b"\x22\x08" + PARENT,
+                b"\x22\x00",
+                b"\x2a\x02ab",
+                b"\x30\x01",
+            ]
+        )
+    )
 )
 def test_any_row_of_fields_gives_the_ids_that_protobuf_gives(fields: list[bytes]) -> None:
     """Equality with a full parse, whatever comes twice and in whatever order."""
@@ -182,7 +208,9 @@ def test_any_row_of_fields_gives_the_ids_that_protobuf_gives(fields: list[bytes]
         return
     got = [(trace_id, span_id, frame[0]) for trace_id, span_id, frame, _ in read_traces(body).spans]
     usable = len(expected.trace_id) == 16 and len(expected.span_id) == 8
-    assert got == ([(expected.trace_id, expected.span_id, expected.parent_span_id)] if usable else [])
+    assert got == (
+        [(expected.trace_id, expected.span_id, expected.parent_span_id)] if usable else []
+    )
 
 
 @given(st.binary(max_size=200))
@@ -242,7 +270,11 @@ def test_a_log_record_that_may_carry_content_is_framed(fields: dict[str, Any]) -
 @pytest.mark.parametrize(
     "fields",
     [
-        {"trace_id": TRACE, "span_id": SPAN, "body": {"string_value": "user input and output messages"}},
+        {
+            "trace_id": TRACE,
+            "span_id": SPAN,
+            "body": {"string_value": "user input and output messages"},
+        },
         {"trace_id": TRACE, "span_id": SPAN, "event_name": "device.app.lifecycle"},
         {"event_name": "gen_ai.choice"},
         {"trace_id": TRACE, "event_name": "gen_ai.choice"},
@@ -257,5 +289,7 @@ def test_other_log_records_are_ignored(fields: dict[str, Any]) -> None:
 
 def test_our_own_results_are_not_taken_for_content() -> None:
     """They are gen_ai events too."""
-    framed = read_logs(logs("otel_eval", trace_id=TRACE, span_id=SPAN, event_name="gen_ai.evaluation.result"))
+    framed = read_logs(
+        logs("otel_eval", trace_id=TRACE, span_id=SPAN, event_name="gen_ai.evaluation.result")
+    )
     assert (framed.logs, framed.own) == ([], 1)

@@ -1,4 +1,6 @@
-"""Views: what is read from raw span bytes, held against protobuf's own parse; and JSON against protobuf."""
+"""Views: what is read from raw span bytes, held against protobuf's own parse; and JSON against
+protobuf.
+"""
 
 from __future__ import annotations
 
@@ -71,17 +73,31 @@ VALUES = st.recursive(
     lambda inner: st.one_of(
         st.builds(lambda items: {"array_value": {"values": items}}, st.lists(inner, max_size=3)),
         st.builds(
-            lambda pairs: {"kvlist_value": {"values": [{"key": key, "value": value} for key, value in pairs]}},
+            lambda pairs: {
+                "kvlist_value": {"values": [{"key": key, "value": value} for key, value in pairs]}
+            },
             st.lists(st.tuples(TEXT, inner), max_size=3),
         ),
     ),
     max_leaves=8,
 ).map(lambda fields: AnyValue(**fields))
-KEYS = st.one_of(st.sampled_from(["gen_ai.tool.name", "input.value", "k" * 127, "k" * 128, "k" * 300, ""]), st.text(max_size=12))
-PAIRS = st.lists(st.builds(lambda key, value: KeyValue(key=key, value=value), KEYS, VALUES), max_size=6)
+KEYS = st.one_of(
+    st.sampled_from(["gen_ai.tool.name", "input.value", "k" * 127, "k" * 128, "k" * 300, ""]),
+    st.text(max_size=12),
+)
+PAIRS = st.lists(
+    st.builds(lambda key, value: KeyValue(key=key, value=value), KEYS, VALUES), max_size=6
+)
 TIMES = st.integers(0, 2**64 - 1)
-EVENTS = st.lists(st.builds(lambda n, t, a: Span.Event(name=n, time_unix_nano=t, attributes=a), TEXT, TIMES, PAIRS), max_size=3)
-LINKS = st.lists(st.builds(lambda a: Span.Link(trace_id=TRACE, span_id=SPAN, attributes=a), PAIRS), max_size=2)
+EVENTS = st.lists(
+    st.builds(
+        lambda n, t, a: Span.Event(name=n, time_unix_nano=t, attributes=a), TEXT, TIMES, PAIRS
+    ),
+    max_size=3,
+)
+LINKS = st.lists(
+    st.builds(lambda a: Span.Link(trace_id=TRACE, span_id=SPAN, attributes=a), PAIRS), max_size=2
+)
 SPANS = st.builds(
     Span,
     trace_id=st.binary(min_size=16, max_size=16).filter(any),
@@ -113,13 +129,25 @@ def test_a_view_reads_what_protobuf_reads(span: Span) -> None:
     )
     assert (read.status_code, read.status_message) == (span.status.code, span.status.message)
     assert read.attributes(ALL) == plain_all(span.attributes)
-    assert list(read.events()) == [SpanEvent(event.name, plain_all(event.attributes)) for event in span.events]
+    assert list(read.events()) == [
+        SpanEvent(event.name, plain_all(event.attributes)) for event in span.events
+    ]
 
 
-@given(SPANS, st.sets(KEYS, max_size=20), st.lists(st.sampled_from(["gen_ai.", "k", "input"]), max_size=2))
-def test_only_the_wanted_attributes_are_given(span: Span, keys: set[str], prefixes: list[str]) -> None:
+@given(
+    SPANS,
+    st.sets(KEYS, max_size=20),
+    st.lists(st.sampled_from(["gen_ai.", "k", "input"]), max_size=2),
+)
+def test_only_the_wanted_attributes_are_given(
+    span: Span, keys: set[str], prefixes: list[str]
+) -> None:
     """By exact key or by prefix, for few wanted keys and for many."""
-    expected = {k: v for k, v in plain_all(span.attributes).items() if k in keys or k.startswith(tuple(prefixes))}
+    expected = {
+        k: v
+        for k, v in plain_all(span.attributes).items()
+        if k in keys or k.startswith(tuple(prefixes))
+    }
     assert view(span).attributes(Wanted(frozenset(keys), tuple(prefixes))) == expected
 
 
@@ -142,20 +170,32 @@ def _hex_ids(holder: dict[str, Any]) -> None:
 
 
 @given(st.lists(SPANS, max_size=3), PAIRS)
-def test_json_and_protobuf_of_one_message_are_framed_alike(spans: list[Span], resource: list[KeyValue]) -> None:
+def test_json_and_protobuf_of_one_message_are_framed_alike(
+    spans: list[Span], resource: list[KeyValue]
+) -> None:
     """To the byte, so nothing downstream can tell which it was."""
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
     group.resource.attributes.extend(resource)
     group.scope_spans.add(spans=spans).scope.name = "agent"
-    from_json, from_protobuf = read_document(without_nulls(message)), read_traces(message.SerializeToString())
+    from_json, from_protobuf = (
+        read_document(without_nulls(message)),
+        read_traces(message.SerializeToString()),
+    )
     assert comparable(from_json) == comparable(from_protobuf)
 
 
 def comparable(framed: SpanBatch) -> list[Any]:
     """Frames without the identity of their resources and scopes."""
     return [
-        (trace, span, parent, view_facts(resource_scope.reader(payload)), resource_scope.shared(ALL), resource_scope.scope_name)
+        (
+            trace,
+            span,
+            parent,
+            view_facts(resource_scope.reader(payload)),
+            resource_scope.shared(ALL),
+            resource_scope.scope_name,
+        )
         for trace, span, (parent, payload, resource_scope), _ in framed.spans
     ]
 
@@ -175,7 +215,15 @@ def view_facts(read: SpanReader) -> tuple[Any, ...]:
 
 def test_equal_spans_have_equal_bytes_in_either_encoding() -> None:
     """A span that came twice, once in each, is one span: neither outranks the other."""
-    span = Span(trace_id=TRACE, span_id=SPAN, name="chat", kind=3, start_time_unix_nano=5, end_time_unix_nano=9, flags=0x100)
+    span = Span(
+        trace_id=TRACE,
+        span_id=SPAN,
+        name="chat",
+        kind=3,
+        start_time_unix_nano=5,
+        end_time_unix_nano=9,
+        flags=0x100,
+    )
     span.attributes.add(key="n").value.int_value = -1
     span.status.code = 2
     message = ExportTraceServiceRequest()
@@ -221,8 +269,15 @@ def test_nesting_is_read_down_to_its_limit(kind: str) -> None:
 def test_nesting_beyond_the_limit_is_cut_and_costs_nothing_else() -> None:
     """Five hundred levels in a request neither raise nor hide the other attributes."""
     pair = sized(1, b"deep") + sized(2, raw_nested(500))
-    span = sized(1, TRACE) + sized(2, SPAN) + sized(9, pair) + sized(9, KeyValue(key="k").SerializeToString())
-    [(_, _, (_, payload, resource_scope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
+    span = (
+        sized(1, TRACE)
+        + sized(2, SPAN)
+        + sized(9, pair)
+        + sized(9, KeyValue(key="k").SerializeToString())
+    )
+    [(_, _, (_, payload, resource_scope), _)] = read_traces(
+        sized(1, sized(2, sized(2, span)))
+    ).spans
     read = resource_scope.reader(payload).attributes(ALL)
     assert depth_of(read["deep"]) == (MAX_DEPTH, TOO_DEEP)
     assert read["k"] is None
@@ -233,15 +288,23 @@ def test_json_nested_too_deeply_reads_like_protobuf() -> None:
     value: dict[str, Any] = {"stringValue": "bottom"}
     for _ in range(80):
         value = {"arrayValue": {"values": [value]}}
-    span = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "attributes": [{"key": "deep", "value": value}]}
-    [(_, _, (_, payload, resource_scope), _)] = read_document({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).spans
+    span = {
+        "traceId": TRACE.hex(),
+        "spanId": SPAN.hex(),
+        "attributes": [{"key": "deep", "value": value}],
+    }
+    [(_, _, (_, payload, resource_scope), _)] = read_document(
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    ).spans
     assert depth_of(resource_scope.reader(payload).attributes(ALL)["deep"]) == (MAX_DEPTH, TOO_DEEP)
 
 
 def raw_span(*attributes: bytes) -> SpanReader:
     """A span whose attributes are given as the bytes of KeyValues."""
     span = sized(1, TRACE) + sized(2, SPAN) + b"".join(sized(9, pair) for pair in attributes)
-    [(_, _, (_, payload, resource_scope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
+    [(_, _, (_, payload, resource_scope), _)] = read_traces(
+        sized(1, sized(2, sized(2, span)))
+    ).spans
     read: SpanReader = resource_scope.reader(payload)
     return read
 
@@ -252,7 +315,8 @@ STRING_A, STRING_B = b"\x12\x03\x0a\x01a", b"\x12\x03\x0a\x01b"
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [
-        ([b"\x0a\x01k" + STRING_A, b"\x0a\x01k" + STRING_B], {"k": "b"}),  # of equal keys the last wins
+        # of equal keys the last wins
+        ([b"\x0a\x01k" + STRING_A, b"\x0a\x01k" + STRING_B], {"k": "b"}),
         ([STRING_A + b"\x0a\x01k"], {"k": "a"}),  # value first
         ([b"\x0a\x01x\x0a\x01k" + STRING_A], {"k": "a"}),  # a later key wins
         ([b"\x0a\x01k" + STRING_A + STRING_B], {"k": "b"}),  # a later value wins
@@ -263,17 +327,23 @@ STRING_A, STRING_B = b"\x12\x03\x0a\x01a", b"\x12\x03\x0a\x01b"
         ([b"\x0a\x01k\x12\x05\x0a\x01a\x10\x01"], {"k": True}),  # the last member of a oneof wins
     ],
 )
-def test_odd_attributes_are_read_as_protobuf_reads_them(pairs: list[bytes], expected: dict[str, Any]) -> None:
+def test_odd_attributes_are_read_as_protobuf_reads_them(
+    pairs: list[bytes], expected: dict[str, Any]
+) -> None:
     """Also by protobuf itself, which this test asks too."""
     stock = Span.FromString(b"".join(sized(9, pair) for pair in pairs))
     assert plain_all(stock.attributes) == expected
     assert raw_span(*pairs).attributes(ALL) == expected
 
 
-@pytest.mark.parametrize("broken", [b"\x0a\x05k", b"\x0a\x01\xff" + STRING_A, b"\x0a\x01x\x12\x02\x0a\x09"])
+@pytest.mark.parametrize(
+    "broken", [b"\x0a\x05k", b"\x0a\x01\xff" + STRING_A, b"\x0a\x01x\x12\x02\x0a\x09"]
+)
 def test_a_malformed_attribute_costs_no_other(broken: bytes) -> None:
     """Cut, with a key that is no UTF-8, or with a value that is none."""
-    assert raw_span(b"\x0a\x01k" + STRING_A, broken).attributes(Wanted(frozenset({"k"}))) == {"k": "a"}
+    assert raw_span(b"\x0a\x01k" + STRING_A, broken).attributes(Wanted(frozenset({"k"}))) == {
+        "k": "a"
+    }
 
 
 def test_text_that_is_no_utf8_is_replaced() -> None:
@@ -283,14 +353,20 @@ def test_text_that_is_no_utf8_is_replaced() -> None:
 
 def test_numbers_that_are_none_survive() -> None:
     """NaN and the infinities are values."""
-    span = Span(attributes=[KeyValue(key=str(x), value=AnyValue(double_value=x)) for x in (math.nan, math.inf, -math.inf)])
+    span = Span(
+        attributes=[
+            KeyValue(key=str(x), value=AnyValue(double_value=x))
+            for x in (math.nan, math.inf, -math.inf)
+        ]
+    )
     read = view(span).attributes(ALL)
     assert math.isnan(read["nan"])
     assert (read["inf"], read["-inf"]) == (math.inf, -math.inf)
 
 
 @pytest.mark.parametrize(
-    ("flags", "remote"), [(0, None), (1, None), (0x100, False), (0x101, False), (0x300, True), (0x200, None)]
+    ("flags", "remote"),
+    [(0, None), (1, None), (0x100, False), (0x101, False), (0x300, True), (0x200, None)],
 )
 def test_flags_say_whether_the_parent_is_remote(flags: int, remote: bool | None) -> None:
     """Only if they say that they know; future bits do not matter."""
@@ -300,7 +376,11 @@ def test_flags_say_whether_the_parent_is_remote(flags: int, remote: bool | None)
 
 def test_a_later_end_then_more_attributes_outrank() -> None:
     """Of two spans with one id the greater rank counts, whichever came first."""
-    spans = [Span(end_time_unix_nano=5), Span(end_time_unix_nano=5, attributes=[KeyValue(key="a")]), Span(end_time_unix_nano=6)]
+    spans = [
+        Span(end_time_unix_nano=5),
+        Span(end_time_unix_nano=5, attributes=[KeyValue(key="a")]),
+        Span(end_time_unix_nano=6),
+    ]
     ranks = [resource_scope.rank(payload) for payload, resource_scope in map(framed_span, spans)]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) == 3
@@ -328,9 +408,13 @@ def test_a_log_record_is_read_as_an_event() -> None:
     """Name, attributes and body."""
     message = ExportLogsServiceRequest()
     record = (
-        message.resource_logs.add().scope_logs.add().log_records.add(trace_id=TRACE, span_id=SPAN, event_name="gen_ai.choice")
+        message.resource_logs.add()
+        .scope_logs.add()
+        .log_records.add(trace_id=TRACE, span_id=SPAN, event_name="gen_ai.choice")
     )
     record.attributes.add(key="index").value.int_value = 0
     record.body.kvlist_value.values.add(key="role").value.string_value = "assistant"
     [(_, _, (payload, resource_scope), _)] = read_logs(message.SerializeToString()).logs
-    assert resource_scope.event(payload) == SpanEvent("gen_ai.choice", {"index": 0}, {"role": "assistant"})
+    assert resource_scope.event(payload) == SpanEvent(
+        "gen_ai.choice", {"index": 0}, {"role": "assistant"}
+    )

@@ -20,10 +20,23 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 FIRST, LAST = datetime(1950, 1, 1), datetime(9999, 12, 31, 23, 59, 58)
 
 
-def certificate(not_before: datetime, not_after: datetime, names: Sequence[str] = ("server",)) -> bytes:
-    issuer = x509.Name([x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, name) for name in names])
-    builder = x509.CertificateBuilder().subject_name(issuer).issuer_name(issuer).public_key(KEY.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(not_before).not_valid_after(not_after)
+def certificate(
+    not_before: datetime, not_after: datetime, names: Sequence[str] = ("server",)
+) -> bytes:
+    issuer = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, name) for name in names]
+    )
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(issuer)
+        .issuer_name(issuer)
+        .public_key(KEY.public_key())
+    )
+    builder = (
+        builder.serial_number(x509.random_serial_number())
+        .not_valid_before(not_before)
+        .not_valid_after(not_after)
+    )
     return builder.sign(KEY, SHA256()).public_bytes(Encoding.PEM)
 
 
@@ -32,8 +45,13 @@ def seconds(moment: datetime) -> int:
 
 
 @settings(max_examples=50)
-@given(st.datetimes(FIRST, LAST), st.datetimes(FIRST, LAST), st.sampled_from([["a"], ["é" * 30] * 2, ["x" * 60] * 6]))
-@example(datetime(1950, 1, 1), datetime(2049, 12, 31, 23, 59, 59), ["a"])  # the ends of the shorter form of time
+@given(
+    st.datetimes(FIRST, LAST),
+    st.datetimes(FIRST, LAST),
+    st.sampled_from([["a"], ["é" * 30] * 2, ["x" * 60] * 6]),
+)
+# the ends of the shorter form of time
+@example(datetime(1950, 1, 1), datetime(2049, 12, 31, 23, 59, 59), ["a"])
 @example(datetime(2049, 12, 31, 23, 59, 59), datetime(2050, 1, 1), ["a"])
 @example(datetime(2024, 2, 29), LAST + timedelta(seconds=1), ["a"])
 def test_the_validity_of_any_certificate(one: datetime, other: datetime, names: list[str]) -> None:
@@ -46,10 +64,13 @@ def test_the_first_certificate_counts() -> None:
     """A server's own, before its chain, whatever text or key stands around it."""
     own, chain = (certificate(FIRST, datetime(year, 1, 1)) for year in (2030, 2040))
     key = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
-    assert validity_of(b"subject=server\n" + key + own.replace(b"\n", b"\r\n") + chain) == validity_of(own)
+    assert validity_of(
+        b"subject=server\n" + key + own.replace(b"\n", b"\r\n") + chain
+    ) == validity_of(own)
 
 
-ISSUED = certificate(datetime(2020, 1, 1), datetime(2030, 1, 1))  # once: the length of a signature differs by some bytes
+# once: the length of a signature differs by some bytes
+ISSUED = certificate(datetime(2020, 1, 1), datetime(2030, 1, 1))
 
 
 @settings(max_examples=200)

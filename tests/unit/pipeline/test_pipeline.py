@@ -1,4 +1,6 @@
-"""The pipeline with a clock that the test moves: when traces are closed and evaluated, and what limits and shutdown do."""
+"""The pipeline with a clock that the test moves: when traces are closed and evaluated, and what
+limits and shutdown do.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,22 @@ class Rig:
         scorers = scorers or (create_scorer({"type": "tool_errors"}),)
         self.engine = Engine([ScorerSet(name="e", scorers=scorers)])
         self.pipeline = Pipeline(
-            self.engine, self.reports.append, limits or Limits(), clock=self.clock, evaluated=self.done.append, **options
+            self.engine,
+            self.reports.append,
+            limits or Limits(),
+            clock=self.clock,
+            evaluated=self.done.append,
+            **options,
         )
 
     def send(self, trace: int, *spans: FakeSpan, size: int = SIZE) -> None:
         items = [
-            (bytes([trace]) * 16, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), size)
+            (
+                bytes([trace]) * 16,
+                each.span_id.encode(),
+                (each.parent.encode(), each, each.resource_scope),
+                size,
+            )
             for each in spans
         ]
         self.pipeline.spans(items)
@@ -61,17 +73,24 @@ class Rig:
 
     def rows(self) -> list[tuple[str, int, int]]:
         """What was emitted since the last look."""
-        found = [(each.trajectory.agent, each.revision, len(each.trajectory.calls)) for each in self.reports]
+        found = [
+            (each.trajectory.agent, each.revision, len(each.trajectory.calls))
+            for each in self.reports
+        ]
         self.reports.clear()
         return found
 
 
 def agent(span_id: str = "a", parent: str = "", **fields: Any) -> FakeSpan:
-    return span(span_id, parent, attributes={OP: "invoke_agent", "gen_ai.agent.name": span_id}, **fields)
+    return span(
+        span_id, parent, attributes={OP: "invoke_agent", "gen_ai.agent.name": span_id}, **fields
+    )
 
 
 def tool(span_id: str, parent: str = "a") -> FakeSpan:
-    return span(span_id, parent, attributes={OP: "execute_tool", "gen_ai.tool.name": "search"}, remote=False)
+    return span(
+        span_id, parent, attributes={OP: "execute_tool", "gen_ai.tool.name": "search"}, remote=False
+    )
 
 
 def test_a_trace_is_evaluated_once_its_root_and_the_decision_wait_are_over():
@@ -128,7 +147,9 @@ def test_a_span_that_arrives_twice_counts_once():
 
 
 def test_an_exporter_that_is_full_pauses_evaluation_and_refuses_spans():
-    """Clients get a retryable error, the refused spans are counted, and everything goes on afterwards."""
+    """Clients get a retryable error, the refused spans are counted, and everything goes on
+    afterwards.
+    """
     full = [""]
     rig = Rig(backpressure=lambda: full[0])
     rig.send(1, agent())
@@ -197,7 +218,9 @@ def test_shutdown_with_work_left_ends_in_time_and_counts_it():
 
     rig = Rig(Slow())
     for trace in range(600):
-        rig.pipeline.spans([(trace.to_bytes(16, "big"), b"a", (b"", agent(), agent().resource_scope), SIZE)])
+        rig.pipeline.spans(
+            [(trace.to_bytes(16, "big"), b"a", (b"", agent(), agent().resource_scope), SIZE)]
+        )
     assert not rig.pipeline.stop(timeout_s=10)
     counts = rig.pipeline.counts()
     assert counts["reports"] == len(rig.reports) == 256  # a batch that began is finished
@@ -224,7 +247,9 @@ def test_other_evaluations_hold_from_the_next_trace_on():
     count = create_scorer({"type": "tool_call_count", "criteria": {"search": "== 0"}})
     rig.pipeline.use_engine(Engine([ScorerSet(name="new", scorers=(count,))]), None)
     rig.wait(1.5)
-    assert [(each.evaluation, each.results[0].scorer) for each in rig.reports] == [("new", "tool_call_count")]
+    assert [(each.evaluation, each.results[0].scorer) for each in rig.reports] == [
+        ("new", "tool_call_count")
+    ]
 
 
 def test_closing_one_trace_now_does_not_wait_for_the_decision_wait():
@@ -232,7 +257,16 @@ def test_closing_one_trace_now_does_not_wait_for_the_decision_wait():
     rig = Rig()
     spans: Sequence[FakeSpan] = (agent(), tool("t"))
     rig.pipeline.close_and_evaluate(
-        b"\1" * 16, [(b"\1" * 16, each.span_id.encode(), (each.parent.encode(), each, each.resource_scope), 1) for each in spans]
+        b"\1" * 16,
+        [
+            (
+                b"\1" * 16,
+                each.span_id.encode(),
+                (each.parent.encode(), each, each.resource_scope),
+                1,
+            )
+            for each in spans
+        ],
     )
     assert (rig.rows(), rig.done) == ([("a", 0, 1)], [b"\1" * 16])
 
@@ -258,7 +292,11 @@ def test_the_worker_closes_traces_by_itself():
     pipeline.spans([(b"t" * 16, b"a", (b"", each, each.resource_scope), SIZE)])
     wait_until(lambda: bool(reports))
     assert pipeline.stop()
-    assert not [thread for thread in threading.enumerate() if thread.name == "otel-eval" and not thread.is_alive()]
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if thread.name == "otel-eval" and not thread.is_alive()
+    ]
     assert pipeline.evaluation().state == "idle"
 
 

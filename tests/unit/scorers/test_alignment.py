@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment import Alignment
-from otel_eval.scorers.alignment.assignment import UnweightedAssignment, WeightedAssignment, bits_of, positions
+from otel_eval.scorers.alignment.assignment import (
+    UnweightedAssignment,
+    WeightedAssignment,
+    bits_of,
+    positions,
+)
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, Expected
 from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order, transpose_bits
@@ -37,7 +42,9 @@ def cut(sizes, total):
 
 def orders(groups):
     """Every order that keeps the groups in order."""
-    return [[each for part in order for each in part] for order in product(*map(permutations, groups))]
+    return [
+        [each for part in order for each in part] for order in product(*map(permutations, groups))
+    ]
 
 
 def in_one_order(weights, rows, columns):
@@ -56,7 +63,11 @@ def in_any_order(weights, row=0, used=frozenset()):
     if row == len(weights):
         return 0.0
     rest = in_any_order(weights, row + 1, used)
-    tried = [gain + in_any_order(weights, row + 1, used | {at}) for at, gain in weights[row].items() if at not in used]
+    tried = [
+        gain + in_any_order(weights, row + 1, used | {at})
+        for at, gain in weights[row].items()
+        if at not in used
+    ]
     return max([rest, *tried])
 
 
@@ -73,12 +84,16 @@ def timed(names, groups, arguments=None):
 def expectation(names, groups, arguments=None):
     """Expected calls in groups."""
     given = arguments or [UNRECORDED] * len(names)
-    return Expectation(tuple(Expected(name, own) for name, own in zip(names, given, strict=True)), tuple(groups))
+    return Expectation(
+        tuple(Expected(name, own) for name, own in zip(names, given, strict=True)), tuple(groups)
+    )
 
 
 def align(wanted, calls, match, compared):
     """The heaviest alignment, concurrency respected."""
-    return Alignment(Criterion(wanted, compared), calls, any_order=match == "any_order", concurrency=True)
+    return Alignment(
+        Criterion(wanted, compared), calls, any_order=match == "any_order", concurrency=True
+    )
 
 
 def is_alignment(pairs, groups, actual):
@@ -86,29 +101,44 @@ def is_alignment(pairs, groups, actual):
     of_row = {row: index for index, group in enumerate(groups) for row in group}
     of_column = {column: index for index, batch in enumerate(actual) for column in batch}
     crossing = [
-        (one, two) for one in pairs for two in pairs if of_row[one[0]] < of_row[two[0]] and of_column[one[1]] > of_column[two[1]]
+        (one, two)
+        for one in pairs
+        for two in pairs
+        if of_row[one[0]] < of_row[two[0]] and of_column[one[1]] > of_column[two[1]]
     ]
-    return not crossing and len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
+    return not crossing and len({row for row, _ in pairs}) == len(
+        {column for _, column in pairs}
+    ) == len(pairs)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(NAMES, max_size=5), SIZES, st.lists(NAMES, max_size=5), SIZES)
-def test_names_in_order_weigh_what_the_best_order_weighs(expected, expected_sizes, actual, actual_sizes):
+def test_names_in_order_weigh_what_the_best_order_weighs(
+    expected, expected_sizes, actual, actual_sizes
+):
     """Every order that the groups of both sides allow is tried."""
     groups, ran = cut(expected_sizes, len(expected)), cut(actual_sizes, len(actual))
     weights = [{at: 1.0 for at, name in enumerate(actual) if name == wanted} for wanted in expected]
-    best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+    best = max(
+        in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran)
+    )
     found = align(expectation(expected, groups), timed(actual, ran), "in_order", Comparison())
     assert found.weight == best
     assert is_alignment(found.pairs, groups, ran)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.dictionaries(st.integers(0, 4), st.sampled_from([0.2, 0.5, 0.7, 1.0])), max_size=5), SIZES, SIZES)
+@given(
+    st.lists(st.dictionaries(st.integers(0, 4), st.sampled_from([0.2, 0.5, 0.7, 1.0])), max_size=5),
+    SIZES,
+    SIZES,
+)
 def test_weights_in_order_sum_to_the_most_that_any_order_gives(weights, row_sizes, column_sizes):
     """Fractional weights, groups on both sides."""
     groups, ran = cut(row_sizes, len(weights)), cut(column_sizes, 5)
-    best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+    best = max(
+        in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran)
+    )
     pairs = align_in_order(weights, groups, ran)
     assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
     assert is_alignment(pairs, groups, ran)
@@ -122,14 +152,21 @@ def drawn(random):
 @pytest.mark.parametrize("choice", [(1.0,), (0.25, 0.5, 1.0)], ids=["whole", "fractions"])
 @pytest.mark.parametrize("density", [0.15, 0.4, 0.8])
 def test_weights_in_groups_sum_to_the_most_that_any_order_gives(density, choice):
-    """Also where most groups have nothing in common, and where all weigh the same; by both ways there are."""
+    """Also where most groups have nothing in common, and where all weigh the same; by both ways
+    there are.
+    """
     random = Random(density)
     for _ in range(300):
         groups, ran = drawn(random), drawn(random)
         weights = [
-            {at: random.choice(choice) for at in range(ran[-1].stop) if random.random() < density} for _ in range(groups[-1].stop)
+            {at: random.choice(choice) for at in range(ran[-1].stop) if random.random() < density}
+            for _ in range(groups[-1].stop)
         ]
-        best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        best = max(
+            in_one_order(weights, rows, columns)
+            for rows in orders(groups)
+            for columns in orders(ran)
+        )
         for align_ in (align_in_order, walk):
             pairs = align_(weights, groups, ran)
             assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
@@ -142,9 +179,16 @@ def test_parts_of_the_grid_are_left_out_because_better_is_known(names):
     random = Random(names)
     for _ in range(300):
         groups, ran = drawn(random), drawn(random)
-        wanted, made = random.choices(names, k=groups[-1].stop), random.choices(names, k=ran[-1].stop)
+        wanted, made = (
+            random.choices(names, k=groups[-1].stop),
+            random.choices(names, k=ran[-1].stop),
+        )
         weights = [{at: 1.0 for at, name in enumerate(made) if name == each} for each in wanted]
-        best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        best = max(
+            in_one_order(weights, rows, columns)
+            for rows in orders(groups)
+            for columns in orders(ran)
+        )
         for least in (0, len(common(prepare(wanted), made)), int(best)):
             pairs = walk(weights, groups, ran, least=least)
             assert len(pairs) == best
@@ -160,9 +204,14 @@ def test_pairs_that_weigh_the_same_are_as_many_as_any_order_gives(density):
         if random.random() < 0.7:
             alone = random.choice([groups, ran])
             alone[:] = cut([], alone[-1].stop)
-        rows = [{at: 1.0 for at in range(ran[-1].stop) if random.random() < density} for _ in range(groups[-1].stop)]
+        rows = [
+            {at: 1.0 for at in range(ran[-1].stop) if random.random() < density}
+            for _ in range(groups[-1].stop)
+        ]
         pairs = align_masks_in_order([bits_of(row) for row in rows], ran[-1].stop, groups, ran)
-        assert len(pairs) == max(in_one_order(rows, one, other) for one in orders(groups) for other in orders(ran))
+        assert len(pairs) == max(
+            in_one_order(rows, one, other) for one in orders(groups) for other in orders(ran)
+        )
         assert is_alignment(pairs, groups, ran)
         assert all(column in rows[row] for row, column in pairs)
 
@@ -174,7 +223,9 @@ def test_an_assignment_of_bits_is_the_largest_after_every_row(rows):
     for at, row in enumerate(rows):
         more = assigned.add(row)
         pairs = assigned.pairs()
-        weights = [{column: 1.0 for column in range(6) if each >> column & 1} for each in rows[: at + 1]]
+        weights = [
+            {column: 1.0 for column in range(6) if each >> column & 1} for each in rows[: at + 1]
+        ]
         assert len(pairs) == in_any_order(weights) == len(had) + more
         assert had <= {each for each, _ in pairs}
         assert all(rows[each] >> column & 1 for each, column in pairs)
@@ -186,7 +237,9 @@ def test_an_assignment_of_bits_is_the_largest_after_every_row(rows):
 def test_bits_are_turned(rows):
     """Rows to columns and back."""
     assert transpose_bits(transpose_bits(rows, 9), len(rows)) == rows
-    assert [positions(row) for row in rows] == [[at for at in range(9) if row >> at & 1] for row in rows]
+    assert [positions(row) for row in rows] == [
+        [at for at in range(9) if row >> at & 1] for row in rows
+    ]
     assert [bits_of(positions(row)) for row in rows] == rows
 
 
@@ -195,30 +248,48 @@ def test_more_bits_are_turned_than_fit_in_a_block():
     random = Random(0)
     rows = [random.getrandbits(20) for _ in range(1300)]
     turned = transpose_bits(rows, 20)
-    assert turned == [bits_of([at for at, row in enumerate(rows) if row >> column & 1]) for column in range(20)]
+    assert turned == [
+        bits_of([at for at, row in enumerate(rows) if row >> column & 1]) for column in range(20)
+    ]
     assert transpose_bits(turned, 1300) == rows
 
 
 @pytest.mark.parametrize("mode", [None, "overlap"], ids=["names", "arguments"])
 def test_calls_in_groups_on_both_sides_weigh_the_most_that_any_order_gives(mode):
-    """Expected batches against calls that ran together, by name alone and with arguments that agree in part."""
+    """Expected batches against calls that ran together, by name alone and with arguments that agree
+    in part.
+    """
     random, agree = Random(mode), agreement(mode) if mode else lambda one, other: 1.0
     for _ in range(200):
         groups, ran = drawn(random), drawn(random)
-        wanted, made = ([random.choice("ab") for _ in range(part[-1].stop)] for part in (groups, ran))
-        own, theirs = ([{key: random.randint(0, 1) for key in "xy"} for _ in part] for part in (wanted, made))
+        wanted, made = (
+            [random.choice("ab") for _ in range(part[-1].stop)] for part in (groups, ran)
+        )
+        own, theirs = (
+            [{key: random.randint(0, 1) for key in "xy"} for _ in part] for part in (wanted, made)
+        )
         weights = [
             {at: agree(one, theirs[at]) for at, other in enumerate(made) if other == name}
             for name, one in zip(wanted, own, strict=True)
         ]
-        best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        best = max(
+            in_one_order(weights, rows, columns)
+            for rows in orders(groups)
+            for columns in orders(ran)
+        )
         compared = Comparison(mode)
-        found = align(expectation(wanted, groups, own), timed(made, ran, theirs), "in_order", compared)
+        found = align(
+            expectation(wanted, groups, own), timed(made, ran, theirs), "in_order", compared
+        )
         assert found.weight == pytest.approx(best)
         assert is_alignment(found.pairs, groups, ran)
 
 
-@given(st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.1, 0.25, 0.3, 0.7, 1.0])), max_size=6))
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, 5), st.sampled_from([0.1, 0.25, 0.3, 0.7, 1.0])), max_size=6
+    )
+)
 def test_an_assignment_is_the_heaviest_after_every_row(weights):
     """And no column is given twice."""
     assignment = WeightedAssignment()
@@ -226,39 +297,63 @@ def test_an_assignment_is_the_heaviest_after_every_row(weights):
         assignment.add(row)
         pairs = assignment.pairs()
         assert assignment.total == pytest.approx(in_any_order(weights[: at + 1]))
-        assert sum(weights[each][column] for each, column in pairs) == pytest.approx(assignment.total)
+        assert sum(weights[each][column] for each, column in pairs) == pytest.approx(
+            assignment.total
+        )
         assert len({column for _, column in pairs}) == len(pairs)
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5), st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5))
+@given(
+    st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5),
+    st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5),
+)
 def test_arguments_in_any_order_are_assigned_to_the_best(expected, actual):
     """Overlap of arguments, every one-to-one assignment tried."""
     overlap = agreement("overlap")
     weights = [
-        {at: overlap(own, theirs) for at, (name, theirs) in enumerate(actual) if name == wanted} for wanted, own in expected
+        {at: overlap(own, theirs) for at, (name, theirs) in enumerate(actual) if name == wanted}
+        for wanted, own in expected
     ]
-    wanted = expectation([name for name, _ in expected], cut([], len(expected)), [own for _, own in expected])
+    wanted = expectation(
+        [name for name, _ in expected], cut([], len(expected)), [own for _, own in expected]
+    )
     calls = [call(name, arguments=own) for name, own in actual]
-    assert align(wanted, calls, "any_order", Comparison("overlap")).weight == pytest.approx(in_any_order(weights))
+    assert align(wanted, calls, "any_order", Comparison("overlap")).weight == pytest.approx(
+        in_any_order(weights)
+    )
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(NAMES, max_size=4), SIZES, st.permutations(range(4)), st.sampled_from([0, 0, 0, 1]), SIZES | st.just([]))
+@given(
+    st.lists(NAMES, max_size=4),
+    SIZES,
+    st.permutations(range(4)),
+    st.sampled_from([0, 0, 0, 1]),
+    SIZES | st.just([]),
+)
 def test_an_exact_match_needs_some_order_that_is_equal(expected, sizes, order, drop, actual_sizes):
     """Position by position, over every order that both sides allow."""
     actual = [expected[at] for at in order if at < len(expected)][drop:]
     groups, ran = cut(sizes, len(expected)), cut(actual_sizes, len(actual))
     equal = any(
-        [expected[at] for at in rows] == [actual[at] for at in columns] for rows in orders(groups) for columns in orders(ran)
+        [expected[at] for at in rows] == [actual[at] for at in columns]
+        for rows in orders(groups)
+        for columns in orders(ran)
     )
-    assert align(expectation(expected, groups), timed(actual, ran), "exact", Comparison()).is_exact == equal
+    assert (
+        align(expectation(expected, groups), timed(actual, ran), "exact", Comparison()).is_exact
+        == equal
+    )
 
 
 @given(st.lists(NAMES, max_size=8), st.lists(NAMES, max_size=8))
 def test_an_order_never_weighs_more_than_no_order(expected, actual):
     """In any order there is at least as much to match."""
-    wanted, calls = expectation(expected, cut([], len(expected))), timed(actual, cut([], len(actual)))
+    wanted, calls = (
+        expectation(expected, cut([], len(expected))),
+        timed(actual, cut([], len(actual))),
+    )
     ordered = align(wanted, calls, "in_order", Comparison())
     assert ordered.weight <= align(wanted, calls, "any_order", Comparison()).weight
 
@@ -266,7 +361,12 @@ def test_an_order_never_weighs_more_than_no_order(expected, actual):
 def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
     """Groups of both sides, all of one name: the number of states is limited."""
     groups = cut([50] * 20, 1000)
-    found = align(expectation(["a"] * 1000, groups), timed(["a"] * 1000, cut([40] * 25, 1000)), "in_order", Comparison())
+    found = align(
+        expectation(["a"] * 1000, groups),
+        timed(["a"] * 1000, cut([40] * 25, 1000)),
+        "in_order",
+        Comparison(),
+    )
     assert found.weight == 1000
     assert len(parallel_groups(timed(["a"] * 1000, groups))) == 20
 
@@ -287,7 +387,12 @@ def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
         ("overlap", {"a": {"x": 1}, "b": 1}, {"a": 1, "b": 1}, 1 / 2),
         ("overlap", {"a": 1, "b": 1}, {"a": {"x": 1}, "b": 1}, 1 / 2),
         ("overlap", "text", "text", 1),
-        (("user.id", "n"), {"user": {"id": 1, "x": 2}, "n": 3}, {"user": {"id": 1}, "n": 3, "m": 4}, 1),
+        (
+            ("user.id", "n"),
+            {"user": {"id": 1, "x": 2}, "n": 3},
+            {"user": {"id": 1}, "n": 3, "m": 4},
+            1,
+        ),
         (("user.id",), {"user": {"id": 1}}, {"user": 1}, 0),
         (("user.id", "n"), {"user": {"id": 1}, "n": 3}, {"user": {"id": 1}, "n": 4}, 0),
         (("user.id",), {"user.id": 1}, {"user.id": 2}, 0),
@@ -311,8 +416,13 @@ def test_arguments_agree_as_their_mode_says(mode, expected, actual, agrees):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from([0.0, 1.0, 0.5, "", "a", "object", "array"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 2)
+    | st.sampled_from([0.0, 1.0, 0.5, "", "a", "object", "array"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 

@@ -1,4 +1,6 @@
-"""Aligning calls takes CPU in proportion to their number, or is refused soon: whatever is expected and made of it."""
+"""Aligning calls takes CPU in proportion to their number, or is refused soon: whatever is expected
+and made of it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from otel_eval.testing import call, trajectory
 
 TIMES = 8
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
-FLOOR_S = 6e-3  # below it other processes on the machine decide; a quadratic cost of calls in order would still be seen
+# below it other processes on the machine decide; a quadratic cost of calls in order would still be
+# seen
+FLOOR_S = 6e-3
 SMALL = 400
 MODES: list[Any] = ["exact", "subset", "superset", "overlap", ["q"]]
 
@@ -39,7 +43,9 @@ def run(count: int, shape: Any, parallel: int) -> Trajectory:
     for at in range(count):
         name, arguments = shape((at * 613 + 1) % count)
         start = 10 * (at // parallel) + 1
-        calls.append(call(name, arguments=arguments, start_ns=start, end_ns=start + 5, span_id=f"{at:x}"))
+        calls.append(
+            call(name, arguments=arguments, start_ns=start, end_ns=start + 5, span_id=f"{at:x}")
+        )
     return trajectory(*calls)
 
 
@@ -49,17 +55,32 @@ def expected(count: int, shape: Any, group: int) -> list[Any]:
     return [calls[at : at + group] if group > 1 else calls[at] for at in range(0, count, group)]
 
 
-def is_linear(small: tuple[Any, Trajectory], great: tuple[Any, Trajectory], *kinds: type[Outcome]) -> bool:
-    """Whether scoring the great run costs what it should, and both have an outcome of one of the kinds."""
+def is_linear(
+    small: tuple[Any, Trajectory], great: tuple[Any, Trajectory], *kinds: type[Outcome]
+) -> bool:
+    """Whether scoring the great run costs what it should, and both have an outcome of one of the
+    kinds.
+    """
     found: list[Outcome] = []
-    linear = is_in_proportion(lambda: found.append(small[0](small[1])), lambda: found.append(great[0](great[1])), MOST, FLOOR_S)
+    linear = is_in_proportion(
+        lambda: found.append(small[0](small[1])),
+        lambda: found.append(great[0](great[1])),
+        MOST,
+        FLOOR_S,
+    )
     for outcome in found:
         assert isinstance(outcome, kinds)
         assert not isinstance(outcome, Skipped) or outcome.reason == "too_large"
     return linear
 
 
-ORDERS = [("any_order", 1, 1), ("in_order", 1, 1), ("in_order", 3, 1), ("in_order", 1, 3), ("in_order", 3, 4)]
+ORDERS = [
+    ("any_order", 1, 1),
+    ("in_order", 1, 1),
+    ("in_order", 3, 1),
+    ("in_order", 1, 3),
+    ("in_order", 3, 4),
+]
 
 
 @pytest.mark.parametrize(("match", "group", "parallel"), ORDERS)
@@ -71,16 +92,30 @@ def test_eight_times_as_many_calls_cost_less_than_twenty_times_as_much(
     """Of expected and actual calls."""
     work = []
     for count in (SMALL, TIMES * SMALL):
-        spec = {"type": "trajectory_match", "match": match, "arguments": mode, "expected": expected(count, shape, group)}
+        spec = {
+            "type": "trajectory_match",
+            "match": match,
+            "arguments": mode,
+            "expected": expected(count, shape, group),
+        }
         work.append((create_scorer(spec), run(count, shape, parallel)))
     assert is_linear(*work, Scored, Skipped)
 
 
 @pytest.mark.parametrize(("wanted", "made"), [(3, 24_000), (2000, 5)])
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_calls_on_one_side_alone_are_scored_however_many_there_are(mode: Any, wanted: int, made: int) -> None:
+def test_calls_on_one_side_alone_are_scored_however_many_there_are(
+    mode: Any, wanted: int, made: int
+) -> None:
     """In any order and in order, in time in proportion to their number."""
     for match in ("in_order", "any_order"):
-        spec = {"type": "trajectory_match", "match": match, "arguments": mode, "expected": expected(wanted, distinct, 1)}
+        spec = {
+            "type": "trajectory_match",
+            "match": match,
+            "arguments": mode,
+            "expected": expected(wanted, distinct, 1),
+        }
         scorer = create_scorer(spec)
-        assert is_linear(*((scorer, run(count, distinct, 1)) for count in (made // TIMES or 1, made)), Scored)
+        assert is_linear(
+            *((scorer, run(count, distinct, 1)) for count in (made // TIMES or 1, made)), Scored
+        )

@@ -52,8 +52,10 @@ def test_a_scorer_that_declares_to_return_something_else_is_refused(thing: Any, 
     """Registration raises the error, before any run."""
     with pytest.raises(ValueError, match="is declared to return") as refused:
         scorer("test.declared")(thing)
-    assert str(refused.value) == (
-        f"test.declared: is declared to return {declared}; return an outcome, a number in [0, 1] or a bool"
+    assert (
+        str(refused.value)
+        == f"test.declared: is declared to return {declared}; return an outcome, a number in [0, 1]"
+        " or a bool"
     )
 
 
@@ -72,7 +74,9 @@ ALLOWED = [number, truth, outcome, some, late, anything, unknown, undeclared]
 
 @pytest.mark.parametrize("thing", ALLOWED, ids=lambda each: each.__name__)
 def test_what_may_be_an_outcome_is_registered(thing: Any):
-    """A function without an annotation, or with one that is not defined yet, is registered as well."""
+    """A function without an annotation, or with one that is not defined yet, is registered as
+    well.
+    """
     assert scorer(f"test.{thing.__name__}")(thing) is thing
 
 
@@ -154,9 +158,22 @@ def bad(run: Trajectory) -> str: return ""
 """
     (tmp_path / "mine.py").write_text(code)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mine.py"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=55,
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "mine.py",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=55,
         env={"MYPYPATH": str(Path(__file__).parents[3]), "PATH": ""},
-    )  # fmt: skip
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("mine.py")]
-    assert [line.split(":")[1] for line in lines if ": error:" in line] == ["15"], done.stdout + done.stderr
+    assert [line.split(":")[1] for line in lines if ": error:" in line] == ["15"], (
+        done.stdout + done.stderr
+    )

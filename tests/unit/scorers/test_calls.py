@@ -23,8 +23,13 @@ def score(spec, trajectory):
 
 def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
     """Both the explanation and the details report them."""
-    outcome = score({"type": "tool_call_order", "expected": ["a", "b", "c", "d"]}, run("b", "a", "x", "d"))
-    assert outcome.explanation == "2 of 4 expected calls matched; missing: c (2); extra: x (2); out of order: b (0)"
+    outcome = score(
+        {"type": "tool_call_order", "expected": ["a", "b", "c", "d"]}, run("b", "a", "x", "d")
+    )
+    assert (
+        outcome.explanation
+        == "2 of 4 expected calls matched; missing: c (2); extra: x (2); out of order: b (0)"
+    )
     assert outcome.details == {
         "matched": [[0, 1], [3, 3]],
         "missing": [{"tool": "c", "expected": 2}],
@@ -35,9 +40,13 @@ def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
 
 
 def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_another_place():
-    """Two unmatched calls of one tool whose arguments do not agree are reported as one missing and one extra call."""
+    """Two unmatched calls of one tool whose arguments do not agree are reported as one missing and
+    one extra call.
+    """
     expected = [{"name": name, "arguments": {"x": 1}} for name in "abc"]
-    made = trajectory(*(call(name, arguments={"x": x}) for name, x in (("b", 1), ("a", 1), ("c", 2))))
+    made = trajectory(
+        *(call(name, arguments={"x": x}) for name, x in (("b", 1), ("a", 1), ("c", 2)))
+    )
     outcome = score({"type": "trajectory_match", "match": "in_order", "expected": expected}, made)
     assert outcome.details == {
         "matched": [[0, 1, 1.0]],
@@ -48,16 +57,27 @@ def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_anot
     }
 
 
-@pytest.mark.parametrize(("compare", "expected"), [([], {"name": "a", "arguments": {"x": 1}}), (["arguments"], {"name": "a"})])
+@pytest.mark.parametrize(
+    ("compare", "expected"),
+    [([], {"name": "a", "arguments": {"x": 1}}), (["arguments"], {"name": "a"})],
+)
 @pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
 def test_pairs_tell_no_weight_where_only_names_are_compared(compare, expected, match):
     """Either only names are compared, or the expectation has only names."""
-    spec = {"type": "tool_correctness", "expected": [expected, "b"], "compare": compare, "match": match}
+    spec = {
+        "type": "tool_correctness",
+        "expected": [expected, "b"],
+        "compare": compare,
+        "match": match,
+    }
     assert score(spec, trajectory(call("a", arguments={"x": 1}))).details["matched"] == [[0, 0]]
 
 
 SECRET = "4111-1111"
-WITH_CONTENT = {"type": "tool_call_args", "expected": [{"name": "pay", "arguments": {"card": SECRET}}]}
+WITH_CONTENT = {
+    "type": "tool_call_args",
+    "expected": [{"name": "pay", "arguments": {"card": SECRET}}],
+}
 OTHER_CARD = trajectory(call("pay", arguments={"card": "5500", "to": SECRET}, result=SECRET))
 
 
@@ -74,10 +94,14 @@ def test_values_are_shown_where_content_is_included():
 
 
 def test_content_is_what_was_expected_and_what_was_found():
-    """Missing and extra calls are shown with everything recorded, without escaping non-ASCII characters."""
+    """Missing and extra calls are shown with everything recorded, without escaping non-ASCII
+    characters.
+    """
     expected = [{"name": "a", "arguments": {"x": "é"}}, {"name": "b", "result": [1]}]
     made = trajectory(call("c", arguments={}, result="ü"), call("d"))
-    outcome = score({"type": "trajectory_match", "expected": expected, "include_content": True}, made)
+    outcome = score(
+        {"type": "trajectory_match", "expected": expected, "include_content": True}, made
+    )
     assert outcome.details["content"] == [
         {"expected": 0, "tool": "a", "arguments": {"x": "é"}},
         {"expected": 1, "tool": "b", "result": [1]},
@@ -89,11 +113,20 @@ def test_content_is_what_was_expected_and_what_was_found():
 
 @pytest.mark.parametrize(
     ("calls", "exact", "in_order"),
-    [("abc", 1, 1), ("bac", 1, 1), ("bca", 0, 2 / 3), ("cab", 0, 2 / 3), ("bacx", 0, 1), ("aac", 0, 2 / 3)],
+    [
+        ("abc", 1, 1),
+        ("bac", 1, 1),
+        ("bca", 0, 2 / 3),
+        ("cab", 0, 2 / 3),
+        ("bacx", 0, 1),
+        ("aac", 0, 2 / 3),
+    ],
 )
 @pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])
 @pytest.mark.parametrize("concurrency", ["respect", "ignore"])
-def test_expected_batches_come_in_any_order_of_calls_that_follow_one_another(calls, exact, in_order, arguments, concurrency):
+def test_expected_batches_come_in_any_order_of_calls_that_follow_one_another(
+    calls, exact, in_order, arguments, concurrency
+):
     """It holds for comparisons of names alone and of names and arguments."""
     a, b, c = ({"name": name, **arguments} for name in "abc")
     made = trajectory(*[call(name, arguments={"x": 1}) for name in calls])
@@ -105,11 +138,21 @@ def test_expected_batches_come_in_any_order_of_calls_that_follow_one_another(cal
 @pytest.mark.parametrize(("concurrency", "value"), [("respect", 1.0), ("ignore", 0.5)])
 @pytest.mark.parametrize("match", ["in_order", "exact"])
 @pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])
-def test_calls_made_together_may_be_held_to_the_order_they_are_recorded_in(concurrency, value, match, arguments):
+def test_calls_made_together_may_be_held_to_the_order_they_are_recorded_in(
+    concurrency, value, match, arguments
+):
     """It holds for comparisons of names alone and of names and arguments."""
-    made = [call(name, arguments={"x": 1}, start_ns=start, end_ns=9) for name, start in (("b", 1), ("a", 2))]
+    made = [
+        call(name, arguments={"x": 1}, start_ns=start, end_ns=9)
+        for name, start in (("b", 1), ("a", 2))
+    ]
     expected = [{"name": "a", **arguments}, {"name": "b", **arguments}]
-    spec = {"type": "trajectory_match", "match": match, "expected": expected, "concurrency": concurrency}
+    spec = {
+        "type": "trajectory_match",
+        "match": match,
+        "expected": expected,
+        "concurrency": concurrency,
+    }
     assert score(spec, trajectory(*made)).value == (value if match == "in_order" else value // 1)
 
 
@@ -125,7 +168,9 @@ def test_the_measure_decides_what_the_weight_is_divided_by(measure, value):
 
 @pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
 @pytest.mark.parametrize("measure", ["recall", "precision", "f1"])
-@pytest.mark.parametrize(("expected", "calls", "value"), [([], "", 1.0), ([], "a", 0.0), (["a"], "", 0.0)])
+@pytest.mark.parametrize(
+    ("expected", "calls", "value"), [([], "", 1.0), ([], "a", 0.0), (["a"], "", 0.0)]
+)
 def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls, value):
     """It holds for every match and measure."""
     spec = {"type": "trajectory_match", "match": match, "measure": measure, "expected": expected}
@@ -163,16 +208,30 @@ def test_results_may_come_in_any_order():
 
 def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
     """Only what the expectation names is compared."""
-    assert score({"type": "tool_call_args", "expected": ["a", {"name": "b"}]}, run("a", "b")).value == 1.0
+    assert (
+        score({"type": "tool_call_args", "expected": ["a", {"name": "b"}]}, run("a", "b")).value
+        == 1.0
+    )
 
 
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"type": "tool_call_args", "expected": [{"name": "a", "arguments": {}}]}, "arguments of a (call 1) not recorded"),
-        ({"type": "tool_call_output", "expected": [{"name": "a", "result": 1}]}, "result of a (call 1) not recorded"),
         (
-            {"type": "tool_correctness", "match": "exact", "compare": ["result"], "expected": [{"name": "a", "result": 1}]},
+            {"type": "tool_call_args", "expected": [{"name": "a", "arguments": {}}]},
+            "arguments of a (call 1) not recorded",
+        ),
+        (
+            {"type": "tool_call_output", "expected": [{"name": "a", "result": 1}]},
+            "result of a (call 1) not recorded",
+        ),
+        (
+            {
+                "type": "tool_correctness",
+                "match": "exact",
+                "compare": ["result"],
+                "expected": [{"name": "a", "result": 1}],
+            },
             "result of a (call 1) not recorded",
         ),
     ],
@@ -195,7 +254,10 @@ def test_the_assignment_is_optimal_and_not_greedy():
     """The first call fits both expectations, the second only the first."""
     spec = {
         "type": "tool_call_args",
-        "expected": [{"name": "f", "arguments": {"x": 1}}, {"name": "f", "arguments": {"x": 1, "y": 2}}],
+        "expected": [
+            {"name": "f", "arguments": {"x": 1}},
+            {"name": "f", "arguments": {"x": 1, "y": 2}},
+        ],
     }
     calls = trajectory(call("f", arguments={"x": 1, "y": 2}), call("f", arguments={"x": 1}))
     assert score(spec, calls).value == 1.0
@@ -203,7 +265,9 @@ def test_the_assignment_is_optimal_and_not_greedy():
 
 def test_a_runs_own_reference_replaces_the_expectation():
     """The reference may be JSON text or a list."""
-    scorer = create_scorer({"type": "tool_call_order", "expected": ["x"], "reference": "my.expected"})
+    scorer = create_scorer(
+        {"type": "tool_call_order", "expected": ["x"], "reference": "my.expected"}
+    )
     assert scorer.attribute_keys == {"my.expected"}
     assert scorer(run("a", "b", attributes={"my.expected": '["a", "b"]'})).value == 1.0
     assert scorer(run("a", "b", attributes={"my.expected": ["a", "c"]})).value == 0.5
@@ -213,7 +277,9 @@ def test_a_runs_own_reference_replaces_the_expectation():
 def test_a_run_without_any_reference_is_skipped():
     """A run that cannot be compared does not score 0."""
     scorer = create_scorer({"type": "tool_call_order", "reference": "my.expected"})
-    assert scorer(run("a")) == Skipped("no reference: my.expected not recorded", reason="no_reference")
+    assert scorer(run("a")) == Skipped(
+        "no reference: my.expected not recorded", reason="no_reference"
+    )
 
 
 @pytest.mark.parametrize("reference", ["search", 3, '[{"name": 1}]', "[[]]"])
@@ -244,21 +310,33 @@ def test_execution_order_also_scores_visits_of_nodes():
 
 def test_no_span_at_all_is_no_evidence():
     """Every run has at least its own span, so none means that spans were not recorded."""
-    assert isinstance(score({"type": "execution_order", "of": "spans", "expected": ["plan"]}, trajectory()), Skipped)
+    assert isinstance(
+        score({"type": "execution_order", "of": "spans", "expected": ["plan"]}, trajectory()),
+        Skipped,
+    )
 
 
 def test_spans_of_failed_calls_are_removed_with_the_calls():
     """A span without an id, and that of a call that succeeded, stay."""
     spans = (SpanRef("act", 1, 2, "01"), SpanRef("act", 3, 4, "02"), SpanRef("end", 5, 6))
-    run = trajectory(call("act", error="no", span_id="01"), call("act", span_id="02"), call("x", error="no"), spans=spans)
+    run = trajectory(
+        call("act", error="no", span_id="01"),
+        call("act", span_id="02"),
+        call("x", error="no"),
+        spans=spans,
+    )
     spec = {"type": "execution_order", "of": "spans", "match": "exact", "expected": ["act", "end"]}
     assert score(spec | {"failed_calls": "exclude"}, run).value == 1.0
     assert score(spec, run).value == 0.0
 
 
 def test_a_call_without_a_span_does_not_matter_to_the_order_of_spans():
-    """Spans of failed calls are removed; whether a call that is known only from messages failed changes no span."""
-    scorer = create_scorer({"type": "execution_order", "of": "spans", "expected": ["plan"], "failed_calls": "exclude"})
+    """Spans of failed calls are removed; whether a call that is known only from messages failed
+    changes no span.
+    """
+    scorer = create_scorer(
+        {"type": "execution_order", "of": "spans", "expected": ["plan"], "failed_calls": "exclude"}
+    )
     unsure = replace(call("look"), failure_unknown=True)
     assert scorer(trajectory(unsure, spans=SPANS)) == scorer(trajectory(spans=SPANS))
     assert isinstance(scorer(trajectory(replace(unsure, span_id="01"), spans=SPANS)), Skipped)
@@ -268,13 +346,22 @@ def test_strict_values_below_one_become_zero_whatever_the_threshold():
     """The details still list everything."""
     spec = {"type": "execution_order", "expected": ["a", "b"], "strict": True, "threshold": 0}
     outcome = score(spec, run("a"))
-    assert (outcome.value, outcome.passed, outcome.details["missing"]) == (0.0, False, [{"tool": "b", "expected": 1}])
+    assert (outcome.value, outcome.passed, outcome.details["missing"]) == (
+        0.0,
+        False,
+        [{"tool": "b", "expected": 1}],
+    )
 
 
 @pytest.mark.parametrize(("threshold", "passed"), [(0.5, True), (0.51, False), (0, True)])
 def test_a_score_passes_from_its_threshold_on(threshold, passed):
     """The threshold itself passes."""
-    assert score({"type": "execution_order", "expected": ["a", "b"], "threshold": threshold}, run("a")).passed is passed
+    assert (
+        score(
+            {"type": "execution_order", "expected": ["a", "b"], "threshold": threshold}, run("a")
+        ).passed
+        is passed
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,15 +377,24 @@ def test_a_score_passes_from_its_threshold_on(threshold, passed):
 def test_calls_are_chosen_before_anything_is_compared(chosen, value):
     """Calls are selected by case-sensitive patterns and by failure."""
     calls = trajectory(call("search"), call("open", error="no"))
-    assert score({"type": "execution_order", "match": "exact", "expected": ["search"], **chosen}, calls).value == value
+    assert (
+        score(
+            {"type": "execution_order", "match": "exact", "expected": ["search"], **chosen}, calls
+        ).value
+        == value
+    )
 
 
 @pytest.mark.parametrize("kind", ["tool_call_order", "execution_order", "tool_correctness"])
 def test_evidence_that_is_missing_is_never_a_zero(kind):
     """Incomplete runs, and instrumentations that record no tools, are skipped."""
     scorer = create_scorer({"type": kind, "expected": ["a"]})
-    assert scorer(trajectory(incomplete="run span missing")) == Skipped("incomplete: run span missing", reason="incomplete")
-    assert scorer(trajectory(calls_unknown="no tool spans")) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
+    assert scorer(trajectory(incomplete="run span missing")) == Skipped(
+        "incomplete: run span missing", reason="incomplete"
+    )
+    assert scorer(trajectory(calls_unknown="no tool spans")) == Skipped(
+        "calls unknown: no tool spans", reason="calls_unknown"
+    )
 
 
 def nested(depth):
@@ -319,7 +415,9 @@ def test_values_nested_beyond_all_measure_are_compared_or_fail():
 
 def test_long_lists_of_names_are_cut_in_the_explanation():
     """The details have all names."""
-    outcome = score({"type": "tool_call_order", "expected": [f"t{at}" for at in range(30)]}, run("x" * 500))
+    outcome = score(
+        {"type": "tool_call_order", "expected": [f"t{at}" for at in range(30)]}, run("x" * 500)
+    )
     assert "and 22 more" in outcome.explanation
     assert len(outcome.explanation) < 300
     assert len(outcome.details["missing"]) == 30

@@ -1,4 +1,6 @@
-"""What is easily broken without a value changing: what is read, what is shown, and which alignment is chosen."""
+"""What is easily broken without a value changing: what is read, what is shown, and which alignment
+is chosen.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ async def unused_judge(prompt):
     [
         ({"type": "execution_order", "expected": ["a"]}, set()),
         ({"type": "tool_call_order", "expected": ["a"]}, set()),
-        ({"type": "tool_call_order", "expected": ["a"], "include_content": True}, {"arguments", "results"}),
+        (
+            {"type": "tool_call_order", "expected": ["a"], "include_content": True},
+            {"arguments", "results"},
+        ),
         ({"type": "tool_call_args", "expected": ["a"]}, {"arguments"}),
         ({"type": "tool_call_output", "expected": ["a"]}, {"results"}),
         ({"type": "tool_correctness", "expected": ["a"]}, set()),
@@ -75,9 +80,20 @@ async def unused_judge(prompt):
         ({"type": "loop_detection"}, {"arguments"}),
         ({"type": "loop_detection", "ignore_arguments": True}, set()),
         ({"type": "label_distribution", "label": "x"}, {"content"}),
-        ({"type": "llm_judge", "criteria": "Good?", "judge": unused_judge}, {"arguments", "results", "content"}),
+        (
+            {"type": "llm_judge", "criteria": "Good?", "judge": unused_judge},
+            {"arguments", "results", "content"},
+        ),
         ({"type": "answer_accuracy", "judge": unused_judge}, {"content"}),
-        ({"type": "tool_correctness", "expected": ["a"], "available_tools": ["a"], "judge": unused_judge}, {"content"}),
+        (
+            {
+                "type": "tool_correctness",
+                "expected": ["a"],
+                "available_tools": ["a"],
+                "judge": unused_judge,
+            },
+            {"content"},
+        ),
         ({"type": "trajectory_match", "expected": ["a"]}, {"arguments", "results"}),
         ({"type": "execution_order", "expected": ["a"], "of": "spans"}, {"spans"}),
         ({"type": "trajectory_pattern", "pattern": ["a"]}, set()),
@@ -118,7 +134,10 @@ def test_a_scorer_declares_whether_it_reads_calls_and_which_attributes(specifica
 def test_the_agent_of_a_call_is_the_innermost():
     """Of those it was made within, as an expression sees it."""
     run = trajectory(replace(call("a"), agent_path=("outer", "inner")))
-    assert create_scorer({"type": "expression", "expression": "calls[0].agent == 'inner'"})(run).value == 1
+    assert (
+        create_scorer({"type": "expression", "expression": "calls[0].agent == 'inner'"})(run).value
+        == 1
+    )
 
 
 @pytest.mark.parametrize("half", [{"start_ns": 1}, {"end_ns": 1}])
@@ -128,7 +147,9 @@ def test_an_expression_sees_no_duration_where_one_end_was_not_recorded(half):
         ("run.duration_ms < 1.0", "run.duration_ms"),
         ("calls[0].duration_ms < 1.0", "duration_ms of a (0)"),
     ):
-        outcome = create_scorer({"type": "expression", "expression": expression})(trajectory(call("a", **half), **half))
+        outcome = create_scorer({"type": "expression", "expression": expression})(
+            trajectory(call("a", **half), **half)
+        )
         assert outcome == Skipped(f"{what} not recorded", reason="not_recorded")
 
 
@@ -148,7 +169,9 @@ def test_a_required_field_counts_only_where_it_was_recorded(key, there, absent):
     structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
     assert structure(trajectory(call("a", **there))).value == 1
     assert structure(trajectory(call("a", **there), call("a", **absent))).value == 0.5
-    assert structure(trajectory(call("a", **absent))) == Skipped(f"no call recorded {key}", reason="not_recorded")
+    assert structure(trajectory(call("a", **absent))) == Skipped(
+        f"no call recorded {key}", reason="not_recorded"
+    )
 
 
 def test_the_text_of_a_skip_can_be_read_by_its_earlier_name():
@@ -160,7 +183,9 @@ def test_a_failed_call_that_needs_no_result_does_not_make_the_others_invalid():
     """Results that no call recorded are unknown; calls that all failed need none."""
     structure = create_scorer({"type": "trajectory_structure", "required_keys": ["result"]})
     failed = call("a", error="broken")
-    assert structure(trajectory(failed, call("a"))) == Skipped("no call recorded result", reason="not_recorded")
+    assert structure(trajectory(failed, call("a"))) == Skipped(
+        "no call recorded result", reason="not_recorded"
+    )
     assert structure(trajectory(failed)).value == 1
     assert structure(trajectory(call("a", error="broken", result=1), call("a"))).value == 0.5
 
@@ -168,7 +193,9 @@ def test_a_failed_call_that_needs_no_result_does_not_make_the_others_invalid():
 @pytest.mark.parametrize(("plan", "error"), [("text", "no list"), ([], "no steps")])
 def test_what_holds_no_steps_has_none_valid_of_none(plan, error):
     """No list, or an empty one."""
-    outcome = create_scorer({"type": "trajectory_structure", "steps": "plan"})(trajectory(attributes={"plan": plan}))
+    outcome = create_scorer({"type": "trajectory_structure", "steps": "plan"})(
+        trajectory(attributes={"plan": plan})
+    )
     assert outcome.value == 0
     assert outcome.details == {"valid": 0, "total": 0, "errors": [error]}
 
@@ -176,8 +203,15 @@ def test_what_holds_no_steps_has_none_valid_of_none(plan, error):
 def test_content_shows_the_pairs_that_agree_in_part():
     """Those that agree whole are left out."""
     expected = [{"name": "a", "arguments": {"x": 1, "y": 1}}, {"name": "b", "arguments": {"x": 1}}]
-    specification = {"type": "tool_correctness", "expected": expected, "compare": ["arguments"], "include_content": True}
-    outcome = create_scorer(specification)(trajectory(call("a", arguments={"x": 1, "y": 2}), call("b", arguments={"x": 1})))
+    specification = {
+        "type": "tool_correctness",
+        "expected": expected,
+        "compare": ["arguments"],
+        "include_content": True,
+    }
+    outcome = create_scorer(specification)(
+        trajectory(call("a", arguments={"x": 1, "y": 2}), call("b", arguments={"x": 1}))
+    )
     (shown,) = outcome.details["content"]
     assert (shown["expected"], shown["actual"]) == (0, 0)
     assert shown["found"] == {"tool": "a", "arguments": {"x": 1, "y": 2}}
@@ -185,7 +219,11 @@ def test_content_shows_the_pairs_that_agree_in_part():
 
 def test_where_all_agrees_there_is_no_content_to_show():
     """Neither in the explanation nor in the details."""
-    specification = {"type": "tool_call_args", "expected": [{"name": "a", "arguments": {"x": 1}}], "include_content": True}
+    specification = {
+        "type": "tool_call_args",
+        "expected": [{"name": "a", "arguments": {"x": 1}}],
+        "include_content": True,
+    }
     outcome = create_scorer(specification)(trajectory(call("a", arguments={"x": 1})))
     assert outcome.explanation == "1 of 1 expected call matched"
     assert "content" not in outcome.details
@@ -196,14 +234,20 @@ def test_content_in_an_explanation_is_cut_at_four_hundred_characters(over):
     """One more is cut, with a sign that it was."""
     specification = {"type": "tool_call_args", "expected": [], "include_content": True}
     frame = len('[{"actual": 0, "found": {"tool": "a", "arguments": ""}}]')
-    outcome = create_scorer(specification)(trajectory(call("a", arguments="x" * (400 - frame + over))))
+    outcome = create_scorer(specification)(
+        trajectory(call("a", arguments="x" * (400 - frame + over)))
+    )
     shown = outcome.explanation.split("content: ")[1]
     assert len(shown) == 400
     assert shown.endswith("…") == bool(over)
 
 
 NAMES_AS_TASK = {"type": "task", "cel": "calls.map(c, c.name)", "children": ["none"]}
-NONE_CALLED = {"type": "binary", "cel": "names == []", "children": [{"verdict": each, "score": 1} for each in (True, False)]}
+NONE_CALLED = {
+    "type": "binary",
+    "cel": "names == []",
+    "children": [{"verdict": each, "score": 1} for each in (True, False)],
+}
 
 
 @pytest.mark.parametrize(
@@ -218,7 +262,11 @@ NONE_CALLED = {"type": "binary", "cel": "names == []", "children": [{"verdict": 
         {"type": "tool_call_order", "expected": ["a"], "tools": {"include": ["a*"]}},
         {"type": "tool_call_order", "expected": ["a"]},
         {"type": "tool_call_args", "expected": [{"name": "a", "arguments": {"x": 1}}]},
-        {"type": "tool_call_args", "expected": [{"name": "a", "arguments": {"x": 1}}], "arguments": ["x"]},
+        {
+            "type": "tool_call_args",
+            "expected": [{"name": "a", "arguments": {"x": 1}}],
+            "arguments": ["x"],
+        },
         {"type": "expression", "expression": "calls.size() <= 3"},
         {"type": "dag", "root": "names", "nodes": {"names": NAMES_AS_TASK, "none": NONE_CALLED}},
     ],
@@ -250,12 +298,17 @@ def test_dense_assignments_are_the_heaviest_after_every_row(density):
     """Many alternating paths: more rows than columns, few ties, three hundred times."""
     random = Random(density)
     for _ in range(300):
-        rows = [{at: random.randint(1, 20) / 20 for at in range(6) if random.random() < density} for _ in range(8)]
+        rows = [
+            {at: random.randint(1, 20) / 20 for at in range(6) if random.random() < density}
+            for _ in range(8)
+        ]
         assignment = WeightedAssignment()
         for count, row in enumerate(rows, start=1):
             assignment.add(row)
             assert assignment.total == pytest.approx(heaviest(rows[:count]))
-        assert sum(rows[row][column] for row, column in assignment.pairs()) == pytest.approx(assignment.total)
+        assert sum(rows[row][column] for row, column in assignment.pairs()) == pytest.approx(
+            assignment.total
+        )
 
 
 def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
@@ -274,7 +327,9 @@ def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
         ("a", "aa", [1, 1], [(0, 0)]),
     ],
 )
-def test_of_names_in_batches_that_fit_in_several_ways_always_the_same_are_paired(expected, actual, sizes, pairs):
+def test_of_names_in_batches_that_fit_in_several_ways_always_the_same_are_paired(
+    expected, actual, sizes, pairs
+):
     """Calls of one name in the order in which they were made."""
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
     groups = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]

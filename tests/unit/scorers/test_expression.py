@@ -57,14 +57,23 @@ TRUE = [
     "calls.filter(c, c.name == 'open').size() == 1",
     "calls.map(c, c.name) == ['search', 'open']",
     "calls.map(c, c.name).join('-') == 'search-open'",
-    "run.agent == 'helper' && run.name == 'invoke_agent helper' && run.service == 'shop' && run.conversation == 's1'",
+    (
+        "run.agent == 'helper' && run.name == 'invoke_agent helper' && run.service == 'shop' &&"
+        " run.conversation == 's1'"
+    ),
     "run.duration_ms == 10 && run.duration_ms < 10.5",
     "run.model_calls == 2 && run.input_tokens + run.output_tokens == 30",
     "run.input == 'Find it' && run.input.lowerAscii() == 'find it'",
     "run.output.titles[1] == 'Two' && run.output.words > 100",
     "run.attributes['user.tier'] == 'gold' && 'user.tier' in run.attributes",
-    "!has(run.attributes.absent) && has(run.output) && !has(calls[1].result) && !has(calls[0].agent)",
-    "' a, b '.trim().split(', ') == ['a', 'b'] && 'aXa'.replace('a', 'b') == 'bXb' && 'ab'.split('') == ['a', 'b']",
+    (
+        "!has(run.attributes.absent) && has(run.output) && !has(calls[1].result) &&"
+        " !has(calls[0].agent)"
+    ),
+    (
+        "' a, b '.trim().split(', ') == ['a', 'b'] && 'aXa'.replace('a', 'b') == 'bXb' &&"
+        " 'ab'.split('') == ['a', 'b']"
+    ),
     "'é😀'.size() == 2",
     "'@AZ[É'.lowerAscii() == '@az[É'",
     "calls.all(run, run.name != '')",
@@ -101,16 +110,34 @@ def test_true_is_one_false_is_zero_and_a_number_is_itself(expression, value):
 
 def test_scorers_of_one_expression_are_one_in_a_set():
     """Whatever the library made of it for each."""
-    assert len({create_scorer({"type": "expression", "expression": "calls.map(c, c.name) == []"}) for _ in range(2)}) == 1
+    assert (
+        len(
+            {
+                create_scorer({"type": "expression", "expression": "calls.map(c, c.name) == []"})
+                for _ in range(2)
+            }
+        )
+        == 1
+    )
 
 
-RECORDED = {"name": "'a'", "arguments": "{'x': 1}", "result": "'r'", "error": "null", "duration_ms": "3.0", "start_ms": "1.0"}
+RECORDED = {
+    "name": "'a'",
+    "arguments": "{'x': 1}",
+    "result": "'r'",
+    "error": "null",
+    "duration_ms": "3.0",
+    "start_ms": "1.0",
+}
 
 
 @pytest.mark.parametrize("fields", range(len(RECORDED) + 1))
 def test_a_call_shows_as_many_fields_as_are_looked_at(fields):
     """None of them, one, all: each under its own name."""
-    run = trajectory(*[call("a", arguments={"x": 1}, result="r", start_ns=2 * MS, end_ns=5 * MS)] * 2, start_ns=MS)
+    run = trajectory(
+        *[call("a", arguments={"x": 1}, result="r", start_ns=2 * MS, end_ns=5 * MS)] * 2,
+        start_ns=MS,
+    )
     shown = [f"calls.all(c, c.{name} == {value})" for name, value in [*RECORDED.items()][:fields]]
     assert scored(" && ".join(["calls.size() == 2", *shown]), run).value == 1
 
@@ -164,7 +191,9 @@ def test_what_is_no_score_fails(expression, error):
 )
 def test_what_was_not_recorded_skips(expression, why):
     """Unknown is neither true nor false."""
-    assert scored(expression, trajectory(call("a", result=1), call("b"))) == Skipped(why, reason="not_recorded")
+    assert scored(expression, trajectory(call("a", result=1), call("b"))) == Skipped(
+        why, reason="not_recorded"
+    )
 
 
 @pytest.mark.parametrize(("start_ns", "end_ns"), [(0, 0), (5, 3), (5, 0)])
@@ -178,7 +207,9 @@ def test_what_was_not_recorded_skips(expression, why):
 def test_times_that_are_none_are_not_recorded(expression, why, start_ns, end_ns):
     """A span without times has 0 for both; one that ended before it started has no duration."""
     timed = {"start_ns": start_ns, "end_ns": end_ns}
-    assert scored(expression, trajectory(call("a", **timed), **timed)) == Skipped(why, reason="not_recorded")
+    assert scored(expression, trajectory(call("a", **timed), **timed)) == Skipped(
+        why, reason="not_recorded"
+    )
 
 
 def test_a_start_is_not_recorded_where_the_call_or_the_run_has_no_time():
@@ -206,7 +237,9 @@ def test_what_decides_without_the_unknown_decides(expression, value):
 def test_unrecorded_calls_skip():
     """An instrumentation without tool calls says nothing about them; of the run it may."""
     run = trajectory(calls_unknown="no tool spans", output="x")
-    assert scored("calls.size() == 0", run) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
+    assert scored("calls.size() == 0", run) == Skipped(
+        "calls unknown: no tool spans", reason="calls_unknown"
+    )
     assert scored("run.output == 'x'", run).value == 1
 
 
@@ -219,7 +252,9 @@ def test_calls_are_those_left_by_tools_and_failed_calls():
 def test_a_reference_is_an_attribute():
     """JSON text is opened."""
     assert scored("run.output.titles[0] == reference[0]", reference="wanted").value == 1
-    assert scored("reference == 1", reference="absent") == Skipped("no reference: absent not recorded", reason="no_reference")
+    assert scored("reference == 1", reference="absent") == Skipped(
+        "no reference: absent not recorded", reason="no_reference"
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,11 +269,18 @@ def test_a_reference_is_an_attribute():
         ("run.output == 'x'", {"content"}, set()),
         ("run.input_tokens > 3", {"tokens"}, set()),
         (
-            "run.model_calls > 3 && run.duration_ms > 3.0 && run.agent == run.name && run.service == run.conversation",
+            (
+                "run.model_calls > 3 && run.duration_ms > 3.0 && run.agent == run.name &&"
+                " run.service == run.conversation"
+            ),
             set(),
             set(),
         ),
-        ("calls.all(c, c.error == null && c.agent == '' && c.start_ms > c.duration_ms)", set(), set()),
+        (
+            "calls.all(c, c.error == null && c.agent == '' && c.start_ms > c.duration_ms)",
+            set(),
+            set(),
+        ),
         ("{'a': run.output}.a == 'x'", {"content"}, set()),
         ("{run.output: 'a'}.size() == 1", {"content"}, set()),
         ("[run.output][0] == 'x'", {"content"}, set()),
@@ -295,7 +337,10 @@ def test_the_expression_determines_needs_and_attributes(expression, needs, asked
         ("calls[0] in calls", "calls[]: a call cannot be compared as a whole"),
         ("run.attributes.size() == 1", "run.attributes: name the attribute"),
         ("run.attributes[run.input] == 1", "run.attributes: name the attribute"),
-        ("run.attributes.user.tier == 'a'", 'run.attributes.user.tier: name the attribute, as run.attributes["user.tier"]'),
+        (
+            "run.attributes.user.tier == 'a'",
+            'run.attributes.user.tier: name the attribute, as run.attributes["user.tier"]',
+        ),
         ("has(run.attributes.user.tier)", "run.attributes.user.tier: name the attribute"),
         ("'a'", "is not a score, it gives STRING"),
         ("calls", "is not a score, it gives LIST<MAP<STRING, DYN>>"),
@@ -305,7 +350,13 @@ def test_the_expression_determines_needs_and_attributes(expression, needs, asked
         ),
         ("", "expression: '' is not an expression; write e.g."),
         (3, "expression: 3 is not an expression"),
-        ("run.output == '\ud800'", "expression: is not text, there is half of a surrogate pair in it; write letters of Unicode"),
+        (
+            "run.output == '\ud800'",
+            (
+                "expression: is not text, there is half of a surrogate pair in it; write letters of"
+                " Unicode"
+            ),
+        ),
         ("1 + " * 40 + "1 == 2", "expression: too many operators in one another"),
         ("(" * 200 + "true" + ")" * 200, "recursion limit"),
         ("true || " * 1000 + "true", "8004 characters are more than 4096"),
@@ -385,7 +436,10 @@ def test_a_loop_that_depends_on_no_other_takes_its_steps_once():
 def test_no_regular_expression_goes_back(pattern):
     """Time is linear in the text: these take others years."""
     began = time.thread_time()
-    assert scored(f"run.output.matches('{pattern}')", trajectory(output="a" * 200_000 + "!")).value == 0
+    assert (
+        scored(f"run.output.matches('{pattern}')", trajectory(output="a" * 200_000 + "!")).value
+        == 0
+    )
     assert time.thread_time() - began < 2
 
 
@@ -435,7 +489,9 @@ def test_without_the_extra_the_configuration_is_refused():
         "try: create_scorer({'type': 'expression', 'expression': 'true'})\n"
         "except ValueError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50
+    )
     assert "expression: expressions need the extra cel" in done.stdout
     assert "pip install 'otel-eval[cel]'" in done.stdout
 
@@ -446,4 +502,9 @@ def test_the_library_is_loaded_only_for_an_expression():
         "import sys; from otel_eval import create_scorer; create_scorer({'type': 'tool_errors'})\n"
         "print([name for name in sys.modules if 'cel_expr' in name])"
     )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=50
+        ).stdout
+        == "[]\n"
+    )

@@ -33,7 +33,10 @@ ADVERSARIAL = [
     ("calls.all(c, (run.output + c.name).size() > 3)", MANY),
     ("calls.exists(c, (run.output + c.name).size() == 3)", MANY),
     ("calls.exists(a, calls.exists(b, (run.output + a.name + b.name).size() == 3))", FEW),
-    ("calls.all(c, !run.output.replace('x', c.name).contains('zz'))", "run(5000, output='x' * 50_000)"),
+    (
+        "calls.all(c, !run.output.replace('x', c.name).contains('zz'))",
+        "run(5000, output='x' * 50_000)",
+    ),
     ("calls.exists(c, run.output.replace('z', c.name).contains('zz'))", MANY),
     ("calls.exists(c, (run.output + c.name).lowerAscii().contains('zz'))", MANY),
     ("calls.exists(c, (run.output + c.name).trim().contains('zz'))", MANY),
@@ -72,7 +75,8 @@ from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
 def run(calls, **facts):
-    return trajectory(*(call(f"n{at % 10}", start_ns=1 + at, end_ns=1 + at) for at in range(calls)), start_ns=1, **facts)
+    made = (call(f"n{at % 10}", start_ns=1 + at, end_ns=1 + at) for at in range(calls))
+    return trajectory(*made, start_ns=1, **facts)
 
 def size(name):
     return int(re.search(rf"{name}:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
@@ -95,13 +99,19 @@ for expression, source in json.load(sys.stdin):
 
 def measured(rows):
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED], input=json.dumps(rows), capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, "-c", MEASURED],
+        input=json.dumps(rows),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 LINUX = pytest.mark.skipif(
-    not Path("/proc/self/clear_refs").exists(), reason="Linux alone tells the peak of a process's memory since a certain time"
+    not Path("/proc/self/clear_refs").exists(),
+    reason="Linux alone tells the peak of a process's memory since a certain time",
 )
 
 
@@ -111,9 +121,17 @@ def test_no_expression_takes_more_than_twice_its_budget():
     """It ends with its value, with an error of its own, or is too large."""
     found = measured(ADVERSARIAL)
     assert len(found) == len(ADVERSARIAL)
-    assert [(row, size >> 20) for row, (size, _, _) in zip(ADVERSARIAL, found, strict=True) if size > 2 * BUDGET] == []
+    assert [
+        (row, size >> 20)
+        for row, (size, _, _) in zip(ADVERSARIAL, found, strict=True)
+        if size > 2 * BUDGET
+    ] == []
     assert sum(why.startswith("too large: ") for _, _, why in found) >= 20
-    assert [(row, outcome) for row, outcome in zip(ADVERSARIAL, found, strict=True) if not _is_known(*outcome[1:])] == []
+    assert [
+        (row, outcome)
+        for row, outcome in zip(ADVERSARIAL, found, strict=True)
+        if not _is_known(*outcome[1:])
+    ] == []
 
 
 def _is_known(kind, why):
@@ -132,12 +150,20 @@ def test_what_does_not_depend_on_a_loop_is_made_once():
     ("expression", "outcome"),
     [
         ("!calls.exists(c, run.output.contains(c.name))", "Scored"),
-        ("calls.exists(c, run.output.contains(c.name)) || calls.exists(c, run.output.contains(c.name + 'x'))", "Skipped"),
+        (
+            (
+                "calls.exists(c, run.output.contains(c.name)) || calls.exists(c,"
+                " run.output.contains(c.name + 'x'))"
+            ),
+            "Skipped",
+        ),
         ("calls.exists(c, run.output.matches(c.name + 'y'))", "Skipped"),
     ],
 )
 def test_how_much_text_is_searched_is_limited(expression, outcome):
-    """By the length of the text, whatever the time it takes for these names, of which no letter is in it."""
+    """By the length of the text, whatever the time it takes for these names, of which no letter is
+    in it.
+    """
     run = trajectory(*[call("zz")] * 5000, output="x" * 200_000)
     found = create_scorer({"type": "expression", "expression": expression})(run)
     assert type(found).__name__ == outcome
@@ -146,7 +172,10 @@ def test_how_much_text_is_searched_is_limited(expression, outcome):
 
 @pytest.mark.parametrize(
     "source",
-    ["calls.exists(c, run.output.contains(c.name + 'x'))", "calls.exists(c, run.output.contains(c.name))"],
+    [
+        "calls.exists(c, run.output.contains(c.name + 'x'))",
+        "calls.exists(c, run.output.contains(c.name))",
+    ],
 )
 def test_a_long_text_contains_what_a_short_one_contains(source):
     """Long texts are searched in another way."""
@@ -170,16 +199,27 @@ def test_a_long_text_contains_what_a_short_one_contains(source):
     ],
 )
 def test_what_is_not_evaluated_is_no_error(expression, value):
-    """An empty list, a short circuit, something else that decides: also where it stands before the loop."""
-    assert create_scorer({"type": "expression", "expression": expression})(trajectory(call("a"), call("a"))).value == value
+    """An empty list, a short circuit, something else that decides: also where it stands before the
+    loop.
+    """
+    assert (
+        create_scorer({"type": "expression", "expression": expression})(
+            trajectory(call("a"), call("a"))
+        ).value
+        == value
+    )
 
 
 def test_an_error_before_a_loop_is_the_error_in_it():
     """With the same message."""
     run = trajectory(call("a"))
-    failed = create_scorer({"type": "expression", "expression": "calls.all(c, 1 / (calls.size() - 1) == 1)"})(run)
+    failed = create_scorer(
+        {"type": "expression", "expression": "calls.all(c, 1 / (calls.size() - 1) == 1)"}
+    )(run)
     assert failed == Failed("ExpressionError", "INVALID_ARGUMENT: divide by zero")
-    skipped = create_scorer({"type": "expression", "expression": "calls.all(c, run.output.trim() == 'x')"})(run)
+    skipped = create_scorer(
+        {"type": "expression", "expression": "calls.all(c, run.output.trim() == 'x')"}
+    )(run)
     assert skipped == Skipped("run.output not recorded", reason="not_recorded")
 
 
@@ -187,25 +227,44 @@ DEEP = [
     "calls.all(c, " + " && ".join(f"c.name != run.name.trim() + '{at}'" for at in range(25)) + ")",
     " + ".join(["run.name.trim()"] * 25) + " != ''",
     "(" * 12 + "run.name" + " + 'a').trim()" * 12 + " != ''",
-    "calls.all(a, calls.all(b, calls.all(c, calls.all(d, a.name + b.name + c.name + d.name != ''))))",
+    (
+        "calls.all(a, calls.all(b, calls.all(c, calls.all(d, a.name + b.name + c.name + d.name !="
+        " ''))))"
+    ),
 ]
 
 
 @pytest.mark.parametrize("expression", DEEP, ids=range(len(DEEP)))
 def test_a_deep_expression_is_none_too_deep(expression):
     """What is added to an expression does not make one of ordinary depth too deep."""
-    assert create_scorer({"type": "expression", "expression": expression})(trajectory(call("a"), name="b")).value == 1
+    assert (
+        create_scorer({"type": "expression", "expression": expression})(
+            trajectory(call("a"), name="b")
+        ).value
+        == 1
+    )
 
 
 def test_what_is_too_deep_with_what_is_added_is_refused_when_built():
     """As what is too deep as it was written."""
-    with pytest.raises(ConfigError, match="too many operators in one another; write it in several parts"):
-        create_scorer({"type": "expression", "expression": "(" * 15 + "run.name" + " + 'a').trim()" * 15 + " != ''"})
+    with pytest.raises(
+        ConfigError, match="too many operators in one another; write it in several parts"
+    ):
+        create_scorer(
+            {
+                "type": "expression",
+                "expression": "(" * 15 + "run.name" + " + 'a').trim()" * 15 + " != ''",
+            }
+        )
 
 
 TREE = {
     **{
-        f"t{at}": {"type": "task", "cel": f"run.output + '{at}'", "children": [f"t{at + 1}" if at < 9 else "end"]}
+        f"t{at}": {
+            "type": "task",
+            "cel": f"run.output + '{at}'",
+            "children": [f"t{at + 1}" if at < 9 else "end"],
+        }
         for at in range(10)
     },
     "end": {
@@ -221,15 +280,21 @@ def test_the_nodes_of_a_tree_share_a_budget():
     tree = create_scorer({"type": "dag", "root": "t0", "nodes": TREE})
     assert tree(trajectory(*[call("a")] * 100, output="x" * 200_000)).value == 1
     outcome = tree(trajectory(*[call("a")] * 400, output="x" * 200_000))
-    assert outcome == Skipped("end: too large: more than 64 MiB of memory", outcome.details, "too_large")
+    assert outcome == Skipped(
+        "end: too large: more than 64 MiB of memory", outcome.details, "too_large"
+    )
 
 
 def test_what_a_task_gives_is_limited_although_it_shares_what_it_is_made_of():
     """In Python nothing is shared."""
     task = {"type": "task", "cel": f"[run.output]{SHARED}", "children": ["end"]}
     end = {"type": "binary", "cel": "m.size() == 1", "children": TREE["end"]["children"]}
-    outcome = create_scorer({"type": "dag", "root": "m", "nodes": {"m": task, "end": end}})(trajectory(output="x" * 1000))
-    assert outcome == Skipped("m: too large: what the expression gives", outcome.details, "too_large")
+    outcome = create_scorer({"type": "dag", "root": "m", "nodes": {"m": task, "end": end}})(
+        trajectory(output="x" * 1000)
+    )
+    assert outcome == Skipped(
+        "m: too large: what the expression gives", outcome.details, "too_large"
+    )
 
 
 # Expressions of every kind, by the variables that are bound around them.
@@ -238,7 +303,11 @@ def test_what_a_task_gives_is_limited_although_it_shares_what_it_is_made_of():
 def booleans(names, depth):
     if depth == 0:
         return st.sampled_from(["true", "false", "run.output.ok", "1 / run.model_calls == 1"])
-    text, texts, boolean = texts_of(names, depth - 1), lists(names, depth - 1), booleans(names, depth - 1)
+    text, texts, boolean = (
+        texts_of(names, depth - 1),
+        lists(names, depth - 1),
+        booleans(names, depth - 1),
+    )
     return st.one_of(
         booleans(names, 0),
         st.builds("({} == {})".format, text, text),
@@ -256,7 +325,11 @@ def texts_of(names, depth):
     leaves = st.sampled_from(["'a'", "'B '", "run.input", "run.name", "run.output.text", *names])
     if depth == 0:
         return leaves
-    text, texts, boolean = texts_of(names, depth - 1), lists(names, depth - 1), booleans(names, depth - 1)
+    text, texts, boolean = (
+        texts_of(names, depth - 1),
+        lists(names, depth - 1),
+        booleans(names, depth - 1),
+    )
     return st.one_of(
         leaves,
         st.builds("({} + {})".format, text, text),
@@ -288,10 +361,14 @@ def lists(names, depth):
 def looped(names, depth, macros, body):
     name = "vwxyz"[len(names)]
     within = body([*names, name], depth - 1)
-    return st.builds(f"{{}}.{{}}({name}, {{}})".format, lists(names, depth - 1), st.sampled_from(macros), within)
+    return st.builds(
+        f"{{}}.{{}}({name}, {{}})".format, lists(names, depth - 1), st.sampled_from(macros), within
+    )
 
 
-OUTPUTS = st.sampled_from([UNRECORDED, {"ok": True, "text": "a b", "texts": ["a", "b "]}, {"ok": False, "texts": []}])
+OUTPUTS = st.sampled_from(
+    [UNRECORDED, {"ok": True, "text": "a b", "texts": ["a", "b "]}, {"ok": False, "texts": []}]
+)
 RUNS = st.builds(
     lambda names, **facts: trajectory(*map(call, names), **facts),
     st.lists(st.sampled_from(["a", "B"]), max_size=3),
@@ -315,7 +392,11 @@ def test_values_and_errors_are_those_of_the_expression_as_it_is_written(source, 
         evaluation = ExpressionEvaluator(Bindings(program.reading, run))
         Memory().use()
         found = written.eval(program._environment.Activation(evaluation._bound.values))
-        expected = found.plain_value() if found.type().name() == "BOOL" else evaluation._outcome_of(found.value(), program)
+        expected = (
+            found.plain_value()
+            if found.type().name() == "BOOL"
+            else evaluation._outcome_of(found.value(), program)
+        )
         assert _found(evaluation, program) == expected
 
 

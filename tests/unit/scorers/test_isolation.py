@@ -16,7 +16,10 @@ from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.build import FunctionScorer
 
-ARGS = {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": {"city": "Rome"}}}]}
+ARGS = {
+    "type": "tool_call_args",
+    "expected": [{"name": "search", "arguments": {"q": {"city": "Rome"}}}],
+}
 
 
 def run() -> ClosedTrace:
@@ -61,7 +64,9 @@ class Clearing:
 
 def function_scorer() -> FunctionScorer:
     """A function that clears what it reads."""
-    return FunctionScorer(type="clears", function=clears, arguments={}, needs=frozenset({"arguments", "results"}))
+    return FunctionScorer(
+        type="clears", function=clears, arguments={}, needs=frozenset({"arguments", "results"})
+    )
 
 
 def limited_scorer() -> Any:
@@ -78,7 +83,11 @@ def registered(trajectory: Trajectory) -> float:
 def tree_scorer() -> Any:
     """A decision tree whose node calls a user's scorer."""
     leads_on = {"verdict": True, "then": {"scorer": {"type": "test.clears"}}}
-    node = {"type": "binary", "cel": "calls.size() == 1", "children": [leads_on, {"verdict": False, "score": 0}]}
+    node = {
+        "type": "binary",
+        "cel": "calls.size() == 1",
+        "children": [leads_on, {"verdict": False, "score": 0}],
+    }
     return create_scorer({"type": "dag", "root": "one", "nodes": {"one": node}})
 
 

@@ -9,10 +9,20 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.judge import JudgeError, any_judge_name, ask, named_judges, parse_reply, read_judge
+from otel_eval.scorers.judge import (
+    JudgeError,
+    any_judge_name,
+    ask,
+    named_judges,
+    parse_reply,
+    read_judge,
+)
 
 SCORE = {
-    "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}, "explanation": {"type": "string"}},
+    "properties": {
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "explanation": {"type": "string"},
+    },
 }
 VERDICT = {"properties": {"verdict": {"type": "string", "enum": ["yes", "maybe"]}}}
 
@@ -58,7 +68,9 @@ def test_a_name_is_that_of_a_configured_judge():
     """A name is resolved only within its configuration; for a misspelt one a name is suggested."""
     with named_judges({"main": judge}):
         assert read_judge("judge", "main") is judge
-        with pytest.raises(ConfigError, match="'mian' is not one of the judges; did you mean 'main'"):
+        with pytest.raises(
+            ConfigError, match="'mian' is not one of the judges; did you mean 'main'"
+        ):
             read_judge("judge", "mian")
     with named_judges({}), pytest.raises(ConfigError, match=r"write judges: \{main: "):
         read_judge("judge", "main")
@@ -97,7 +109,12 @@ def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
 def test_what_is_wrong_with_an_answer_is_said(answer: str, said: str):
     """The error names the property; as `plan` a text or a list of texts is accepted."""
     text = {"type": "string"}
-    schema = {"properties": {**SCORE["properties"], "plan": {"anyOf": [text, {"type": "array", "items": text}]}}}
+    schema = {
+        "properties": {
+            **SCORE["properties"],
+            "plan": {"anyOf": [text, {"type": "array", "items": text}]},
+        }
+    }
     del schema["properties"]["explanation"]
     with pytest.raises(JudgeError) as refused:
         parse_reply(answer, schema)
@@ -137,11 +154,14 @@ def test_an_answer_that_is_not_what_was_asked_for_is_none(answer: Any, kind: str
 @pytest.mark.parametrize("score", ["0", "1", "0.25", "1.0"])
 def test_an_answer_in_range_is_taken(score: str):
     """The score may be an int or a float; further keys of the object are ignored."""
-    assert parse_reply(f'{{"score": {score}, "explanation": "x", "more": [1]}}', SCORE)["score"] == float(score)
+    assert parse_reply(f'{{"score": {score}, "explanation": "x", "more": [1]}}', SCORE)[
+        "score"
+    ] == float(score)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "kind"), [('"no"', "judge_out_of_range"), ("true", "judge_malformed"), ("null", "judge_malformed")]
+    ("verdict", "kind"),
+    [('"no"', "judge_out_of_range"), ("true", "judge_malformed"), ("null", "judge_malformed")],
 )
 def test_a_verdict_is_one_of_those_allowed_and_of_its_type(verdict: str, kind: str):
     """A verdict is one of the texts in `enum`."""

@@ -31,7 +31,9 @@ class Judge:
 
     def data(self) -> dict[str, Any]:
         """The content of the `<data>` block of the last prompt."""
-        data: dict[str, Any] = json.loads(self.prompts[-1].split("\n<data>\n")[1].split("\n</data>\n")[0])
+        data: dict[str, Any] = json.loads(
+            self.prompts[-1].split("\n<data>\n")[1].split("\n</data>\n")[0]
+        )
         return data
 
 
@@ -45,7 +47,11 @@ class Broken:
 ASKED = {"question": "Where?", "answer": "Rome"}
 LLM = {"type": "llm_judge", "criteria": "It is polite."}
 ACCURACY = {"type": "answer_accuracy"}
-TOOLS = {"type": "tool_correctness", "expected": ["a", "b"], "available_tools": ["a", {"name": "b", "description": "of b"}, "c"]}
+TOOLS = {
+    "type": "tool_correctness",
+    "expected": ["a", "b"],
+    "available_tools": ["a", {"name": "b", "description": "of b"}, "c"],
+}
 
 
 def outcome(spec: dict[str, Any], run: Any, judge: Any) -> Outcome:
@@ -56,17 +62,23 @@ def test_a_question_with_its_reference_and_the_answer_is_what_is_compared():
     """The input may be text or an object; the prompt contains nothing else of the run."""
     for given_input in (ASKED, json.dumps(ASKED)):
         judge = Judge(0.25)
-        assert outcome(ACCURACY, trajectory(call("secret_tool"), input=given_input, output="In Rome."), judge) == Scored(
-            0.25, False, "the judge gave 0.25", {"score": 0.25}
-        )
-        assert judge.data() == {"question": "Where?", "reference_answer": "Rome", "answer": "In Rome."}
+        assert outcome(
+            ACCURACY, trajectory(call("secret_tool"), input=given_input, output="In Rome."), judge
+        ) == Scored(0.25, False, "the judge gave 0.25", {"score": 0.25})
+        assert judge.data() == {
+            "question": "Where?",
+            "reference_answer": "Rome",
+            "answer": "In Rome.",
+        }
 
 
 def test_question_and_reference_may_be_attributes_or_the_input_itself():
     """The parameters name them."""
     judge = Judge()
     run = trajectory(input="Where?", output="Rome", attributes={"expected.answer": "Rome"})
-    assert isinstance(outcome({**ACCURACY, "question": "input", "answer": "expected.answer"}, run, judge), Scored)
+    assert isinstance(
+        outcome({**ACCURACY, "question": "input", "answer": "expected.answer"}, run, judge), Scored
+    )
     assert judge.data()["question"] == "Where?"
     scorer: Any = create_scorer({**ACCURACY, "judge": judge, "answer": "expected.answer"})
     assert (scorer.attribute_keys, scorer.needs) == ({"question", "expected.answer"}, {"content"})
@@ -87,7 +99,9 @@ def test_question_and_reference_may_be_attributes_or_the_input_itself():
 def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
     """The run is skipped without a request to the judge."""
     judge = Judge()
-    assert outcome(ACCURACY, run, judge) == Skipped(why, reason="incomplete" if run.incomplete else "not_recorded")
+    assert outcome(ACCURACY, run, judge) == Skipped(
+        why, reason="incomplete" if run.incomplete else "not_recorded"
+    )
     assert judge.prompts == []
 
 
@@ -100,9 +114,9 @@ def test_the_prompt_has_the_whole_run_as_it_was_recorded():
         input="Find it.",
         agent="clerk",
     )
-    assert outcome({**LLM, "rubric": {1: "polite", 0: "rude", 0.5: " neither "}}, run, judge) == Scored(
-        1.0, True, "the judge gave 1", {"score": 1.0}
-    )
+    assert outcome(
+        {**LLM, "rubric": {1: "polite", 0: "rude", 0.5: " neither "}}, run, judge
+    ) == Scored(1.0, True, "the judge gave 1", {"score": 1.0})
     calls = [
         {"tool": "search", "arguments": {"q": "é<b>"}, "result": None},
         {"tool": "open", "error": {"type": "ValueError", "message": "gone"}},
@@ -125,7 +139,9 @@ def test_what_a_judge_writes_is_content():
     """It is shown only with `include_content`."""
     run = trajectory(call("search"), input="Find it.")
     shown = outcome({**LLM, "include_content": True}, run, Judge())
-    assert shown == Scored(0.5, True, "the judge gave 0.5: PRIVATE", {"score": 0.5, "explanation": "PRIVATE"})
+    assert shown == Scored(
+        0.5, True, "the judge gave 0.5: PRIVATE", {"score": 0.5, "explanation": "PRIVATE"}
+    )
     for spec in (LLM, TOOLS):
         assert "PRIVATE" not in repr(outcome(spec, run, Judge()))
     assert "PRIVATE" in repr(outcome({**TOOLS, "include_content": True}, run, Judge()))
@@ -138,7 +154,9 @@ def test_a_prompt_can_be_replaced_but_not_what_keeps_it_safe():
     """The user replaces the instruction; data, warning and form of the answer stay."""
     judge = Judge()
     outcome({**LLM, "prompt": "Grade this run."}, trajectory(call("search")), judge)
-    assert judge.prompts[0].startswith("Grade this run.\n\nIt is polite.\n\nBetween <data> and </data>")
+    assert judge.prompts[0].startswith(
+        "Grade this run.\n\nIt is polite.\n\nBetween <data> and </data>"
+    )
     assert judge.prompts[0].endswith('"explanation": "why, in a sentence or two"}')
 
 
@@ -156,13 +174,20 @@ def test_a_subclass_may_write_the_whole_prompt():
 
 def test_no_score_is_less_than_zero_in_words():
     """JSON has a negative zero, which becomes 0."""
-    assert outcome(LLM, trajectory(call("a")), Judge(-0.0)) == Scored(0.0, False, "the judge gave 0", {"score": 0.0})
+    assert outcome(LLM, trajectory(call("a")), Judge(-0.0)) == Scored(
+        0.0, False, "the judge gave 0", {"score": 0.0}
+    )
 
 
 @pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
 @pytest.mark.parametrize(
     ("score", "error_type"),
-    [(2, "judge_out_of_range"), (-0.1, "judge_out_of_range"), (float("nan"), "judge_malformed"), (None, "judge_malformed")],
+    [
+        (2, "judge_out_of_range"),
+        (-0.1, "judge_out_of_range"),
+        (float("nan"), "judge_malformed"),
+        (None, "judge_malformed"),
+    ],
 )
 def test_a_score_that_is_none_fails(spec: dict[str, Any], score: Any, error_type: str):
     """A score outside of [0, 1] is not clamped."""
@@ -183,9 +208,15 @@ def test_a_judge_that_raises_fails(spec: dict[str, Any]):
 def test_the_smaller_of_alignment_and_choice_counts(score: float, value: float):
     """One of two expected tools was called: an alignment of a half."""
     judge = Judge(score)
-    scored = outcome(TOOLS, trajectory(call("a", arguments={"x": 1}), call("c"), input="Do it."), judge)
+    scored = outcome(
+        TOOLS, trajectory(call("a", arguments={"x": 1}), call("c"), input="Do it."), judge
+    )
     assert isinstance(scored, Scored)
-    assert (scored.value, scored.details["alignment"], scored.details["selection"]) == (value, 0.5, {"score": float(score)})
+    assert (scored.value, scored.details["alignment"], scored.details["selection"]) == (
+        value,
+        0.5,
+        {"score": float(score)},
+    )
     assert judge.data() == {
         "task": "Do it.",
         "available_tools": [{"name": "a"}, {"name": "b", "description": "of b"}, {"name": "c"}],
@@ -206,7 +237,11 @@ def test_without_the_task_no_choice_is_judged():
     judge = Judge()
     skipped = outcome(TOOLS, trajectory(call("a"), call("b")), judge)
     assert isinstance(skipped, Skipped)
-    assert (skipped.text, skipped.reason, skipped.details["alignment"]) == ("not recorded: input", "not_recorded", 1.0)
+    assert (skipped.text, skipped.reason, skipped.details["alignment"]) == (
+        "not recorded: input",
+        "not_recorded",
+        1.0,
+    )
     assert judge.prompts == []
 
 
@@ -222,7 +257,11 @@ def test_without_available_tools_no_judge_is_asked():
     """The scorer is synchronous."""
     judge = Judge()
     scorer: Any = create_scorer({**TOOLS, "available_tools": [], "judge": judge})
-    assert (scorer.asynchronous, scorer(trajectory(call("a"))).value, judge.prompts) == (False, 0.5, [])
+    assert (scorer.asynchronous, scorer(trajectory(call("a"))).value, judge.prompts) == (
+        False,
+        0.5,
+        [],
+    )
     assert create_scorer({**TOOLS, "judge": judge}).asynchronous is True  # type: ignore[attr-defined]
 
 
@@ -236,7 +275,10 @@ def test_what_only_a_judge_can_score_has_to_be_waited_for(spec: dict[str, Any]):
 def test_strict_and_threshold_hold_for_a_judges_score(spec: dict[str, Any]):
     """They apply as for every other scorer."""
     run = trajectory(call("a"), call("b"), input=ASKED, output="x")
-    strict, lenient = outcome({**spec, "strict": True}, run, Judge(0.9)), outcome({**spec, "threshold": 0.9}, run, Judge(0.9))
+    strict, lenient = (
+        outcome({**spec, "strict": True}, run, Judge(0.9)),
+        outcome({**spec, "threshold": 0.9}, run, Judge(0.9)),
+    )
     assert isinstance(strict, Scored)
     assert isinstance(lenient, Scored)
     assert (strict.value, strict.passed, lenient.value, lenient.passed) == (0.0, False, 0.9, True)
@@ -270,14 +312,18 @@ JSON = st.recursive(
     | st.integers()
     | st.text(max_size=40)
     | st.sampled_from(["</data>", "\n</data>\n", "<data>", "\ud800"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
 
 @given(JSON)
 def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
-    """Whatever the data is, the prompt has one block, closed once, that decodes to the data, and can be encoded as UTF-8."""
+    """Whatever the data is, the prompt has one block, closed once, that decodes to the data, and
+    can be encoded as UTF-8.
+    """
     try:
         prompt = build_prompt("Judge.", {"value": value})
     except NoScore:
@@ -285,7 +331,9 @@ def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
     before, _, rest = prompt.partition("\n<data>\n")
     data, _, after = rest.partition("\n</data>\n")
     assert (prompt.count("\n</data>\n"), prompt.count("\n<data>\n")) == (1, 1)
-    assert (before, after) == tuple(build_prompt("Judge.", {}).replace("{}", "").split("\n<data>\n\n</data>\n"))
+    assert (before, after) == tuple(
+        build_prompt("Judge.", {}).replace("{}", "").split("\n<data>\n\n</data>\n")
+    )
     assert prompt.encode("utf-8")
     assert "\ud800" in repr(value) or json.loads(data) == {"value": value}
 

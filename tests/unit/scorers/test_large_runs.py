@@ -17,7 +17,9 @@ from otel_eval.scorers.alignment.ordered import align_in_order
 from otel_eval.scorers.values import agreement
 from otel_eval.testing import call, trajectory
 
-ROWS = st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.25, 0.5, 1.0])), min_size=1, max_size=3)
+ROWS = st.lists(
+    st.dictionaries(st.integers(0, 5), st.sampled_from([0.25, 0.5, 1.0])), min_size=1, max_size=3
+)
 
 
 def arguments(seed, keys, values):
@@ -31,7 +33,9 @@ def scored(size, *, keys, values, **parameters):
     """What `size` random calls of one tool get against as many expected ones."""
     wanted, made = (list(islice(arguments(seed, keys, values), size)) for seed in (1, 2))
     expected = [{"name": "find", "arguments": each} for each in wanted]
-    scorer = create_scorer({"type": "tool_correctness", "compare": ["arguments"], "expected": expected, **parameters})
+    scorer = create_scorer(
+        {"type": "tool_correctness", "compare": ["arguments"], "expected": expected, **parameters}
+    )
     return wanted, made, scorer(trajectory(*(call("find", arguments=each) for each in made)))
 
 
@@ -52,18 +56,28 @@ def test_equal_calls_that_are_compared_once_give_the_same_value(mode):
     """Against every pair compared by itself."""
     wanted, made, outcome = scored(70, keys=3, values=3, arguments=mode)
     agrees = agreement(mode)
-    rows = [{at: agrees(each, other) for at, other in enumerate(made) if agrees(each, other)} for each in wanted]
+    rows = [
+        {at: agrees(each, other) for at, other in enumerate(made) if agrees(each, other)}
+        for each in wanted
+    ]
     assert outcome.value == pytest.approx(sum(rows[row][at] for row, at in assign(rows)) / 70)
 
 
 @pytest.mark.parametrize("arguments", [{"of": {1, 2}}, {}, 7, "text", [1]], ids=str)
 @pytest.mark.parametrize("kind", ["tool_call_args", "tool_correctness"])
 def test_whatever_arguments_are_they_are_compared(arguments, kind):
-    """A set is no JSON and cannot be hashed, but a test may hold one; a model may write no object."""
+    """A set is no JSON and cannot be hashed, but a test may hold one; a model may write no
+    object.
+    """
     calls = [call("find", arguments=each) for each in ("other", *[arguments] * 59)]
-    expected = [{"name": "find", "arguments": arguments}] * 59 + [{"name": "find", "arguments": "else"}]
+    expected = [{"name": "find", "arguments": arguments}] * 59 + [
+        {"name": "find", "arguments": "else"}
+    ]
     compared = {"compare": ["arguments"]} if kind == "tool_correctness" else {}
-    assert create_scorer({"type": kind, "expected": expected, **compared})(trajectory(*calls)).value == 59 / 60
+    assert (
+        create_scorer({"type": kind, "expected": expected, **compared})(trajectory(*calls)).value
+        == 59 / 60
+    )
 
 
 @pytest.mark.parametrize("arguments", [[], ["arguments"]])
@@ -71,9 +85,9 @@ def test_results_of_many_calls_are_compared_with_or_without_arguments(arguments)
     """Expected calls that differ only in their result are not taken for equal ones."""
     expected = [{"name": "open", "arguments": {}, "result": page} for page in range(60)]
     calls = [call("open", arguments={}, result=page) for page in reversed(range(30, 90))]
-    outcome = create_scorer({"type": "tool_correctness", "expected": expected, "compare": ["result", *arguments]})(
-        trajectory(*calls)
-    )
+    outcome = create_scorer(
+        {"type": "tool_correctness", "expected": expected, "compare": ["result", *arguments]}
+    )(trajectory(*calls))
     assert outcome.value == 1 / 2
     assert outcome.details["matched"] == [[page, 89 - page, 1.0] for page in range(30, 60)]
 
@@ -88,7 +102,10 @@ def test_many_calls_with_arguments_that_partly_agree_are_scored(match, size):
 def test_a_thousand_calls_with_arguments_of_their_own_are_scored(kind):
     """As in a run that goes through a thousand pages."""
     calls = [call("open", arguments={"page": page, "of": "book"}) for page in range(1000)]
-    expected = [{"name": each.name, "arguments": {"page": each.arguments["page"]}} for each in reversed(calls)]
+    expected = [
+        {"name": each.name, "arguments": {"page": each.arguments["page"]}}
+        for each in reversed(calls)
+    ]
     outcome = create_scorer({"type": kind, "expected": expected})(trajectory(*calls))
     assert outcome.value == (1 if kind == "tool_call_args" else 1 / 1000)
 
@@ -97,13 +114,18 @@ def test_a_thousand_calls_with_arguments_of_their_own_are_scored(kind):
 def test_more_calls_than_can_be_weighed_are_skipped(match):
     """A thousand different ones against a thousand: to say nothing is better than to stall."""
     _, _, outcome = scored(1000, keys=12, values=9, match=match)
-    assert outcome == Skipped("too many calls to be weighed: 1000 expected, 1000 made", reason="too_large")
+    assert outcome == Skipped(
+        "too many calls to be weighed: 1000 expected, 1000 made", reason="too_large"
+    )
 
 
 @pytest.mark.parametrize(
     ("spec", "size"),
     [
-        ({"type": "trajectory_pattern", "pattern": ["end", {"any_order": list("abcdefghij")}]}, 200),
+        (
+            {"type": "trajectory_pattern", "pattern": ["end", {"any_order": list("abcdefghij")}]},
+            200,
+        ),
         ({"type": "loop_detection", "max_repeats": 1, "max_cycle": 1_000_000}, 10_000),
     ],
 )

@@ -1,4 +1,6 @@
-"""Limits: the largest values that are accepted, and that larger ones are cut, skipped or rejected."""
+"""Limits: the largest values that are accepted, and that larger ones are cut, skipped or
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,16 @@ def told(spec, run):
 def test_a_value_may_be_off_by_what_sums_are_off_by(value, outcome, strict):
     """A value within the rounding error of [0, 1] is clamped; beyond, the outcome is `Failed`."""
     judged = create_scorer({"type": "tool_errors", "strict": strict}).to_outcome(Finding(value, ""))
-    assert isinstance(judged, Failed) if outcome is None else judged == Scored(outcome, outcome == 1, "", {})
+    assert (
+        isinstance(judged, Failed)
+        if outcome is None
+        else judged == Scored(outcome, outcome == 1, "", {})
+    )
 
 
-@pytest.mark.parametrize(("value", "shown"), [(-0.0, "0.0"), (0, "0.0"), (1, "1.0"), (-1e-9, "0.0"), (1 + 1e-9, "1.0")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(-0.0, "0.0"), (0, "0.0"), (1, "1.0"), (-1e-9, "0.0"), (1 + 1e-9, "1.0")]
+)
 def test_a_value_is_shown_as_a_number_from_0_to_1(value, shown):
     """A float, and 0 without a sign."""
     assert str(create_scorer({"type": "tool_errors"}).to_outcome(Finding(value, "")).value) == shown
@@ -45,7 +53,12 @@ def test_a_value_is_shown_as_a_number_from_0_to_1(value, shown):
 @pytest.mark.parametrize(("budget", "left"), [(0.5, 0.0), (1, 0.0), (2, 0.5)])
 def test_a_budget_of_time_may_be_less_than_a_millisecond(budget, left):
     """It only has to be positive."""
-    assert create_scorer({"type": "time_cost", "max_ms": budget})(trajectory(start_ns=0, end_ns=10**6)).value == left
+    assert (
+        create_scorer({"type": "time_cost", "max_ms": budget})(
+            trajectory(start_ns=0, end_ns=10**6)
+        ).value
+        == left
+    )
 
 
 @pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more")])
@@ -53,7 +66,9 @@ def test_eight_names_are_listed(number, more):
     """Further names are only counted."""
     names = [f"t{at}" for at in range(number)]
     listed = ", ".join(f"{name} ({at})" for at, name in enumerate(names[:8]))
-    assert told({"type": "tool_call_order", "expected": []}, trajectory(*map(call, names))).endswith(f"extra: {listed}{more}")
+    assert told(
+        {"type": "tool_call_order", "expected": []}, trajectory(*map(call, names))
+    ).endswith(f"extra: {listed}{more}")
 
 
 @pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 59 + "…")])
@@ -62,20 +77,27 @@ def test_a_name_is_cut_at_sixty_characters(length, shown, of):
     """Names are cut in lists and in sentences."""
     run = trajectory(call("x" * length))
     if of == "list":
-        assert told({"type": "tool_call_order", "expected": []}, run).endswith(f"extra: {shown} (0)")
+        assert told({"type": "tool_call_order", "expected": []}, run).endswith(
+            f"extra: {shown} (0)"
+        )
     else:
         criteria = {"x" * length: "> 1"}
-        assert f"; {shown}: 1 call, not > 1" in told({"type": "tool_call_count", "criteria": criteria}, run)
+        assert f"; {shown}: 1 call, not > 1" in told(
+            {"type": "tool_call_count", "criteria": criteria}, run
+        )
 
 
 @pytest.mark.parametrize(("steps", "more"), [(5, ""), (6, "; and 1 more")])
 def test_five_invalid_steps_are_reported(steps, more):
     """Further steps are only counted."""
     plan = [{"id": at} for at in range(steps)]
-    said = told({"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan}))
+    said = told(
+        {"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan})
+    )
     assert said.endswith(f"step 4: missing action{more}")
     said = told(
-        {"type": "trajectory_structure"}, trajectory(*[call("a", arguments={})] * steps, call("a", arguments={}, result=1))
+        {"type": "trajectory_structure"},
+        trajectory(*[call("a", arguments={})] * steps, call("a", arguments={}, result=1)),
     )
     assert said.endswith(f"a (4): missing result{more}")
 
@@ -135,7 +157,11 @@ TOO_LARGE = [
     ("run.output.filter(x, true).size() > 0", (1,) * 1000, (1,) * 1001),
     ("run.output.split('-').size() > 0", "-" * 999, "-" * 1000),
     ("run.output.split('').size() > 0", "x" * 1000, "x" * 1001),
-    ("run.output.join('--') != ''", ["x" * 2**16] * 3 + ["x" * (2**16 - 8)], ["x" * 2**16] * 3 + ["x" * (2**16 - 7)]),
+    (
+        "run.output.join('--') != ''",
+        ["x" * 2**16] * 3 + ["x" * (2**16 - 8)],
+        ["x" * 2**16] * 3 + ["x" * (2**16 - 7)],
+    ),
     ("run.output.replace('-', 'xx') != ''", "-" + "x" * (2**18 - 3), "-" + "x" * (2**18 - 2)),
 ]
 
@@ -162,12 +188,19 @@ def test_what_calls_recorded_is_limited_as_well(field, fields):
     run = trajectory(replace(call("a"), **fields))
     scorer = create_scorer({"type": "expression", "expression": f"calls.all(c, c.{field} != 1)"})
     assert scorer(run) == Skipped("too large: more than 262144 characters", reason="too_large")
-    assert create_scorer({"type": "expression", "expression": "calls.all(c, c.name == 'a')"})(run).value == 1
+    assert (
+        create_scorer({"type": "expression", "expression": "calls.all(c, c.name == 'a')"})(
+            run
+        ).value
+        == 1
+    )
 
 
 def test_a_long_text_has_few_parts():
     """Parts are counted, not characters."""
-    scorer = create_scorer({"type": "expression", "expression": "run.output.split('-').size() == 2"})
+    scorer = create_scorer(
+        {"type": "expression", "expression": "run.output.split('-').size() == 2"}
+    )
     assert scorer(trajectory(output="x" * 2000 + "-x")).value == 1
 
 
@@ -176,7 +209,9 @@ def test_lists_are_not_built_from_more_than_a_thousand_calls():
     run = trajectory(*[call("a")] * 1001)
     gathers = {"type": "expression", "expression": "calls.filter(c, true).size() > 0"}
     assert create_scorer(gathers)(trajectory(*[call("a")] * 1000)).value == 1
-    assert create_scorer(gathers)(run) == Skipped("too large: a list of 1001 items", reason="too_large")
+    assert create_scorer(gathers)(run) == Skipped(
+        "too large: a list of 1001 items", reason="too_large"
+    )
     assert create_scorer({"type": "expression", "expression": "calls.size() > 0"})(run).value == 1
 
 
@@ -195,17 +230,37 @@ def test_what_the_compiler_complains_of_is_cut_at_two_hundred_characters():
     """Place and remedy are not counted."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "expression", "expression": "[" * 30 + "1" + "]" * 30 + " == 1"})
-    said = str(refused.value).removeprefix("expression: column 63: ").removesuffix("; convert one side, e.g. by double()")
+    said = (
+        str(refused.value)
+        .removeprefix("expression: column 63: ")
+        .removesuffix("; convert one side, e.g. by double()")
+    )
     assert said == f"found no matching overload for '_==_' applied to '({'list(' * 30}"[:200]
 
 
 @pytest.mark.parametrize(
     ("fits", "does_not", "says"),
     [
-        ({"any_order": ["a"] * 10}, {"any_order": ["a"] * 11}, "11 members have too many orders; write at most 10"),
-        ({"repeat": "a", "max": 1000}, {"repeat": "a", "max": 1001}, "1001 with min 0 is no range up to 1000"),
-        ({"repeat": "a", "min": 1000}, {"repeat": "a", "min": 1001}, "None with min 1001 is no range up to 1000"),
-        ({"repeat": "a", "min": 2, "max": 2}, {"repeat": "a", "min": 2, "max": 1}, "1 with min 2 is no range"),
+        (
+            {"any_order": ["a"] * 10},
+            {"any_order": ["a"] * 11},
+            "11 members have too many orders; write at most 10",
+        ),
+        (
+            {"repeat": "a", "max": 1000},
+            {"repeat": "a", "max": 1001},
+            "1001 with min 0 is no range up to 1000",
+        ),
+        (
+            {"repeat": "a", "min": 1000},
+            {"repeat": "a", "min": 1001},
+            "None with min 1001 is no range up to 1000",
+        ),
+        (
+            {"repeat": "a", "min": 2, "max": 2},
+            {"repeat": "a", "min": 2, "max": 1},
+            "1 with min 2 is no range",
+        ),
     ],
     ids=["any_order", "max", "min", "range"],
 )
@@ -262,7 +317,9 @@ def test_a_value_is_quoted_in_eighty_characters(length, cut):
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "tool_errors", "failed_calls": "é" * length})
     quoted = f"'{'é' * length}'"
-    assert str(refused.value).startswith(f"failed_calls: {quoted[:79] + '…' if cut else quoted} is not one of")
+    assert str(refused.value).startswith(
+        f"failed_calls: {quoted[:79] + '…' if cut else quoted} is not one of"
+    )
 
 
 def test_a_prompt_has_four_hundred_thousand_characters_at_most():
@@ -280,6 +337,8 @@ def test_explanations_of_judges_are_cut_at_two_thousand_characters():
         await asyncio.sleep(0)
         return json.dumps({"score": 0.1234, "explanation": f" {'x' * 2001} "})
 
-    outcome = create_scorer({"type": "llm_judge", "judge": judge, "criteria": "Good?", "include_content": True})(trajectory())
+    outcome = create_scorer(
+        {"type": "llm_judge", "judge": judge, "criteria": "Good?", "include_content": True}
+    )(trajectory())
     assert outcome.details == {"score": 0.1234, "explanation": "x" * 2000}
     assert outcome.explanation == f"the judge gave 0.123: {'x' * 2000}"

@@ -35,7 +35,9 @@ def at(name, start, end, **fields):
 
 def test_each_criterion_is_reported_with_what_was_and_what_should_be():
     """Operator and number are reported, too."""
-    outcome = create_scorer({"type": "tool_call_count", "criteria": {"a": "<= 1", "b": ["==", 0]}})(run("a", "a"))
+    outcome = create_scorer({"type": "tool_call_count", "criteria": {"a": "<= 1", "b": ["==", 0]}})(
+        run("a", "a")
+    )
     assert outcome.details["tools"] == {
         "a": {"actual": 2, "operator": "<=", "expected": 1, "score": 0.0},
         "b": {"actual": 0, "operator": "==", "expected": 0, "score": 1.0},
@@ -49,7 +51,15 @@ def test_each_criterion_is_reported_with_what_was_and_what_should_be():
 )
 def test_time_is_that_of_the_run_the_tools_the_critical_path_or_one_tool(of, expected):
     """The budget is 100 ms."""
-    calls = trajectory(at("a", 1, 4), at("b", 2, 5), at("a", 6, 8), at("c", 7, 9), at("c", 9, 10), start_ns=0, end_ns=10 * MS)
+    calls = trajectory(
+        at("a", 1, 4),
+        at("b", 2, 5),
+        at("a", 6, 8),
+        at("c", 7, 9),
+        at("c", 9, 10),
+        start_ns=0,
+        end_ns=10 * MS,
+    )
     assert value({"type": "time_cost", "max_ms": 100, "of": of}, calls) == expected
 
 
@@ -89,16 +99,29 @@ def test_strict_time_asks_for_the_budget_and_no_more(end_ms, scored):
 
 def test_the_run_is_timed_without_tool_data():
     """Only measures of calls need recorded calls."""
-    assert value({"type": "time_cost", "max_ms": 10}, trajectory(start_ns=0, end_ns=MS, calls_unknown="no tool spans")) == 0.9
+    assert (
+        value(
+            {"type": "time_cost", "max_ms": 10},
+            trajectory(start_ns=0, end_ns=MS, calls_unknown="no tool spans"),
+        )
+        == 0.9
+    )
 
 
-INTERVALS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)).map(lambda pair: (pair[0], sum(pair))), max_size=7)
+INTERVALS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 5)).map(lambda pair: (pair[0], sum(pair))),
+    max_size=7,
+)
 
 
 def chains(intervals, after=0):
     """The longest chain, found by trying all chains."""
     return max(
-        [end - start + chains([i for i in intervals if i != (start, end)], end) for start, end in intervals if start >= after]
+        [
+            end - start + chains([i for i in intervals if i != (start, end)], end)
+            for start, end in intervals
+            if start >= after
+        ]
         + [0]
     )
 
@@ -106,7 +129,9 @@ def chains(intervals, after=0):
 @given(INTERVALS)
 def test_the_union_and_the_longest_chain_of_intervals_are_those_of_the_definition(intervals):
     """They are compared with a count of instants, and with every chain."""
-    assert covered(intervals) == len({instant for start, end in intervals for instant in range(start, end)})
+    assert covered(intervals) == len(
+        {instant for start, end in intervals for instant in range(start, end)}
+    )
     distinct = sorted(set(intervals))
     assert longest_chain(distinct) == chains(distinct)
 
@@ -127,7 +152,10 @@ def test_the_union_and_the_longest_chain_of_intervals_are_those_of_the_definitio
 def test_recorded_steps_need_a_number_and_every_required_key(recorded, expected):
     """Entries that are not objects are invalid; a value that is not a list scores 0."""
     spec = {"type": "trajectory_structure", "steps": "my.steps"}
-    assert value(spec, trajectory(attributes={"my.steps": recorded}, calls_unknown="no tool spans")) == expected
+    assert (
+        value(spec, trajectory(attributes={"my.steps": recorded}, calls_unknown="no tool spans"))
+        == expected
+    )
     assert value(spec, trajectory(output={"my": {"steps": recorded}})) == expected
 
 
@@ -190,7 +218,10 @@ def test_without_failures_there_is_nothing_to_recover():
 )
 def test_a_loop_is_a_cycle_that_comes_more_often_in_a_row_than_allowed(names, options, expected):
     """Cycles have one call or several."""
-    assert value({"type": "loop_detection", "ignore_arguments": True, **options}, run(*names)) == expected
+    assert (
+        value({"type": "loop_detection", "ignore_arguments": True, **options}, run(*names))
+        == expected
+    )
 
 
 def test_a_loop_of_names_with_unknown_arguments_is_unknown():
@@ -201,12 +232,20 @@ def test_a_loop_of_names_with_unknown_arguments_is_unknown():
 
 def test_a_tool_called_with_other_arguments_each_time_is_no_loop():
     """Calls are identical if name and arguments are equal."""
-    assert value({"type": "loop_detection"}, trajectory(*[call("a", arguments={"page": page}) for page in range(9)])) == 1.0
+    assert (
+        value(
+            {"type": "loop_detection"},
+            trajectory(*[call("a", arguments={"page": page}) for page in range(9)]),
+        )
+        == 1.0
+    )
 
 
 def test_identical_calls_are_equal_as_json_values_are():
     """The order of keys and 1 or 1.0 do not matter."""
-    calls = trajectory(call("a", arguments={"x": 1, "y": [2]}), call("a", arguments={"y": [2.0], "x": True}))
+    calls = trajectory(
+        call("a", arguments={"x": 1, "y": [2]}), call("a", arguments={"y": [2.0], "x": True})
+    )
     assert value({"type": "redundant_calls"}, calls) == 0.5
 
 
@@ -239,7 +278,13 @@ TOGETHER = trajectory(at("a", 1, 5), at("b", 2, 4))
 
 @pytest.mark.parametrize(
     ("rule", "holds"),
-    [("a before b", True), ("b before a", True), ("b only after a", False), ("a then b", False), ("never b after a", True)],
+    [
+        ("a before b", True),
+        ("b before a", True),
+        ("b only after a", False),
+        ("a then b", False),
+        ("never b after a", True),
+    ],
 )
 def test_calls_made_together_are_neither_before_nor_after_each_other(rule, holds):
     """Neither call could depend on the other."""
@@ -253,7 +298,9 @@ def test_an_answer_may_have_to_come_in_time(within, expected):
     assert value({"type": "precedence", "rules": [f"a then b within {within}"]}, calls) == expected
 
 
-TIMED = st.lists(st.tuples(st.sampled_from("abx"), st.integers(1, 9), st.integers(0, 4)), max_size=6)
+TIMED = st.lists(
+    st.tuples(st.sampled_from("abx"), st.integers(1, 9), st.integers(0, 4)), max_size=6
+)
 
 
 def broken_by(rule, calls, place, within):
@@ -263,12 +310,18 @@ def broken_by(rule, calls, place, within):
 
     def answered(one):
         return any(
-            place[one] < place[two] and (within is None or calls[two].start_ns <= calls[one].end_ns + within) for two in second
+            place[one] < place[two]
+            and (within is None or calls[two].start_ns <= calls[one].end_ns + within)
+            for two in second
         )
 
     return {
-        "a before b": [two for two in second if first and all(place[two] < place[one] for one in first)],
-        "b only after a": [two for two in second if not any(place[one] < place[two] for one in first)],
+        "a before b": [
+            two for two in second if first and all(place[two] < place[one] for one in first)
+        ],
+        "b only after a": [
+            two for two in second if not any(place[one] < place[two] for one in first)
+        ],
         "a then b": [one for one in first if not answered(one)],
         "never b after a": [two for two in second if any(place[one] < place[two] for one in first)],
     }[rule]
@@ -276,16 +329,22 @@ def broken_by(rule, calls, place, within):
 
 @given(TIMED, st.sampled_from(["respect", "ignore"]), st.none() | st.integers(0, 5))
 def test_rules_are_broken_by_the_calls_that_break_their_definition(drawn, concurrency, within):
-    """Calls that run at the same time are neither before nor after each other, unless concurrency is ignored."""
+    """Calls that run at the same time are neither before nor after each other, unless concurrency
+    is ignored.
+    """
     calls = trajectory(*[at(name, start, start + length) for name, start, length in drawn])
     place = [number for number, batch in enumerate(parallel_groups(calls.calls)) for _ in batch]
     place = place if concurrency == "respect" else [*range(len(drawn))]
     for rule in ("a before b", "b only after a", "a then b", "never b after a"):
         limited = rule == "a then b" and within is not None
         written = f"{rule} within {within}ms" if limited else rule
-        outcome = create_scorer({"type": "precedence", "rules": [written], "concurrency": concurrency})(calls)
+        outcome = create_scorer(
+            {"type": "precedence", "rules": [written], "concurrency": concurrency}
+        )(calls)
         breaking = broken_by(rule, calls.calls, place, within * MS if limited else None)
-        assert outcome.details["broken"] == ([{"rule": written, "calls": breaking}] if breaking else [])
+        assert outcome.details["broken"] == (
+            [{"rule": written, "calls": breaking}] if breaking else []
+        )
         assert outcome.value == float(not breaking)
 
 
@@ -302,27 +361,49 @@ def test_rules_are_broken_by_the_calls_that_break_their_definition(drawn, concur
     ],
 )
 def test_an_unrecorded_time_of_a_rule_is_unknown(calls, known):
-    """The run is skipped. Times of calls that no later call follows, and of earlier second calls, are not needed."""
-    outcome = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})(trajectory(*calls))
+    """The run is skipped. Times of calls that no later call follows, and of earlier second calls,
+    are not needed.
+    """
+    outcome = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})(
+        trajectory(*calls)
+    )
     assert isinstance(outcome, Skipped) != known
-    assert known or outcome.text == "no time recorded for a call that 'a then b within 5s' asks about"
+    assert (
+        known or outcome.text == "no time recorded for a call that 'a then b within 5s' asks about"
+    )
 
 
 @pytest.mark.parametrize(
-    ("unit", "ms"), [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("0.5s", 500), (" s", 1000), ("1.25ms", 1.25)]
+    ("unit", "ms"),
+    [
+        ("ms", 1),
+        ("s", 1000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("0.5s", 500),
+        (" s", 1000),
+        ("1.25ms", 1.25),
+    ],
 )
 def test_a_limit_has_a_unit(unit, ms):
-    """Units are milliseconds, seconds, minutes and hours, with or without decimals; using exactly the limit is allowed."""
+    """Units are milliseconds, seconds, minutes and hours, with or without decimals; using exactly
+    the limit is allowed.
+    """
     written = f"a then b within {unit if unit[0].isdigit() else f'1{unit}'}"
     for late in (0, 1):
-        calls = trajectory(at("a", 0, 7), call("b", start_ns=int((7 + ms) * MS) + late, end_ns=10**15))
+        calls = trajectory(
+            at("a", 0, 7), call("b", start_ns=int((7 + ms) * MS) + late, end_ns=10**15)
+        )
         assert value({"type": "precedence", "rules": [written]}, calls) == 1.0 - late
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("forbidden_tools", 0.5), ("required_tools", 0.5)])
 def test_patterns_are_kept_or_broken_one_by_one(kind, expected):
     """`delete_*` matches a call, `pay` none."""
-    assert value({"type": kind, "patterns": ["delete_*", "pay"]}, run("delete_user", "search")) == expected
+    assert (
+        value({"type": kind, "patterns": ["delete_*", "pay"]}, run("delete_user", "search"))
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -337,7 +418,11 @@ def test_patterns_are_kept_or_broken_one_by_one(kind, expected):
 def test_each_budget_that_is_exceeded_lowers_the_score(budgets, expected):
     """The value is multiplied by budget / used."""
     assert (
-        value({"type": "step_efficiency", **budgets}, run("a", "b", model_calls=3, input_tokens=90, output_tokens=10)) == expected
+        value(
+            {"type": "step_efficiency", **budgets},
+            run("a", "b", model_calls=3, input_tokens=90, output_tokens=10),
+        )
+        == expected
     )
 
 
@@ -347,8 +432,13 @@ def test_uncounted_tokens_are_unknown():
 
 
 def test_model_calls_that_were_not_recorded_are_unknown():
-    """AutoGen, Claude's Agent SDK and others write no span for a model call, and no agent goes without one."""
-    assert value({"type": "step_efficiency", "max_model_calls": 5}, run("a")) == "model calls not recorded"
+    """AutoGen, Claude's Agent SDK and others write no span for a model call, and no agent goes
+    without one.
+    """
+    assert (
+        value({"type": "step_efficiency", "max_model_calls": 5}, run("a"))
+        == "model calls not recorded"
+    )
     assert value({"type": "step_efficiency", "max_calls": 1}, run("a")) == 1.0
 
 
@@ -362,14 +452,19 @@ def test_model_calls_that_were_not_recorded_are_unknown():
 )
 def test_a_label_is_recorded_from_attribute_output_or_input(facts):
     """The label is text in the details of a skip."""
-    outcome = create_scorer({"type": "label_distribution", "label": "intent"})(trajectory(calls_unknown="no tool spans", **facts))
+    outcome = create_scorer({"type": "label_distribution", "label": "intent"})(
+        trajectory(calls_unknown="no tool spans", **facts)
+    )
     assert outcome == Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
 
 
 def test_labels_are_counted_over_runs():
     """Runs without a label are not counted."""
     scorer = create_scorer({"type": "label_distribution", "label": "ok"})
-    results = [scorer(trajectory(attributes=facts)) for facts in ({"ok": True}, {"ok": "no"}, {}, {"ok": True})]
+    results = [
+        scorer(trajectory(attributes=facts))
+        for facts in ({"ok": True}, {"ok": "no"}, {}, {"ok": True})
+    ]
     assert summarize(results) == {
         "labels": ["no", "true"],
         "counts": {"no": 1, "true": 2},
@@ -390,11 +485,17 @@ def test_an_empty_window_has_an_empty_distribution():
         ({"type": "forbidden_tools", "patterns": list("abcdefghij")}, map(call, "abcdefghi")),
         ({"type": "time_cost", "of": "tools", "max_ms": 10}, [at("a", 1, 10)]),
         (
-            {"type": "tool_correctness", "compare": ["arguments"], "expected": [{"name": "a", "arguments": ASKED}] * 10},
+            {
+                "type": "tool_correctness",
+                "compare": ["arguments"],
+                "expected": [{"name": "a", "arguments": ASKED}] * 10,
+            },
             [TENTH] * 10,
         ),
     ],
 )
 def test_a_tenth_passes_where_a_tenth_is_asked_for(spec, calls):
-    """A share is rounded once, so that an exactly reached threshold is not missed by a rounding error."""
+    """A share is rounded once, so that an exactly reached threshold is not missed by a rounding
+    error.
+    """
     assert create_scorer({**spec, "threshold": 0.1})(trajectory(*calls)).passed

@@ -40,7 +40,9 @@ def sizes(*calls):
     ],
 )
 def test_calls_are_cut_where_one_could_have_known_of_another(calls, expected):
-    """A start at the very instant of an end is after it; equal starts are together; without times calls follow."""
+    """A start at the very instant of an end is after it; equal starts are together; without times
+    calls follow.
+    """
     assert sizes(*calls) == expected
 
 
@@ -51,19 +53,26 @@ def test_a_call_comes_after_the_call_that_encloses_it():
 
 def test_a_call_follows_the_call_that_encloses_it_whatever_ran_in_parallel():
     """One member of the batch is enough."""
-    assert sizes(at(1, 9, span_id="outer"), at(2, 8, span_id="other"), at(3, 7, enclosing=["outer"])) == [2, 1]
+    assert sizes(
+        at(1, 9, span_id="outer"), at(2, 8, span_id="other"), at(3, 7, enclosing=["outer"])
+    ) == [2, 1]
 
 
 def test_calls_below_different_calls_may_still_be_together():
     """What encloses one of them does not matter if it is in an earlier batch."""
-    assert sizes(at(1, 9, span_id="o"), at(2, 5, span_id="x", enclosing=["o"]), at(3, 6, enclosing=["o"])) == [1, 2]
+    assert sizes(
+        at(1, 9, span_id="o"), at(2, 5, span_id="x", enclosing=["o"]), at(3, 6, enclosing=["o"])
+    ) == [1, 2]
 
 
 def by_definition(calls: list[ToolCall]) -> list[int]:
     """The rule as it is written, call by call against every member."""
     found: list[list[ToolCall]] = []
     for each in calls:
-        together = found and all(member.start_ns == each.start_ns or member.end_ns > each.start_ns for member in found[-1])
+        together = found and all(
+            member.start_ns == each.start_ns or member.end_ns > each.start_ns
+            for member in found[-1]
+        )
         if together:
             found[-1].append(each)
         else:
@@ -71,7 +80,9 @@ def by_definition(calls: list[ToolCall]) -> list[int]:
     return [len(batch) for batch in found]
 
 
-TIMES = st.tuples(st.integers(1, 8), st.integers(0, 5)).map(lambda time: at(time[0], time[0] + time[1]))
+TIMES = st.tuples(st.integers(1, 8), st.integers(0, 5)).map(
+    lambda time: at(time[0], time[0] + time[1])
+)
 
 
 @given(st.lists(TIMES, max_size=8))

@@ -1,4 +1,6 @@
-"""Lists of words: each of them is known, and told where one is near it; and what holds where nothing is written."""
+"""Lists of words: each of them is known, and told where one is near it; and what holds where
+nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
 FUNCTIONS = (
-    "size all exists exists_one filter map has contains startsWith endsWith matches int uint double string bool bytes type "
-    "timestamp duration dyn split join replace trim lowerAscii"
+    "size all exists exists_one filter map has contains startsWith endsWith matches int uint double"
+    " string bool bytes type timestamp duration dyn split join replace trim lowerAscii"
 )
 RESERVED = (
-    "run calls reference input output as break const continue else false for function if import in let loop package namespace "
-    "null return true var void while bool bytes double dyn int list map null_type string type uint"
+    "run calls reference input output as break const continue else false for function if import in"
+    " let loop package namespace null return true var void while bool bytes double dyn int list map"
+    " null_type string type uint"
 )
 
 
@@ -48,8 +51,9 @@ def test_what_means_something_in_an_expression_labels_no_task(word):
     task = {"type": "task", "cel": "1", "output_label": word, "children": ["b"]}
     end = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
     nodes = {"a": task, "b": {"type": "binary", "cel": "true", "children": end}}
-    assert f"nodes.a.output_label: '{word}' is not a name of letters, digits and _ that is free" in refusal(
-        {"type": "dag", "root": "a", "nodes": nodes}
+    assert (
+        f"nodes.a.output_label: '{word}' is not a name of letters, digits and _ that is free"
+        in refusal({"type": "dag", "root": "a", "nodes": nodes})
     )
 
 
@@ -57,7 +61,9 @@ def test_what_means_something_in_an_expression_labels_no_task(word):
 def test_a_decision_whose_verdicts_are_no_list_gets_an_example(kind, verdict):
     """Of its own kind."""
     nodes = {"a": {"type": kind, "cel": "true" if kind == "binary" else "'good'", "children": "b"}}
-    assert f"write e.g. nodes.a.children: [{{verdict: {verdict}, " in refusal({"type": "dag", "root": "a", "nodes": nodes})
+    assert f"write e.g. nodes.a.children: [{{verdict: {verdict}, " in refusal(
+        {"type": "dag", "root": "a", "nodes": nodes}
+    )
 
 
 MEANT = {
@@ -92,15 +98,25 @@ def test_operators_of_other_languages_get_a_suggestion(written, meant):
 @pytest.mark.parametrize("criterion", ["<= -3", "<= three", "3", ["~ ", 3], ["<=", -3]])
 def test_an_unknown_operator_gets_an_example(criterion):
     """The operator is right, or nothing is like it."""
-    assert refusal({"type": "tool_call_count", "criteria": {"a": criterion}}).endswith("operators in quotes")
+    assert refusal({"type": "tool_call_count", "criteria": {"a": criterion}}).endswith(
+        "operators in quotes"
+    )
 
 
 @pytest.mark.parametrize(
-    ("sign", "holds"), [("=", "=="), ("==", "=="), ("!=", "<>"), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")]
+    ("sign", "holds"),
+    [("=", "=="), ("==", "=="), ("!=", "<>"), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")],
 )
 def test_each_operator_compares_as_it_says(sign, holds):
     """With one call fewer, as many, and one more."""
-    expected = {"==": [0, 1, 0], "<>": [1, 0, 1], "<": [1, 0, 0], "<=": [1, 1, 0], ">": [0, 0, 1], ">=": [0, 1, 1]}[holds]
+    expected = {
+        "==": [0, 1, 0],
+        "<>": [1, 0, 1],
+        "<": [1, 0, 0],
+        "<=": [1, 1, 0],
+        ">": [0, 0, 1],
+        ">=": [0, 1, 1],
+    }[holds]
     scorer = create_scorer({"type": "tool_call_count", "criteria": {"a": f"{sign} 2"}})
     assert [scorer(trajectory(*[call("a")] * number)).value for number in (1, 2, 3)] == expected
 

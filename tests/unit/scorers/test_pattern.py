@@ -34,7 +34,11 @@ def words(pattern):
         return {()} | words(members)
     if kind == "choice":
         return set().union(*map(words, members))
-    return set().union(*[words(list(order)) for order in permutations(members)]) if kind == "any_order" else words(members)
+    return (
+        set().union(*[words(list(order)) for order in permutations(members)])
+        if kind == "any_order"
+        else words(members)
+    )
 
 
 def repeated(base, least, most):
@@ -73,7 +77,11 @@ PATTERNS = st.one_of(
     LISTS.map(lambda members: {"choice": members}),
     MEMBERS.map(lambda member: {"optional": member}),
     st.tuples(MEMBERS, st.integers(0, 2), st.none() | st.integers(0, 2)).map(
-        lambda parts: {"repeat": parts[0], "min": parts[1], "max": None if parts[2] is None else parts[1] + parts[2]}
+        lambda parts: {
+            "repeat": parts[0],
+            "min": parts[1],
+            "max": None if parts[2] is None else parts[1] + parts[2],
+        }
     ),
 )
 
@@ -109,8 +117,12 @@ def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names
     ],
 )
 def test_what_repeats_leads_nowhere_but_on(pattern, names, edits, length):
-    """Not to what may come in its place, nor past what must follow it; what is empty asks for nothing."""
-    fit = fewest_edits(read_pattern("pattern", pattern), names, [range(at, at + 1) for at in range(len(names))])
+    """Not to what may come in its place, nor past what must follow it; what is empty asks for
+    nothing.
+    """
+    fit = fewest_edits(
+        read_pattern("pattern", pattern), names, [range(at, at + 1) for at in range(len(names))]
+    )
     assert (len(fit.edits), fit.length) == (edits, length)
 
 
@@ -131,13 +143,17 @@ def test_what_repeats_leads_nowhere_but_on(pattern, names, edits, length):
 )
 def test_a_pattern_scores_what_it_takes_to_fit_it(pattern, names, value):
     """The value is 1 - edits / (calls + length of the word)."""
-    outcome = create_scorer({"type": "trajectory_pattern", "pattern": pattern})(trajectory(*map(call, names)))
+    outcome = create_scorer({"type": "trajectory_pattern", "pattern": pattern})(
+        trajectory(*map(call, names))
+    )
     assert outcome.value == pytest.approx(value)
 
 
 def test_the_edits_are_reported():
     """Deletions have the position, insertions the call that they precede."""
-    outcome = create_scorer({"type": "trajectory_pattern", "pattern": ["a", "b", "c"]})(trajectory(*map(call, "axc")))
+    outcome = create_scorer({"type": "trajectory_pattern", "pattern": ["a", "b", "c"]})(
+        trajectory(*map(call, "axc"))
+    )
     assert outcome.explanation == "2 edits: delete x at call 1, insert b before call 2"
     assert outcome.details["length"] == 3
 

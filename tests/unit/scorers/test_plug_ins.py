@@ -60,7 +60,9 @@ def install(folder, package, entry_points):
     info = folder / f"{package}-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[otel_eval.scorers]\n" + "".join(f"{line}\n" for line in entry_points))
+    (info / "entry_points.txt").write_text(
+        "[otel_eval.scorers]\n" + "".join(f"{line}\n" for line in entry_points)
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,8 +71,16 @@ def _packages(tmp_path_factory):
     (folder / "plugged.py").write_text(CODE)
     (folder / "leaving.py").write_text("raise SystemExit(4)\n")
     own = [f"plugged_{name.lower()} = plugged:{name}" for name in NAMES]
-    more = ["plugged_leaving = leaving:x", "plugged_twice = plugged:always", "plugged.dotted = plugged:always"]
-    install(folder, "plugged", [*own, *more, "tool_errors = plugged:always", "trajectory = plugged:always"])
+    more = [
+        "plugged_leaving = leaving:x",
+        "plugged_twice = plugged:always",
+        "plugged.dotted = plugged:always",
+    ]
+    install(
+        folder,
+        "plugged",
+        [*own, *more, "tool_errors = plugged:always", "trajectory = plugged:always"],
+    )
     install(folder, "other", ["plugged_twice = plugged:alone"])
     install(folder, "again", ["plugged_always = plugged:always"])
     before = {**registry._registered}
@@ -83,23 +93,45 @@ def _packages(tmp_path_factory):
         registry._registered.update(before)
 
 
-@pytest.mark.parametrize("kind", ["plugged_always", "plugged.dotted", "plugged:always", "plugged.always"])
+@pytest.mark.parametrize(
+    "kind", ["plugged_always", "plugged.dotted", "plugged:always", "plugged.always"]
+)
 def test_a_scorer_is_found_by_the_name_its_package_gave_or_by_its_path(kind):
-    """A name with a dot is looked up as a name first; two packages with the same entry point do not conflict."""
+    """A name with a dot is looked up as a name first; two packages with the same entry point do not
+    conflict.
+    """
     assert create_scorer({"type": kind})(RUN) == Scored(1.0, True)
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("plugged_twice", "two packages register 'plugged_twice', plugged:alone and plugged:always; remove one"),
+        (
+            "plugged_twice",
+            "two packages register 'plugged_twice', plugged:alone and plugged:always; remove one",
+        ),
         ("plugged_number", "'plugged_number' names a value of type int, no function or class"),
-        ("plugged_missing", "'plugged_missing' cannot be loaded (AttributeError: plugged has no missing)"),
+        (
+            "plugged_missing",
+            "'plugged_missing' cannot be loaded (AttributeError: plugged has no missing)",
+        ),
         ("plugged_leaving", "'plugged_leaving' cannot be loaded (SystemExit, line 1 of "),
         ("leaving:x", "'leaving:x' cannot be imported (SystemExit, line 1 of "),
-        ("plugged_alone", "'plugged_alone' cannot be called with a trajectory (too many positional arguments)"),
-        ("plugged_deaf", "'plugged_deaf' cannot be called with a trajectory (too many positional arguments)"),
-        ("plugged_silent", "'plugged_silent' makes a Silent, which cannot be called; give it __call__(self, trajectory)"),
+        (
+            "plugged_alone",
+            "'plugged_alone' cannot be called with a trajectory (too many positional arguments)",
+        ),
+        (
+            "plugged_deaf",
+            "'plugged_deaf' cannot be called with a trajectory (too many positional arguments)",
+        ),
+        (
+            "plugged_silent",
+            (
+                "'plugged_silent' makes a Silent, which cannot be called; give it __call__(self,"
+                " trajectory)"
+            ),
+        ),
         ("plugged_alwys", "'plugged_alwys' is not a scorer; did you mean 'plugged_always'?"),
     ],
 )
@@ -113,7 +145,9 @@ def test_what_can_only_fail_is_refused_when_it_is_built(kind, said):
 def test_entry_points_under_built_in_names_are_ignored_and_reported():
     """It holds for names and for aliases."""
     assert create_scorer({"type": "tool_errors"})(RUN).details["total"] == 1
-    assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {*unused_entry_points()}
+    assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {
+        *unused_entry_points()
+    }
 
 
 def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(capsys):
@@ -123,7 +157,10 @@ def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(ca
     assert "(cannot be loaded: SystemExit, line 1 of" in printed.out
     assert "(cannot be used: a value of type int)" in printed.out
     assert "two packages register 'plugged_twice'" in printed.out
-    assert "ignored: tool_errors = plugged:always; the name belongs to a built-in scorer" in printed.err
+    assert (
+        "ignored: tool_errors = plugged:always; the name belongs to a built-in scorer"
+        in printed.err
+    )
 
 
 @pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])
@@ -205,9 +242,16 @@ class Unspeakable:
 )
 def test_an_invalid_outcome_fails_alone(answer, error):
     """Other results are not affected, for scorer objects and for functions."""
-    engine = Engine([ScorerSet(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
+    engine = Engine(
+        [ScorerSet(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))]
+    )
     run = span("run", "", "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
-    tool = span("tool", "run", "execute_tool b", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "b"})
+    tool = span(
+        "tool",
+        "run",
+        "execute_tool b",
+        attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "b"},
+    )
     first, second = (result.outcome for result in engine.evaluate(closed(run, tool))[0].results)
     assert (type(first), first.error_type) == (Failed, error)
     assert second.value == 1.0
@@ -238,11 +282,16 @@ def test_details_that_are_not_json_fail_the_result(details, why):
     """The message names the key and the type, not the value."""
     outcome = create_scorer({"type": "test.answer", "answer": Scored(0.5, True, "", details)})(RUN)
     assert outcome == Failed("TypeError", outcome.message)
-    assert f"details that are not JSON {why}; use texts, numbers, lists and mappings" in outcome.message
+    assert (
+        f"details that are not JSON {why}; use texts, numbers, lists and mappings"
+        in outcome.message
+    )
 
 
 def test_a_failure_tells_the_place_in_the_users_code():
-    """The line is in the file that was called, not in a library that it uses; it is not compared when results are."""
+    """The line is in the file that was called, not in a library that it uses; it is not compared
+    when results are.
+    """
 
     def parses(trajectory):
         return json.loads("{")  # here
@@ -265,8 +314,14 @@ def _answer(trajectory, answer):
         ({"name": 5}, "scorers[0]: 5 is not the name of a scorer; give the object a text as name"),
         ({"type": ""}, "scorers[0]: '' is not the type of a scorer"),
         ({"version": 1}, "scorers[0]: 1 is not the version of a scorer"),
-        ({"needs": "arguments"}, "scorers[0].needs: 'object': needs is a text; write needs=['arguments']"),
-        ({"needs": {"args"}}, "scorers[0].needs: 'object': 'args' is none of the needs; did you mean 'arguments'?"),
+        (
+            {"needs": "arguments"},
+            "scorers[0].needs: 'object': needs is a text; write needs=['arguments']",
+        ),
+        (
+            {"needs": {"args"}},
+            "scorers[0].needs: 'object': 'args' is none of the needs; did you mean 'arguments'?",
+        ),
         ({"needs": None}, "scorers[0].needs: "),
     ],
 )
@@ -283,11 +338,23 @@ def test_invalid_names_types_versions_and_needs_of_an_object_are_refused(facts, 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"tool_call_count": {"criteria": {"a": "<= 3"}}}, "type: missing; write a mapping, e.g. {type: tool_errors}"),
-        ("time_cost", "'time_cost' is not a scorer's specification; write a mapping, e.g. {type: tool_errors}"),
+        (
+            {"tool_call_count": {"criteria": {"a": "<= 3"}}},
+            "type: missing; write a mapping, e.g. {type: tool_errors}",
+        ),
+        (
+            "time_cost",
+            (
+                "'time_cost' is not a scorer's specification; write a mapping, e.g. {type:"
+                " tool_errors}"
+            ),
+        ),
         ({"type": Object}, "register a function or class by @scorer('my_metric') first"),
         (Object, "register a function or class by @scorer('my_metric') first"),
-        ({"type": "tool_call_count", "criteria": {"": "<= 3"}}, 'write e.g. criteria: {"search": "<= 3"}'),
+        (
+            {"type": "tool_call_count", "criteria": {"": "<= 3"}},
+            'write e.g. criteria: {"search": "<= 3"}',
+        ),
     ],
 )
 def test_a_near_miss_of_a_specification_is_refused_with_the_remedy(spec, said):

@@ -13,14 +13,21 @@ from otel_eval.scorers import create_scorer
 from otel_eval.scorers.values import references_of
 from otel_eval.testing import call, trajectory
 
-CASES = {"a": {"expected": ["search", "open"], "other": "[]"}, "b": {"expected": 3}, "c": {}, "7": {"expected": '["search"]'}}
+CASES = {
+    "a": {"expected": ["search", "open"], "other": "[]"},
+    "b": {"expected": 3},
+    "c": {},
+    "7": {"expected": '["search"]'},
+}
 CASES["d"] = {"expected": None}
 NO = "no reference for key case.id: "
 
 
 def order(dataset, **further):
     """A `tool_call_order` scorer with this dataset."""
-    return create_scorer({"type": "tool_call_order", "reference": {"dataset": dataset, "key": "case.id", **further}})
+    return create_scorer(
+        {"type": "tool_call_order", "reference": {"dataset": dataset, "key": "case.id", **further}}
+    )
 
 
 def run(case=None):
@@ -35,7 +42,10 @@ def dataset(request, tmp_path):
         return order(CASES)
     lines = [json.dumps({"id": key, **record}) for key, record in CASES.items()]
     if request.param == "csv":
-        cells = [[key, *(_cell(record, name) for name in ("expected", "other"))] for key, record in CASES.items()]
+        cells = [
+            [key, *(_cell(record, name) for name in ("expected", "other"))]
+            for key, record in CASES.items()
+        ]
         lines = [",".join(row) for row in [["id", "expected", "other"], *cells]]
     path = tmp_path / f"cases.{request.param}"
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -84,7 +94,11 @@ def test_another_field_can_be_the_reference():
 
 def test_the_inline_expectation_is_for_runs_without_a_reference():
     """References in attributes behave the same way."""
-    spec = {"type": "tool_call_order", "expected": ["search"], "reference": {"dataset": CASES, "key": "case.id"}}
+    spec = {
+        "type": "tool_call_order",
+        "expected": ["search"],
+        "reference": {"dataset": CASES, "key": "case.id"},
+    }
     assert create_scorer(spec)(run("SECRET")).value == 1
     assert create_scorer(spec)(run("a")).value == 0.5
 
@@ -103,7 +117,10 @@ def test_numbers_are_keys_as_yaml_has_them():
     assert order({7: {"expected": ["search"]}, True: {"expected": []}})(run("7")).value == 1
 
 
-@pytest.mark.parametrize(("key", "case"), [("Case-7", "Case-7"), (True, "true"), ("true", True), (True, True), (7.5, "7.5")])
+@pytest.mark.parametrize(
+    ("key", "case"),
+    [("Case-7", "Case-7"), (True, "true"), ("true", True), (True, True), (7.5, "7.5")],
+)
 def test_keys_are_what_json_would_write(key, case):
     """Bools are in lower case; texts are unchanged."""
     assert order({key: {"expected": ["search"]}})(run(case)).value == 1
@@ -114,14 +131,23 @@ def test_keys_are_what_json_would_write(key, case):
     "spec",
     [
         {"type": "expression", "expression": "calls.size() == reference"},
-        {"type": "dag", "root": "n", "nodes": {"n": {"type": "binary", "cel": "calls.size() == reference", "children": []}}},
+        {
+            "type": "dag",
+            "root": "n",
+            "nodes": {"n": {"type": "binary", "cel": "calls.size() == reference", "children": []}},
+        },
     ],
 )
 def test_expressions_and_trees_read_datasets(spec):
     """They read them as `reference`."""
     if spec["type"] == "dag":
-        spec["nodes"]["n"]["children"] = [{"verdict": True, "score": 10}, {"verdict": False, "score": 0}]
-    made = create_scorer({**spec, "reference": {"dataset": {"a": {"calls": 1}}, "key": "case.id", "field": "calls"}})
+        spec["nodes"]["n"]["children"] = [
+            {"verdict": True, "score": 10},
+            {"verdict": False, "score": 0},
+        ]
+    made = create_scorer(
+        {**spec, "reference": {"dataset": {"a": {"calls": 1}}, "key": "case.id", "field": "calls"}}
+    )
     assert made(run("a")).value == 1
     skipped = made(run("b"))
     assert isinstance(skipped, Skipped)
@@ -133,7 +159,16 @@ def test_expressions_and_trees_read_datasets(spec):
 
 @pytest.mark.parametrize(
     ("case", "outcome"),
-    [("a", 0.25), ("b", Skipped("no reference for key case.id: the dataset has no such record", reason="no_reference"))],
+    [
+        ("a", 0.25),
+        (
+            "b",
+            Skipped(
+                "no reference for key case.id: the dataset has no such record",
+                reason="no_reference",
+            ),
+        ),
+    ],
 )
 def test_an_answer_can_be_in_a_dataset(case, outcome):
     """The judge is shown it."""
@@ -144,7 +179,9 @@ def test_an_answer_can_be_in_a_dataset(case, outcome):
 
     dataset = {"dataset": {"a": {"answer": "Rome"}}, "key": "case.id", "field": "answer"}
     made = create_scorer({"type": "answer_accuracy", "judge": judge, "answer": dataset})
-    given = made(trajectory(input={"question": "Where?"}, output="Paris", attributes={"case.id": case}))
+    given = made(
+        trajectory(input={"question": "Where?"}, output="Paris", attributes={"case.id": case})
+    )
     assert getattr(given, "value", given) == outcome
     assert made.attribute_keys == {"question", "case.id"}
 
@@ -155,7 +192,10 @@ REFUSED = [
     ({"dataset": CASES}, "reference.key: missing"),
     ({"key": "k"}, "reference.dataset: missing"),
     ({"dataset": CASES, "key": 3}, "reference.key: 3 is not a non-empty text"),
-    ({"dataset": CASES, "key": "k", "feild": "x"}, "reference.feild: unknown key; did you mean 'field'?"),
+    (
+        {"dataset": CASES, "key": "k", "feild": "x"},
+        "reference.feild: unknown key; did you mean 'field'?",
+    ),
     ({"dataset": CASES, "key": "k", "column": "x"}, "reference.column: only a file has columns"),
     ({"dataset": 3, "key": "k"}, "reference.dataset: 3 is not a dataset; name a file"),
     ({"dataset": "", "key": "k"}, "reference.dataset: '' is not a dataset"),
@@ -163,9 +203,18 @@ REFUSED = [
         {"dataset": "cases.xlsx", "key": "k"},
         "reference.dataset: 'cases.xlsx' is no file of records; name one that ends in .jsonl",
     ),
-    ({"dataset": "no_such:thing", "key": "k"}, "reference.dataset: 'no_such:thing' is no file of records; name one that ends in"),
-    ({"dataset": len, "key": "k"}, "reference.dataset: <built-in function len> is not a dataset; name a file"),
-    ({"dataset": "/no/such.csv", "key": "k"}, "reference.dataset: '/no/such.csv' cannot be read (No such file or directory)"),
+    (
+        {"dataset": "no_such:thing", "key": "k"},
+        "reference.dataset: 'no_such:thing' is no file of records; name one that ends in",
+    ),
+    (
+        {"dataset": len, "key": "k"},
+        "reference.dataset: <built-in function len> is not a dataset; name a file",
+    ),
+    (
+        {"dataset": "/no/such.csv", "key": "k"},
+        "reference.dataset: '/no/such.csv' cannot be read (No such file or directory)",
+    ),
 ]
 
 
@@ -187,7 +236,10 @@ def test_all_problems_are_reported_at_once():
 def test_a_field_that_no_record_has_is_refused(tmp_path):
     """The error suggests a similar field."""
     (tmp_path / "cases.jsonl").write_text('{"id": "a", "expected": []}', encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"reference\.field: 'expectd' is in no record .* did you mean 'expected'\?"):
+    with pytest.raises(
+        ConfigError,
+        match=r"reference\.field: 'expectd' is in no record .* did you mean 'expected'\?",
+    ):
         order(str(tmp_path / "cases.jsonl"), column="id", field="expectd")
 
 
@@ -204,7 +256,10 @@ def test_a_file_that_is_broken_since_it_was_opened_is_refused_anew(tmp_path):
 def test_an_unusable_record_of_a_file_is_named_by_file_line_key_and_remedy(tmp_path):
     """The details do not contain the value."""
     path = tmp_path / "cases.jsonl"
-    path.write_text('{"id": "a", "expected": ["x"]}\n\n{"id": "b", "expected": [{"name": "x", "argumnts": 1}]}\n')
+    path.write_text(
+        '{"id": "a", "expected": ["x"]}\n\n{"id": "b", "expected": [{"name": "x", "argumnts":'
+        " 1}]}\n"
+    )
     reference = {"dataset": str(path), "key": "case", "column": "id"}
     scorer = create_scorer({"type": "tool_call_args", "reference": reference})
     outcome = scorer(trajectory(attributes={"case": "b"}))

@@ -100,8 +100,16 @@ def test_inside_a_running_loop_a_coroutine_is_awaited():
         (1.5, Failed("ValueError", "test.given returned 1.5, not a number in [0, 1]")),
         (-1, Failed("ValueError", "test.given returned -1, not a number in [0, 1]")),
         (float("nan"), Failed("ValueError", "test.given returned nan, not a number in [0, 1]")),
-        (Scored(2.0, True), Failed("ValueError", "test.given returned the value 2.0, not a number in [0, 1]")),
-        (None, Failed("TypeError", "test.given returned a NoneType, not an outcome, a number or a bool")),
+        (
+            Scored(2.0, True),
+            Failed("ValueError", "test.given returned the value 2.0, not a number in [0, 1]"),
+        ),
+        (
+            None,
+            Failed(
+                "TypeError", "test.given returned a NoneType, not an outcome, a number or a bool"
+            ),
+        ),
         ("1", Failed("TypeError", "test.given returned a str, not an outcome, a number or a bool")),
     ],
 )
@@ -113,7 +121,9 @@ def test_what_a_function_returns_is_an_outcome_a_number_or_a_bool(returned, outc
 def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
     """Without one the function decides."""
     own = Scored(0.9, False)
-    assert create_scorer({"type": "test.given", "returned": own, "threshold": 0.8})(RUN).passed is True
+    assert (
+        create_scorer({"type": "test.given", "returned": own, "threshold": 0.8})(RUN).passed is True
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +137,9 @@ def test_a_function_without_declared_needs_reads_everything_but_spans(kind, vers
     """It reads calls, so that runs with unknown calls are skipped."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs, built.reads_calls) == (version, needs, True)
-    assert built(trajectory(calls_unknown="no tool spans")) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
+    assert built(trajectory(calls_unknown="no tool spans")) == Skipped(
+        "calls unknown: no tool spans", reason="calls_unknown"
+    )
 
 
 def test_a_function_that_raises_fails():
@@ -176,13 +188,17 @@ class Refusing:
 
 
 @pytest.mark.parametrize(
-    ("given", "received"), [({}, "no parameters"), ({"limit": 1}, "limit"), ({"limit": 1, "name": "x"}, "limit, name")]
+    ("given", "received"),
+    [({}, "no parameters"), ({"limit": 1}, "limit"), ({"limit": 1, "name": "x"}, "limit, name")],
 )
 def test_what_a_users_class_refuses_is_reported(given, received):
     """The error has the type and the message of the exception."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "test.refusing", **given})
-    said = f"type: 'test.refusing' refused {received} (LookupError: 'nothing suits'); see its documentation"
+    said = (
+        f"type: 'test.refusing' refused {received} (LookupError: 'nothing suits'); see its"
+        " documentation"
+    )
     assert str(refused.value) == said
 
 
@@ -265,7 +281,9 @@ def test_an_installed_package_adds_scorers_by_its_entry_points(tmp_path, monkeyp
     info = tmp_path / "plugin_for_a_test-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin-for-a-test\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[otel_eval.scorers]\nplugin_always = plugin_for_a_test:always\n")
+    (info / "entry_points.txt").write_text(
+        "[otel_eval.scorers]\nplugin_always = plugin_for_a_test:always\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert "plugin_always" in list_scorers()
     assert create_scorer({"type": "plugin_always"})(RUN) == Scored(1.0, True)

@@ -13,7 +13,11 @@ from otel_eval.testing import call, trajectory
 
 def agreement(mode, expected, actual):
     """The value of `tool_call_args` for one expected and one actual call."""
-    spec = {"type": "tool_call_args", "arguments": mode, "expected": [{"name": "search", "arguments": expected}]}
+    spec = {
+        "type": "tool_call_args",
+        "arguments": mode,
+        "expected": [{"name": "search", "arguments": expected}],
+    }
     return create_scorer(spec)(trajectory(call("search", arguments=actual))).value
 
 
@@ -27,14 +31,20 @@ def test_arguments_given_as_json_text_agree_with_the_same_text(mode, text):
 @pytest.mark.parametrize("mode", ["exact", "subset", "superset", "overlap", ["q"]])
 def test_arguments_given_as_json_text_are_what_they_spell(mode):
     """It holds for both sides."""
-    assert agreement(mode, {"q": "rates"}, '{"q": "rates"}') == agreement(mode, '{"q": "rates"}', {"q": "rates"}) == 1.0
+    assert (
+        agreement(mode, {"q": "rates"}, '{"q": "rates"}')
+        == agreement(mode, '{"q": "rates"}', {"q": "rates"})
+        == 1.0
+    )
     assert agreement(mode, {"q": "rates"}, '{"q": "other"}') == 0.0
 
 
 @pytest.mark.parametrize("mode", ["exact", "subset", "superset", "overlap"])
 @pytest.mark.parametrize("value", ["rates", 7, [1, 2], True])
 def test_a_bare_value_that_was_recorded_without_a_name_equals_the_expected_one(mode, value):
-    """It holds for `exact`, too: the name `__value__` is added when the call is read and was not recorded."""
+    """It holds for `exact`, too: the name `__value__` is added when the call is read and was not
+    recorded.
+    """
     assert agreement(mode, value, Unnamed({"__value__": value})) == 1.0
     assert agreement(mode, value, Unnamed({"__value__": "another"})) == 0.0
 
@@ -45,7 +55,12 @@ def test_many_calls_with_text_agree_as_few_do(mode):
     texts = [f'{{"q": {number}}}' for number in range(12)]
     expected = [{"name": "search", "arguments": text} for text in texts]
     made = trajectory(*[call("search", arguments=text) for text in reversed(texts)])
-    assert create_scorer({"type": "tool_call_args", "arguments": mode, "expected": expected})(made).value == 1.0
+    assert (
+        create_scorer({"type": "tool_call_args", "arguments": mode, "expected": expected})(
+            made
+        ).value
+        == 1.0
+    )
 
 
 @scorer("test.skips")
@@ -57,7 +72,9 @@ def skips(trajectory, reason):
 @pytest.mark.parametrize("reason", get_args(SkipReason))
 def test_a_function_may_skip_for_each_reason_there_is(reason):
     """Reasons are those of the built-in scorers."""
-    assert create_scorer({"type": "test.skips", "reason": reason})(trajectory()) == Skipped("why", reason=reason)
+    assert create_scorer({"type": "test.skips", "reason": reason})(trajectory()) == Skipped(
+        "why", reason=reason
+    )
 
 
 @pytest.mark.parametrize("reason", ["", "no such order", "Not_Recorded", None, 3, ["not_recorded"]])
@@ -66,4 +83,7 @@ def test_a_skip_for_another_reason_is_no_outcome(reason):
     outcome = create_scorer({"type": "test.skips", "reason": reason})(trajectory())
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "TypeError"
-    assert outcome.message == f"test.skips returned a reason that is not one of {', '.join(get_args(SkipReason))}"
+    assert (
+        outcome.message
+        == f"test.skips returned a reason that is not one of {', '.join(get_args(SkipReason))}"
+    )

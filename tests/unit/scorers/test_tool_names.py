@@ -32,7 +32,9 @@ def test_a_misspelt_name_is_reported_with_the_name_that_was_meant():
     """It is reported once."""
     made = check(COUNTS)
     made.observe(RUN, ["support"])
-    assert made.finish() == ["`serach` was never called; did you mean `search`? (evaluation support, 1 run)"]
+    assert made.finish() == [
+        "`serach` was never called; did you mean `search`? (evaluation support, 1 run)"
+    ]
     assert made.finish() == []
 
 
@@ -50,7 +52,9 @@ def test_a_misspelt_name_is_reported_with_the_name_that_was_meant():
 def test_a_required_tool_that_never_occurs_in_a_replay_is_reported(spec: dict[str, Any]):
     """The warning lists the called tools."""
     (warning,) = stored(spec)
-    assert warning == "`pay` was never called; called were refund, search (evaluation support, 1 run)"
+    assert (
+        warning == "`pay` was never called; called were refund, search (evaluation support, 1 run)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,9 @@ def test_a_required_tool_that_never_occurs_in_a_replay_is_reported(spec: dict[st
     ],
 )
 def test_other_names_are_not_reported(spec: dict[str, Any]):
-    """Names of forbidden tools, and optional names that resemble no called tool, are not reported."""
+    """Names of forbidden tools, and optional names that resemble no called tool, are not
+    reported.
+    """
     assert stored(spec) == []
 
 
@@ -87,13 +93,20 @@ def test_every_parameter_that_names_tools_is_looked_at(spec: dict[str, Any]):
 
 def test_names_from_traces_stay_on_the_line():
     """They cannot control the terminal or forge a log line."""
-    (warning,) = stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("a\x1b[31m\nb\u202e")))
-    assert warning == r"`pay` was never called; called were a\x1b[31m\nb\u202e (evaluation support, 1 run)"
+    (warning,) = stored(
+        {"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("a\x1b[31m\nb\u202e"))
+    )
+    assert (
+        warning
+        == r"`pay` was never called; called were a\x1b[31m\nb\u202e (evaluation support, 1 run)"
+    )
 
 
 def test_long_names_from_traces_are_cut():
     """They are kept until the process ends, and stand in a log line."""
-    (warning,) = stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("x" * 10_000)))
+    (warning,) = stored(
+        {"type": "required_tools", "patterns": ["pay"]}, run=trajectory(call("x" * 10_000))
+    )
     assert len(warning) < 500
 
 
@@ -104,8 +117,17 @@ def test_a_name_that_another_policy_mentions_is_not_meant():
 
 def test_runs_whose_calls_are_unknown_tell_nothing():
     """They show neither that a tool was called nor that it was not."""
-    assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(calls_unknown="no tool spans")) == []
-    assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(incomplete="cut")) == []
+    assert (
+        stored(
+            {"type": "required_tools", "patterns": ["pay"]},
+            run=trajectory(calls_unknown="no tool spans"),
+        )
+        == []
+    )
+    assert (
+        stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(incomplete="cut"))
+        == []
+    )
 
 
 def test_live_a_misspelt_name_is_reported_at_once_and_a_missing_tool_after_enough_runs():
@@ -124,7 +146,9 @@ def test_live_input_that_ends_early_reports_only_what_resembles_another_name():
     made = check(COUNTS, {"type": "required_tools", "patterns": ["pay"]}, live=True)
     assert made.observe(trajectory(call("refund")), ["support"]) == []
     assert made.observe(RUN, ["support"]) == []
-    assert [each.partition(" (")[0] for each in made.finish()] == ["`serach` was never called; did you mean `search`?"]
+    assert [each.partition(" (")[0] for each in made.finish()] == [
+        "`serach` was never called; did you mean `search`?"
+    ]
 
 
 def test_names_of_a_scorer_that_is_not_built_in_are_looked_at_where_it_has_them():

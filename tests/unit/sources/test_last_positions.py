@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from otel_eval.sources.files.whole_traces import TraceIndex
 
-parts = st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), max_size=12), max_size=20)
+parts = st.lists(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), max_size=12), max_size=20
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -23,11 +25,15 @@ def test_every_id_is_given_once_by_its_last_position(found):
     with TraceIndex() as last:
         for part in found:
             last.add((number.to_bytes(16), position) for number, position in part)
-        assert list(last.in_order()) == sorted((position, trace_id) for trace_id, position in expected.items())
+        assert list(last.in_order()) == sorted(
+            (position, trace_id) for trace_id, position in expected.items()
+        )
 
 
 def test_a_reader_may_stop_early() -> None:
-    """The generator is closed after the database; an error would be written to stderr at the end of the program."""
+    """The generator is closed after the database; an error would be written to stderr at the end of
+    the program.
+    """
     with TraceIndex() as last:
         last.add([(bytes(16), 1), (bytes([1] * 16), 2)])
         rows = last.in_order()

@@ -40,10 +40,17 @@ def write(tmp_path: Path) -> Write:
     return put
 
 
-def otlp(*names: str, key: str = "resourceSpans", encode: Callable[[str], str] = str) -> dict[str, Any]:
+def otlp(
+    *names: str, key: str = "resourceSpans", encode: Callable[[str], str] = str
+) -> dict[str, Any]:
     """A document with a span of each name, each in a trace of its own."""
     spans = [
-        {"traceId": encode(f"{number:032x}"), "spanId": encode(SPAN), "parentSpanId": encode(PARENT), "name": name}
+        {
+            "traceId": encode(f"{number:032x}"),
+            "spanId": encode(SPAN),
+            "parentSpanId": encode(PARENT),
+            "name": name,
+        }
         for number, name in enumerate(names, 1)
     ]
     return {key: [{"resource": {}, "scopeSpans": [{"spans": spans}]}]}
@@ -77,7 +84,11 @@ def read(path: Path | str) -> tuple[list[str], list[str]]:
 
 
 def views(pieces: list[SpanBatch]) -> list[Any]:
-    return [resource_scope.reader(payload) for piece in pieces for _, _, (_, payload, resource_scope), _ in piece.spans]
+    return [
+        resource_scope.reader(payload)
+        for piece in pieces
+        for _, _, (_, payload, resource_scope), _ in piece.spans
+    ]
 
 
 FORMATS = {
@@ -94,7 +105,9 @@ FORMATS = {
     "tempo, wrapped": {"trace": otlp("a", "b", encode=base64_of)},
     "protobuf": protobuf("a", "b"),
     "delimited protobuf": delimited(protobuf("a"), protobuf("b")),
-    "protobuf of the Collector's file exporter": b"".join(struct.pack(">I", len(each)) + each for each in map(protobuf, "ab")),
+    "protobuf of the Collector's file exporter": b"".join(
+        struct.pack(">I", len(each)) + each for each in map(protobuf, "ab")
+    ),
 }
 
 
@@ -119,7 +132,10 @@ def test_ids_are_the_same_however_they_are_written(write: Write, name: str) -> N
 
 def test_older_tempo_names_its_scopes_otherwise(write: Write) -> None:
     """`instrumentationLibrarySpans`, and the library in them."""
-    scope = {"instrumentationLibrary": {"name": "agent"}, "spans": [{"traceId": TRACE, "spanId": SPAN, "name": "a"}]}
+    scope = {
+        "instrumentationLibrary": {"name": "agent"},
+        "spans": [{"traceId": TRACE, "spanId": SPAN, "name": "a"}],
+    }
     [piece] = read_file(write({"batches": [{"instrumentationLibrarySpans": [scope]}]}))
     assert piece.spans[0][2][2].scope_name == "agent"
 
@@ -143,7 +159,12 @@ JAEGER = {
     "data": [
         {
             "traceID": TRACE,
-            "processes": {"p1": {"serviceName": "shop", "tags": [{"key": "host", "type": "string", "value": "h"}]}},
+            "processes": {
+                "p1": {
+                    "serviceName": "shop",
+                    "tags": [{"key": "host", "type": "string", "value": "h"}],
+                }
+            },
             "spans": [
                 {
                     "traceID": TRACE.lstrip("0"),
@@ -190,7 +211,12 @@ def test_jaeger_is_read_as_the_otlp_it_was_made_from(write: Write) -> None:
     [(trace_id, span_id, (parent_id, payload, resource_scope), _)] = piece.spans
     view = resource_scope.reader(payload)
     assert (trace_id.hex(), span_id.hex(), parent_id.hex()) == (TRACE, SPAN, "ef".rjust(16, "0"))
-    assert (view.name, view.span_kind, view.status_code, view.status_message) == ("execute_tool x", 3, 2, "no seat")
+    assert (view.name, view.span_kind, view.status_code, view.status_message) == (
+        "execute_tool x",
+        3,
+        2,
+        "no seat",
+    )
     assert (view.start_ns, view.end_ns) == (1_700_000_000_000_001_000, 1_700_000_000_000_251_000)
     values = {"text": "t", "count": 3, "share": 0.5, "flag": True, "raw": "AP8=", "untyped": 7}
     assert view.attributes(ALL) == values
@@ -209,12 +235,16 @@ def test_the_error_tag_of_older_jaeger_clients_is_an_error(write: Write, value: 
         "duration": 1,
         "tags": [{"key": "error", "type": "bool", "value": value}],
     }
-    assert [view.status_code for view in views(list(read_file(write({"data": [{"spans": [span]}]}))))] == [2]
+    assert [
+        view.status_code for view in views(list(read_file(write({"data": [{"spans": [span]}]}))))
+    ] == [2]
 
 
 def test_a_broken_line_does_not_stop_the_others(write: Write) -> None:
     """It is named with its number, wherever it stands."""
-    path = write("{broken\n" + lines(otlp("a"), 5, {"other": 1}, otlp("b")) + '{"resourceSpans": 3}\n')
+    path = write(
+        "{broken\n" + lines(otlp("a"), 5, {"other": 1}, otlp("b")) + '{"resourceSpans": 3}\n'
+    )
     names, problems = read(path)
     assert names == ["a", "b"]
     places = [problem.removeprefix(f"{path}: ").split(":")[0] for problem in problems]
@@ -251,7 +281,9 @@ def test_a_broken_message_does_not_stop_the_others(write: Write) -> None:
     assert "message 2" in problems[0]
 
 
-@pytest.mark.parametrize("end", [protobuf("b")[:-3], b"", b"\xff" * 12], ids=["cut", "of no length", "no length"])
+@pytest.mark.parametrize(
+    "end", [protobuf("b")[:-3], b"", b"\xff" * 12], ids=["cut", "of no length", "no length"]
+)
 def test_a_row_that_breaks_off_is_reported(write: Write, end: bytes) -> None:
     length = bytes([len(protobuf("b"))]) if end.startswith(b"\n") else b"" if end else bytes(8)
     names, problems = read(write(delimited(protobuf("a")) + length + end))
@@ -276,7 +308,9 @@ UNUSABLE = {
     "cut gzip": gzip.compress(b"{}" * 100)[:-9],
     "bad gzip": b"\x1f\x8b" + bytes(30),
     "deep": b'{"a":' * 50_000,
-    "all rejected": json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "00"}]}]}]}).encode(),
+    "all rejected": json.dumps(
+        {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "00"}]}]}]}
+    ).encode(),
 }
 
 
@@ -308,7 +342,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
-        st.binary(max_size=200), st.builds(lambda a, b: a + b, st.sampled_from([b"{", b"[", b"\n", b"\x0a\x7b"]), st.binary())
+        st.binary(max_size=200),
+        st.builds(
+            lambda a, b: a + b, st.sampled_from([b"{", b"[", b"\n", b"\x0a\x7b"]), st.binary()
+        ),
     )
 )
 @example(b"\n{" + bytes(121))

@@ -18,7 +18,10 @@ def test_growth_counts_from_the_last_time_it_was_at_ease() -> None:
     assert [growth.has_grown for _ in range(2)] == [False, True]
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is asked of /proc, which this system has not")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(),
+    reason="memory is asked of /proc, which this system has not",
+)
 def test_what_is_written_to_is_resident() -> None:
     """Not what is merely asked for."""
     growth = RssMonitor(100 * 2**20)

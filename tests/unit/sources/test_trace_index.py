@@ -20,7 +20,8 @@ WRITTEN = {
     "Jaeger, without leading zeros": f'"traceID":"{ID.hex().lstrip("0")}"',
     "the console exporter's": f'"trace_id": "0x{ID.hex()}"',
     "base64": f'"traceId":"{b64encode(ID).decode()}"',
-    "base64, its slash escaped": '"traceId":' + json.dumps(b64encode(ID).decode()).replace("/", "\\/"),
+    "base64, its slash escaped": '"traceId":'
+    + json.dumps(b64encode(ID).decode()).replace("/", "\\/"),
     "base64 for addresses": f'"traceId":"{urlsafe_b64encode(ID).decode().rstrip("=")}"',
 }
 

@@ -15,7 +15,11 @@ def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:
     for key in ("otlp.logs a", "otlp.spans a", "otlp.logs a"):
         AcceptedSignals(claim).add(key)
     known = AcceptedSignals(claim)
-    assert [known.has(key) for key in ("otlp.logs a", "otlp.spans a", "otlp.logs b")] == [True, True, False]
+    assert [known.has(key) for key in ("otlp.logs a", "otlp.spans a", "otlp.logs b")] == [
+        True,
+        True,
+        False,
+    ]
     claim.release()
 
 
@@ -31,7 +35,9 @@ def test_a_file_that_cannot_be_read_holds_nothing(tmp_path: Path, content: bytes
     claim.release()
 
 
-def test_a_directory_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_directory_that_cannot_be_written_costs_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The running process still knows the signal."""
     claim = DirectoryLock(tmp_path)
     (tmp_path / "accepted.new").mkdir()

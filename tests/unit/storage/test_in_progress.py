@@ -117,7 +117,10 @@ def test_a_crash_before_a_reboot_is_reported(tmp_path: Path):
 
 def test_parts_of_a_trace_are_counted_apart():
     """Equal parts have equal keys."""
-    keys = [key_of_trace(b"1" * 16, parts) for parts in ((), (b"a" * 8,), (b"b" * 8,), (b"a" * 8, b"b" * 8))]
+    keys = [
+        key_of_trace(b"1" * 16, parts)
+        for parts in ((), (b"a" * 8,), (b"b" * 8,), (b"a" * 8, b"b" * 8))
+    ]
     assert len(set(keys)) == 4
     assert all(key[:16] == b"1" * 16 and len(key) == 24 for key in keys)
     assert key_of_trace(b"1" * 16, (b"a" * 8,)) == keys[1]
@@ -135,7 +138,9 @@ def test_every_slot_is_counted_and_the_newest_counts_are_kept(tmp_path: Path):
     assert (tmp_path / "evaluating").stat().st_size == size
 
 
-@pytest.mark.parametrize("data", [b"", b"oe-eval1", b"\xff" * 16384, os.urandom(16384), os.urandom(50_000)])
+@pytest.mark.parametrize(
+    "data", [b"", b"oe-eval1", b"\xff" * 16384, os.urandom(16384), os.urandom(50_000)]
+)
 def test_a_file_that_is_damaged_is_begun_anew(tmp_path: Path, data: bytes):
     """Its counts are lost, and nothing raises."""
     (tmp_path / "evaluating").write_bytes(data)
@@ -147,7 +152,9 @@ def test_a_file_that_is_damaged_is_begun_anew(tmp_path: Path, data: bytes):
         assert found.recover(lambda _: True) == {ONE: Crashes(1)}
 
 
-def test_a_disk_without_room_for_the_file_does_not_stop_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_disk_without_room_for_the_file_does_not_stop_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """Crashes are then not counted, which is logged."""
     (tmp_path / "evaluating").mkdir()
     with opened(tmp_path) as found:
@@ -170,6 +177,8 @@ found.recover(lambda _: True)
 found.begin(0, {ONE!r})
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    )
     with opened(tmp_path) as found:
         assert found.recover(lambda _: True) == {ONE: Crashes(1)}

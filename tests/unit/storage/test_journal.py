@@ -1,4 +1,6 @@
-"""The journal on a real disk: it continues where it ended, shares syncs, and survives a full disk."""
+"""The journal on a real disk: it continues where it ended, shares syncs, and survives a full
+disk.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,18 @@ def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
     with journal(tmp_path) as opened:
         assert read(opened) == rows
         assert len(opened.finished) > 5
-        assert (opened.recovery.records, opened.recovery.damaged, opened.recovery.torn_bytes) == (40, 0, 0)
+        assert (opened.recovery.records, opened.recovery.damaged, opened.recovery.torn_bytes) == (
+            40,
+            0,
+            0,
+        )
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 3))
 def test_a_torn_end_is_cut_and_written_over(tmp_path: Path, cut: int):
-    """The torn record is dropped and the records before it are kept; the file is cut at their end."""
+    """The torn record is dropped and the records before it are kept; the file is cut at their
+    end.
+    """
     with journal(tmp_path) as opened:
         for payload in (b"one", b"two" * 20):
             opened.append(1, [payload])
@@ -88,7 +96,9 @@ def test_beyond_the_limit_only_what_is_bounded_is_refused(tmp_path: Path):
 
 
 def test_many_who_wait_share_a_sync(tmp_path: Path):
-    """Each `commit` returns only after its record is on the disk; together they need less than one sync each."""
+    """Each `commit` returns only after its record is on the disk; together they need less than one
+    sync each.
+    """
     with journal(tmp_path) as opened:
         begin = threading.Barrier(8)
 
@@ -113,7 +123,9 @@ def test_a_second_process_is_refused_in_one_line(tmp_path: Path):
         "from otel_eval.storage.directory import DirectoryLock as Lock\n"
         f"held = Lock({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(ConfigError, match="in use by another process"):
@@ -129,8 +141,12 @@ def test_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path):
         DirectoryLock(tmp_path / "file")
 
 
-def test_a_disk_that_is_full_leaves_what_was_written_and_takes_more_when_there_is_room(tmp_path: Path):
-    """No part of the refused record is read again. The limit on this process' file size stands for the full disk."""
+def test_a_disk_that_is_full_leaves_what_was_written_and_takes_more_when_there_is_room(
+    tmp_path: Path,
+):
+    """No part of the refused record is read again. The limit on this process' file size stands for
+    the full disk.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with journal(tmp_path) as opened:
         opened.append(1, [bytes(1000)])
@@ -160,8 +176,12 @@ class _Disk:
         self._sync(file)
 
 
-def test_a_sync_that_fails_is_reported_and_the_next_record_begins_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The kernel may have dropped what was not on the disk: waiting clients get an error and send it again."""
+def test_a_sync_that_fails_is_reported_and_the_next_record_begins_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The kernel may have dropped what was not on the disk: waiting clients get an error and send
+    it again.
+    """
     disk = _Disk()
     monkeypatch.setattr(os, "fdatasync", disk)
     with journal(tmp_path) as opened:
@@ -178,8 +198,12 @@ def test_a_sync_that_fails_is_reported_and_the_next_record_begins_a_segment(tmp_
         assert segment.number == 2
 
 
-def test_a_sync_that_fails_at_the_end_of_a_segment_is_reported_to_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The kernel reports an error once: a second sync would succeed, and what was dropped would be acknowledged."""
+def test_a_sync_that_fails_at_the_end_of_a_segment_is_reported_to_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The kernel reports an error once: a second sync would succeed, and what was dropped would be
+    acknowledged.
+    """
     disk = _Disk()
     monkeypatch.setattr(os, "fdatasync", disk)
     with journal(tmp_path, segment_bytes=100) as opened:

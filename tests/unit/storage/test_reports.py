@@ -39,12 +39,21 @@ RESULT = Result(
     result_id="a" * 32,
 )
 REPORT = Report(
-    RUN, "e", 2, (RESULT,), late=True, attributes={"case": 7}, evidence=Evidence(3, "f" * 16), stamp=Stamp("me", 10**18 + 9)
+    RUN,
+    "e",
+    2,
+    (RESULT,),
+    late=True,
+    attributes={"case": 7},
+    evidence=Evidence(3, "f" * 16),
+    stamp=Stamp("me", 10**18 + 9),
 )
 
 
 def test_a_report_read_again_gives_the_same_lines() -> None:
-    """Evaluator and time are kept, so a result that is delivered after a crash is equal to the one before it."""
+    """Evaluator and time are kept, so a result that is delivered after a crash is equal to the one
+    before it.
+    """
     again = report_from_json(json.loads(json.dumps(report_to_json(REPORT))))
     assert list(rows_of(again)) == list(rows_of(REPORT))
     assert again.stamp == REPORT.stamp
@@ -60,7 +69,9 @@ def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:
     assert _identity(tmp_path / "b", 9).evaluator != first.evaluator
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"evaluator": ""}', b'{"evaluator": 1, "since_ns": 2}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"evaluator": ""}', b'{"evaluator": 1, "since_ns": 2}']
+)
 def test_an_unreadable_identity_is_replaced(tmp_path: Path, content: bytes) -> None:
     """The next start finds the new identity."""
     (tmp_path / "evaluator.json").write_bytes(content)
@@ -72,7 +83,10 @@ def test_an_unreadable_identity_is_replaced(tmp_path: Path, content: bytes) -> N
 def test_an_identity_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """The error is one line with the file and a remedy."""
     (tmp_path / "evaluator.new").mkdir()
-    with pytest.raises(ConfigError, match=r"storage\.directory: '.*evaluator\.json' cannot be written \(.*\); make room"):
+    with pytest.raises(
+        ConfigError,
+        match=r"storage\.directory: '.*evaluator\.json' cannot be written \(.*\); make room",
+    ):
         _identity(tmp_path, 5)
 
 

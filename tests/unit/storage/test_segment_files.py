@@ -32,7 +32,9 @@ def fill(opened: Journal, segments: int, payload: bytes = RECORD) -> None:
 
 
 def test_a_segment_without_a_head_is_counted_as_damaged_and_left_as_it_is(tmp_path: Path):
-    """Segments get their names after their headers are on the disk, so no crash leaves such a file."""
+    """Segments get their names after their headers are on the disk, so no crash leaves such a
+    file.
+    """
     with segment_journal(tmp_path) as opened:
         opened.append(1, [b"a"])
     (path,) = tmp_path.glob("*.journal")
@@ -69,7 +71,9 @@ def test_kills_at_any_moment_leave_every_record_that_was_acknowledged(tmp_path: 
     rng = random.Random(5)
     number = 0
     for _ in range(8):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(number)], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(number)], stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             for _ in range(rng.randrange(30, 300)):
                 line = process.stdout.readline()
@@ -90,13 +94,20 @@ def _link(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, _link], ids=["directory", "pipe", "link"])
-def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Path, plant: Any) -> None:
-    """With an error of one line: opening a pipe would block, and a link may lead to a file of another program."""
+def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(
+    tmp_path: Path, plant: Any
+) -> None:
+    """With an error of one line: opening a pipe would block, and a link may lead to a file of
+    another program.
+    """
     with segment_journal(tmp_path / "kept") as opened:
         fill(opened, 1)
     plant(tmp_path / "kept" / "0000000009.journal")
     with (
-        pytest.raises(ConfigError, match=r"^storage\.directory: .*0000000009\.journal' is not a file; remove it"),
+        pytest.raises(
+            ConfigError,
+            match=r"^storage\.directory: .*0000000009\.journal' is not a file; remove it",
+        ),
         segment_journal(tmp_path / "kept"),
     ):
         pass
@@ -113,7 +124,9 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
         found = read(opened)
         fill(opened, 4)
         assert found == [(1, RECORD)] * len(found)
-        assert [(tmp_path / "kept" / name).read_bytes() for name in names] == [b"theirs"] * len(names)
+        assert [(tmp_path / "kept" / name).read_bytes() for name in names] == [b"theirs"] * len(
+            names
+        )
 
 
 @pytest.mark.parametrize("plant", [os.mkfifo, _link], ids=["pipe", "link"])

@@ -8,14 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, header_bytes, record_header, scan
+from otel_eval.storage.segments import (
+    HEAD_BYTES,
+    RECORD_BYTES,
+    Damage,
+    header_bytes,
+    record_header,
+    scan,
+)
 
 SALT = b"saltsalt"
 RECORDS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=8)
 
 
 def written(records: list[tuple[int, bytes]], salt: bytes = SALT) -> bytes:
-    return header_bytes(salt) + b"".join(record_header(salt, kind, [payload]) + payload for kind, payload in records)
+    return header_bytes(salt) + b"".join(
+        record_header(salt, kind, [payload]) + payload for kind, payload in records
+    )
 
 
 def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:
@@ -32,7 +41,9 @@ def test_what_was_written_is_read(records: list[tuple[int, bytes]]):
 
 @given(RECORDS, st.data())
 def test_a_cut_anywhere_leaves_a_beginning(records: list[tuple[int, bytes]], data: st.DataObject):
-    """After a crash the first records are read completely, and the offset to continue from is known."""
+    """After a crash the first records are read completely, and the offset to continue from is
+    known.
+    """
     whole = written(records)
     left = whole[: data.draw(st.integers(0, len(whole)))]
     found, damage = read(left)
@@ -40,10 +51,14 @@ def test_a_cut_anywhere_leaves_a_beginning(records: list[tuple[int, bytes]], dat
     assert damage.gaps == 0
     assert read(left[: damage.tail])[0] == found
     if len(left) >= HEAD_BYTES:
-        assert len(found) == sum(len(written(records[: n + 1])) <= len(left) for n in range(len(records)))
+        assert len(found) == sum(
+            len(written(records[: n + 1])) <= len(left) for n in range(len(records))
+        )
 
 
-@pytest.mark.parametrize("at", range(HEAD_BYTES, HEAD_BYTES + 2 * RECORD_BYTES + len(b"first") + len(b"second" * 3)))
+@pytest.mark.parametrize(
+    "at", range(HEAD_BYTES, HEAD_BYTES + 2 * RECORD_BYTES + len(b"first") + len(b"second" * 3))
+)
 def test_a_flipped_bit_costs_its_record_alone(at: int):
     """The bit is in the header of a record or in its payload."""
     records = [(1, b"first"), (2, b"second" * 3), (3, b"third")]
@@ -73,7 +88,9 @@ def test_a_flipped_bit_in_the_head_of_a_segment_costs_nothing(at: int, bit: int)
 
 
 def test_millions_of_bytes_of_older_records_take_no_time():
-    """They are skipped without a check of each: the records of this segment begin with another magic."""
+    """They are skipped without a check of each: the records of this segment begin with another
+    magic.
+    """
     former = written([(1, b"x")] * 400_000, salt=b"former00")
     data = written([(1, b"a"), (2, b"b")])
     began = time.process_time()
@@ -89,7 +106,10 @@ def test_records_of_another_segment_are_no_records():
     assert read(bytes(data))[0] == [(1, b"a"), (1, b"b")]
 
 
-@pytest.mark.parametrize("data", [b"", b"oe-jrnl", header_bytes(SALT)[:-1], header_bytes(SALT).replace(b"4", b"3"), bytes(64)])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"oe-jrnl", header_bytes(SALT)[:-1], header_bytes(SALT).replace(b"4", b"3"), bytes(64)],
+)
 def test_what_is_no_segment_has_no_records(data: bytes):
     """All of it is torn."""
     assert read(data) == ([], Damage(torn=len(data)))

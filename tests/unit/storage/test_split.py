@@ -15,7 +15,10 @@ def test_another_number_of_workers_is_refused(tmp_path: Path):
     claim_split(tmp_path, 3)
     claim_split(tmp_path, 3)
     for other in (1, 2):
-        with pytest.raises(ConfigError, match=f"workers: {other}, but .* holds traces of 3; run `otel-eval serve --drain` once"):
+        with pytest.raises(
+            ConfigError,
+            match=f"workers: {other}, but .* holds traces of 3; run `otel-eval serve --drain` once",
+        ):
             claim_split(tmp_path, other)
 
 

@@ -1,4 +1,6 @@
-"""When is a run complete? One test or more for each case of docs/explanation/completeness.md, named by its letter."""
+"""When is a run complete? One test or more for each case of docs/explanation/completeness.md, named
+by its letter.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,44 @@ PLAN = Plan()
 OP = "gen_ai.operation.name"
 
 
-def agent(span_id: str, parent: str = "", start: int = 0, end: int = 100, name: str = "a", **fields: Any) -> FakeSpan:
+def agent(
+    span_id: str, parent: str = "", start: int = 0, end: int = 100, name: str = "a", **fields: Any
+) -> FakeSpan:
     attributes = {OP: "invoke_agent", "gen_ai.agent.name": name, **fields.pop("attributes", {})}
-    return span(span_id, parent, f"invoke_agent {name}", start_ns=start, end_ns=end, attributes=attributes, **fields)
+    return span(
+        span_id,
+        parent,
+        f"invoke_agent {name}",
+        start_ns=start,
+        end_ns=end,
+        attributes=attributes,
+        **fields,
+    )
 
 
 def tool(span_id: str, parent: str, start: int = 1, name: str = "look", **fields: Any) -> FakeSpan:
     attributes = {OP: "execute_tool", "gen_ai.tool.name": name}
-    return span(span_id, parent, f"execute_tool {name}", start_ns=start, end_ns=start + 1, attributes=attributes, **fields)
+    return span(
+        span_id,
+        parent,
+        f"execute_tool {name}",
+        start_ns=start,
+        end_ns=start + 1,
+        attributes=attributes,
+        **fields,
+    )
 
 
 def chat(span_id: str, parent: str, start: int = 1, **fields: Any) -> FakeSpan:
-    return span(span_id, parent, "chat m", start_ns=start, end_ns=start + 1, attributes={OP: "chat"}, **fields)
+    return span(
+        span_id,
+        parent,
+        "chat m",
+        start_ns=start,
+        end_ns=start + 1,
+        attributes={OP: "chat"},
+        **fields,
+    )
 
 
 def step(span_id: str, parent: str = "", start: int = 1, end: int = 50, **fields: Any) -> FakeSpan:
@@ -40,7 +68,10 @@ def evaluated(*spans: FakeSpan, **facts: Any) -> list[Trajectory]:
 
 
 def summaries(*spans: FakeSpan, **facts: Any) -> list[tuple[str, str, int]]:
-    return [(bytes.fromhex(t.span_id).decode(), t.incomplete, len(t.calls)) for t in evaluated(*spans, **facts)]
+    return [
+        (bytes.fromhex(t.span_id).decode(), t.incomplete, len(t.calls))
+        for t in evaluated(*spans, **facts)
+    ]
 
 
 def test_a_complete_run_is_evaluated():
@@ -69,13 +100,19 @@ def test_c_a_child_that_ends_after_its_run_is_the_runs():
         ({"remote": False}, Completeness.DETACHED),
     ],
 )
-def test_d_a_run_whose_parent_never_arrives_is_evaluated(flags: dict[str, Any], completeness: Completeness):
+def test_d_a_run_whose_parent_never_arrives_is_evaluated(
+    flags: dict[str, Any], completeness: Completeness
+):
     """The caller's service exports elsewhere, or is not sampled."""
-    (run,) = evaluated(agent("r", "caller", **flags), tool("t", "r"), reason=Completeness.REMOTE_PARENT)
+    (run,) = evaluated(
+        agent("r", "caller", **flags), tool("t", "r"), reason=Completeness.REMOTE_PARENT
+    )
     assert (run.incomplete, run.completeness, run.outermost) == ("", completeness, True)
 
 
-@pytest.mark.parametrize("flags", [{"remote": True}, {"remote": None, "kind": 5}, {"remote": None, "kind": 1}])
+@pytest.mark.parametrize(
+    "flags", [{"remote": True}, {"remote": None, "kind": 5}, {"remote": None, "kind": 1}]
+)
 def test_d_a_local_root_without_agent_is_the_run(flags: dict[str, Any]):
     """A span whose parent is elsewhere, with a model or tool span below."""
     assert summaries(step("r", "caller", **flags), chat("m", "r"), tool("t", "r")) == [("r", "", 1)]
@@ -83,14 +120,23 @@ def test_d_a_local_root_without_agent_is_the_run(flags: dict[str, Any]):
 
 def test_e_two_agents_in_one_request_are_two_runs():
     """Each is scored on its own subtree; what lies beside them is neither's."""
-    spans = [step("http", end=200), agent("r1", "http"), tool("t1", "r1"), agent("r2", "http", 110, 150), chat("m", "http", 190)]
+    spans = [
+        step("http", end=200),
+        agent("r1", "http"),
+        tool("t1", "r1"),
+        agent("r2", "http", 110, 150),
+        chat("m", "http", 190),
+    ]
     assert summaries(*spans) == [("r1", "", 1), ("r2", "", 0)]
 
 
 def test_e_siblings_under_a_missing_request_do_not_cut_each_other():
     """The missing parent is known to be above both."""
     assert summaries(
-        agent("r1", "http"), agent("r2", "http", 10, 20), chat("m", "http", 15), reason=Completeness.REMOTE_PARENT
+        agent("r1", "http"),
+        agent("r2", "http", 10, 20),
+        chat("m", "http", 15),
+        reason=Completeness.REMOTE_PARENT,
     ) == [
         ("r1", "", 0),
         ("r2", "", 0),
@@ -99,16 +145,27 @@ def test_e_siblings_under_a_missing_request_do_not_cut_each_other():
 
 def test_e_an_agent_elsewhere_in_the_trace_does_not_cut():
     """An agent that another service called, of whose parent nothing is known."""
-    assert summaries(agent("r1"), agent("r2", "lost", 10, 20, remote=None)) == [("r1", "", 0), ("r2", "", 0)]
+    assert summaries(agent("r1"), agent("r2", "lost", 10, 20, remote=None)) == [
+        ("r1", "", 0),
+        ("r2", "", 0),
+    ]
 
 
 def test_e_a_remote_entry_is_no_gap():
     """A server in the same trace, called by a program whose span is missing."""
-    assert summaries(agent("r1"), step("s", "lost", 10, remote=True), tool("t", "s", 11)) == [("r1", "", 0)]
+    assert summaries(agent("r1"), step("s", "lost", 10, remote=True), tool("t", "s", 11)) == [
+        ("r1", "", 0)
+    ]
 
 
 @pytest.mark.parametrize(
-    "attributes", [{OP: "create_agent"}, {"mcp.method.name": "server/discover"}, {"http.request.method": "GET"}, {}]
+    "attributes",
+    [
+        {OP: "create_agent"},
+        {"mcp.method.name": "server/discover"},
+        {"http.request.method": "GET"},
+        {},
+    ],
 )
 def test_f_a_trace_without_agent_model_or_tool_gives_no_run(attributes: dict[str, Any]):
     """Creating an agent runs nothing."""
@@ -117,8 +174,13 @@ def test_f_a_trace_without_agent_model_or_tool_gives_no_run(attributes: dict[str
 
 def test_g_nested_agents_are_runs_too():
     """The inner one's calls belong to both."""
-    runs = evaluated(agent("r"), tool("t", "r", name="ask"), agent("s", "t", 2, 9, "b"), tool("u", "s", 3))
-    assert [(run.agent, run.outermost, len(run.calls)) for run in runs] == [("a", True, 2), ("b", False, 1)]
+    runs = evaluated(
+        agent("r"), tool("t", "r", name="ask"), agent("s", "t", 2, 9, "b"), tool("u", "s", 3)
+    )
+    assert [(run.agent, run.outermost, len(run.calls)) for run in runs] == [
+        ("a", True, 2),
+        ("b", False, 1),
+    ]
 
 
 def test_g_a_wrapper_of_the_same_agent_is_a_run_of_its_own():
@@ -161,14 +223,23 @@ def test_i_links_are_not_followed():
 
 def test_j_a_run_that_is_still_open_when_its_trace_is_given_up_is_not_evaluated():
     """Its children arrived, it did not."""
-    (run,) = evaluated(chat("m", "r", remote=False), tool("t", "r", 3, remote=False), reason=Completeness.AGED)
+    (run,) = evaluated(
+        chat("m", "r", remote=False), tool("t", "r", 3, remote=False), reason=Completeness.AGED
+    )
     assert (run.incomplete, run.name, run.span_id) == (NEVER_ARRIVED, "", b"r".hex())
 
 
 @pytest.mark.parametrize("flags", [{"remote": False}, {"remote": None}])
 def test_k_a_run_whose_own_span_never_arrived_is_reported_once(flags: dict[str, Any]):
-    """Under the id of the missing parent of its earliest fragment; a later arrival is then its next revision."""
-    spans = [step("s1", "run", 5, **flags), tool("t1", "s1", 6), step("s0", "run", 2, **flags), chat("m", "s0", 3)]
+    """Under the id of the missing parent of its earliest fragment; a later arrival is then its next
+    revision.
+    """
+    spans = [
+        step("s1", "run", 5, **flags),
+        tool("t1", "s1", 6),
+        step("s0", "run", 2, **flags),
+        chat("m", "s0", 3),
+    ]
     runs = build(closed(*spans), PLAN)
     assert [(run.span_id, run.trajectory.incomplete) for run in runs] == [(b"run", NEVER_ARRIVED)]
     assert set(runs[0].members) == {b"s1", b"t1", b"s0", b"m"}
@@ -188,7 +259,13 @@ def test_k_a_lone_tool_or_model_span_is_a_fragment(flags: dict[str, Any]):
         ([step("s", "lost", 5, remote=False)], True),
         ([step("s", "lost", 5, remote=None)], True),
         ([step("s", "lost", 5, remote=None, service="other")], False),
-        ([step("s", "lost", 5, remote=None, service="other"), tool("t", "s", 6, service="other")], True),
+        (
+            [
+                step("s", "lost", 5, remote=None, service="other"),
+                tool("t", "s", 6, service="other"),
+            ],
+            True,
+        ),
         ([step("s", "lost", 5, remote=False, service="other")], True),
         ([step("s", "lost", 5, remote=None, kind=2), tool("t", "s", 6)], False),
         ([step("s", "lost", 5, remote=True)], False),
@@ -198,7 +275,9 @@ def test_k_a_lone_tool_or_model_span_is_a_fragment(flags: dict[str, Any]):
     ],
 )
 def test_l_a_missing_link_cuts_the_runs_it_may_belong_to(orphan: list[FakeSpan], cut: bool):
-    """Partial sampling and lost batches: a span of the run's time whose parent should have been here."""
+    """Partial sampling and lost batches: a span of the run's time whose parent should have been
+    here.
+    """
     runs = {t.span_id: t.incomplete for t in evaluated(agent("r"), tool("x", "r"), *orphan)}
     assert runs[b"r".hex()] == (CUT if cut else "")
 
@@ -210,7 +289,10 @@ def test_l_the_run_that_a_fragment_cuts_is_reported_alone():
 
 def test_l_a_fragment_of_another_time_is_a_run_that_is_missing():
     """The run that did arrive is evaluated beside it."""
-    assert summaries(agent("r"), tool("t", "lost", 500, remote=False)) == [("r", "", 0), ("lost", NEVER_ARRIVED, 1)]
+    assert summaries(agent("r"), tool("t", "lost", 500, remote=False)) == [
+        ("r", "", 0),
+        ("lost", NEVER_ARRIVED, 1),
+    ]
 
 
 @pytest.mark.parametrize("reason", ["more than 10 spans", "more than 1 MiB"])
@@ -223,7 +305,14 @@ def test_m_a_limit_that_dropped_spans_makes_every_run_incomplete(reason: str):
 def test_n_clocks_that_disagree_do_no_harm():
     """Children before their parents, ends before starts."""
     early = tool("t", "r", -50, service="other")
-    backwards = FakeSpan("u", "r", "x", start_ns=9, end_ns=3, attributes={OP: "execute_tool", "gen_ai.tool.name": "look"})
+    backwards = FakeSpan(
+        "u",
+        "r",
+        "x",
+        start_ns=9,
+        end_ns=3,
+        attributes={OP: "execute_tool", "gen_ai.tool.name": "look"},
+    )
     (run,) = evaluated(agent("r", "", 10, 5), early, backwards)
     assert [call.start_ns for call in run.calls] == [-50, 9]
 
@@ -236,7 +325,14 @@ def test_o_two_instrumentations_at_once_count_a_call_once():
 
 def test_p_runs_that_share_a_trace_id_are_told_apart():
     """One root around many runs, or a fixed id: each subtree is a run."""
-    spans = [each for n in range(3) for each in (agent(f"r{n}", "", n * 200, n * 200 + 100), tool(f"t{n}", f"r{n}", n * 200 + 1))]
+    spans = [
+        each
+        for n in range(3)
+        for each in (
+            agent(f"r{n}", "", n * 200, n * 200 + 100),
+            tool(f"t{n}", f"r{n}", n * 200 + 1),
+        )
+    ]
     assert summaries(*spans) == [("r0", "", 1), ("r1", "", 1), ("r2", "", 1)]
 
 
@@ -250,7 +346,13 @@ def test_p_runs_that_share_a_trace_id_are_told_apart():
 )
 def test_q_evaluations_are_not_evaluated(own: dict[str, Any]):
     """Nor what a judge did below one; and they cut nothing."""
-    spans = [agent("r"), tool("t", "r"), step("e", "r", **own), tool("judge", "e", 5), step("f", "lost", 6, remote=False, **own)]
+    spans = [
+        agent("r"),
+        tool("t", "r"),
+        step("e", "r", **own),
+        tool("judge", "e", 5),
+        step("f", "lost", 6, remote=False, **own),
+    ]
     assert summaries(*spans) == [("r", "", 1)]
     assert summaries(step("e", **own), agent("judge-agent", "e")) == []
 
@@ -279,6 +381,8 @@ def test_configured_attributes_are_the_spans_then_the_resources():
 def test_an_empty_parent_is_no_parent(parent: bytes):
     """Eight zero bytes are how some senders write it."""
     trace = closed(agent("r"), tool("t", "r"))
-    frames = {key: ((parent, *frame[1:]) if key == b"r" else frame) for key, frame in trace.frames.items()}
+    frames = {
+        key: ((parent, *frame[1:]) if key == b"r" else frame) for key, frame in trace.frames.items()
+    }
     (run,) = build(replace(trace, frames=frames), PLAN)
     assert run.trajectory.incomplete == ""

@@ -1,4 +1,6 @@
-"""A trace is read in time in proportion to its size, whatever its spans say; beyond a number of steps it is skipped."""
+"""A trace is read in time in proportion to its size, whatever its spans say; beyond a number of
+steps it is skipped.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,33 @@ SHAPES: dict[str, Callable[[int], Iterator[FakeSpan]]] = {}
 
 
 def shape(spans: Callable[[int], Iterator[FakeSpan]]) -> Callable[[int], Iterator[FakeSpan]]:
-    """Adds a shape of traces by its function's name: so many spans, or as many of what is repeated."""
+    """Adds a shape of traces by its function's name: so many spans, or as many of what is
+    repeated.
+    """
     SHAPES[spans.__name__.replace("_", " ")] = spans
     return spans
 
 
-def agent(span_id: object, parent: object = "", start: int = 0, end: int = LONG, name: str = "") -> FakeSpan:
-    attributes = {"gen_ai.operation.name": "invoke_agent", **({"gen_ai.agent.name": name} if name else {})}
-    return span(str(span_id), str(parent), "invoke_agent", start_ns=start, end_ns=end, attributes=attributes)
+def agent(
+    span_id: object, parent: object = "", start: int = 0, end: int = LONG, name: str = ""
+) -> FakeSpan:
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        **({"gen_ai.agent.name": name} if name else {}),
+    }
+    return span(
+        str(span_id), str(parent), "invoke_agent", start_ns=start, end_ns=end, attributes=attributes
+    )
 
 
 def tool(
-    span_id: object, parent: object, start: int, end: int, scope: str = "a", name: str = "search", **fields: Any
+    span_id: object,
+    parent: object,
+    start: int,
+    end: int,
+    scope: str = "a",
+    name: str = "search",
+    **fields: Any,
 ) -> FakeSpan:
     """A call; `arguments` and `id` are recorded if given."""
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
@@ -44,23 +61,51 @@ def tool(
         attributes["gen_ai.tool.call.arguments"] = json.dumps(fields["arguments"])
     if "id" in fields:
         attributes["gen_ai.tool.call.id"] = fields["id"]
-    return span(str(span_id), str(parent), f"execute_tool {name}", start_ns=start, end_ns=end, scope=scope, attributes=attributes)
+    return span(
+        str(span_id),
+        str(parent),
+        f"execute_tool {name}",
+        start_ns=start,
+        end_ns=end,
+        scope=scope,
+        attributes=attributes,
+    )
 
 
 def model(span_id: object, parent: object, start: int, **fields: Any) -> FakeSpan:
     """A model call with its messages before and after as JSON, and other fields of a span."""
-    attributes = {f"gen_ai.{key}.messages": json.dumps(fields.pop(key)) for key in ("input", "output") if key in fields}
+    attributes = {
+        f"gen_ai.{key}.messages": json.dumps(fields.pop(key))
+        for key in ("input", "output")
+        if key in fields
+    }
     attributes["gen_ai.operation.name"] = "chat"
-    return span(str(span_id), str(parent), "chat", start_ns=start, end_ns=start + 1, attributes=attributes, **fields)
+    return span(
+        str(span_id),
+        str(parent),
+        "chat",
+        start_ns=start,
+        end_ns=start + 1,
+        attributes=attributes,
+        **fields,
+    )
 
 
 def asked(number: int) -> dict[str, Any]:
-    call = {"type": "tool_call", "id": f"call_{number}", "name": "search", "arguments": {"q": number}}
+    call = {
+        "type": "tool_call",
+        "id": f"call_{number}",
+        "name": "search",
+        "arguments": {"q": number},
+    }
     return {"role": "assistant", "parts": [call]}
 
 
 def answered(number: int) -> dict[str, Any]:
-    return {"role": "tool", "parts": [{"type": "tool_call_response", "id": f"call_{number}", "response": "found"}]}
+    return {
+        "role": "tool",
+        "parts": [{"type": "tool_call_response", "id": f"call_{number}", "response": "found"}],
+    }
 
 
 def two_instrumentations(count: int, **of_inner: Callable[[int], Any]) -> Iterator[FakeSpan]:
@@ -95,7 +140,10 @@ def two_instrumentations_one_of_them_with_ids(count: int) -> Iterator[FakeSpan]:
 @shape
 def one_instrumentation_for_each_call(count: int) -> Iterator[FakeSpan]:
     yield agent("run")
-    yield from (tool(number, "run", 10 * number, 10 * number + 5, scope=f"scope {number}") for number in range(count))
+    yield from (
+        tool(number, "run", 10 * number, 10 * number + 5, scope=f"scope {number}")
+        for number in range(count)
+    )
 
 
 @shape
@@ -124,29 +172,43 @@ def agents_side_by_side(count: int) -> Iterator[FakeSpan]:
 def tools_within_tools_with_other_arguments(count: int) -> Iterator[FakeSpan]:
     yield agent("run")
     for number in range(count):
-        yield tool(number, number - 1 if number else "run", number, LONG - number, arguments={"q": number})
+        yield tool(
+            number, number - 1 if number else "run", number, LONG - number, arguments={"q": number}
+        )
 
 
 @shape
 def calls_in_another_order_than_they_were_asked_for(count: int) -> Iterator[FakeSpan]:
     yield agent("run")
     yield model("m", "run", 0, output=[asked(number) for number in range(count)])
-    yield from (tool(number, "run", 10 + number, LONG, arguments={"q": count - number}) for number in range(count))
+    yield from (
+        tool(number, "run", 10 + number, LONG, arguments={"q": count - number})
+        for number in range(count)
+    )
 
 
 @shape
 def calls_with_bare_values(count: int) -> Iterator[FakeSpan]:
     yield agent("run")
     yield model("m", "run", 0, output=[asked(number) for number in range(count)])
-    yield from (tool(number, "run", 10 + number, LONG, arguments=count - number) for number in range(count))
+    yield from (
+        tool(number, "run", 10 + number, LONG, arguments=count - number) for number in range(count)
+    )
 
 
 @shape
 def calls_of_tools_that_were_asked_for_once_each(count: int) -> Iterator[FakeSpan]:
     yield agent("run")
     call = {"type": "tool_call", "arguments": {}}
-    yield model("m", "run", 0, output=[{"parts": [{**call, "name": f"tool {number}"} for number in range(count)]}])
-    yield from (tool(number, "run", 10 + number, LONG, name=f"tool {number}") for number in range(count))
+    yield model(
+        "m",
+        "run",
+        0,
+        output=[{"parts": [{**call, "name": f"tool {number}"} for number in range(count)]}],
+    )
+    yield from (
+        tool(number, "run", 10 + number, LONG, name=f"tool {number}") for number in range(count)
+    )
 
 
 @pytest.mark.parametrize("needs", [frozenset[str](), ALL_NEEDS], ids=["names", "all"])
@@ -169,14 +231,18 @@ def as_json(count: int) -> Iterator[FakeSpan]:
 
 
 def test_a_history_that_each_model_call_repeats_is_read_once() -> None:
-    """Eight times as many model calls have 64 times as much text in all, of which an eighth of an eighth is new."""
+    """Eight times as many model calls have 64 times as much text in all, of which an eighth of an
+    eighth is new.
+    """
     small, great = closed(*as_json(25)), closed(*as_json(25 * TIMES))
     assert len(build(great, Plan())[0].trajectory.calls) == 25 * TIMES
     assert is_in_proportion(lambda: build(small, Plan()), lambda: build(great, Plan()), MOST)
 
 
 def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
-    """Each call holds another one and an attempt after it, so that each level has one attempt more."""
+    """Each call holds another one and an attempt after it, so that each level has one attempt
+    more.
+    """
     yield agent("run", end=LONG * LONG)
     for number in range(count):
         yield tool(number, number - 1 if number else "run", number, LONG - 2 * number)
@@ -184,12 +250,17 @@ def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
 
 
 def evaluated(trace: ClosedTrace) -> list[Report]:
-    scorers = tuple(create_scorer(each) for each in ({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1}))
+    scorers = tuple(
+        create_scorer(each)
+        for each in ({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1})
+    )
     return Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(trace)
 
 
 def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
-    """By every scorer, with the limit in the reason; what is known without reading its calls is there."""
+    """By every scorer, with the limit in the reason; what is known without reading its calls is
+    there.
+    """
     (report,) = evaluated(closed(*levels_of_attempts(1500)))
     run, outcomes = report.trajectory, [result.outcome for result in report.results]
     why = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
@@ -202,7 +273,9 @@ def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
 def test_an_incomplete_run_is_incomplete_however_large_it_is() -> None:
     """Spans that are missing are known without reading any."""
     (report,) = evaluated(closed(*levels_of_attempts(1500), cut="spans were dropped"))
-    assert [result.outcome for result in report.results] == [Skipped("incomplete: spans were dropped", reason="incomplete")] * 2
+    assert [result.outcome for result in report.results] == [
+        Skipped("incomplete: spans were dropped", reason="incomplete")
+    ] * 2
 
 
 @pytest.mark.parametrize("left", range(0, 4000, 250))

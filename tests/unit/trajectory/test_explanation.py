@@ -1,4 +1,6 @@
-"""An explanation names what `build` decided: it cannot differ from it, whatever a trace looks like."""
+"""An explanation names what `build` decided: it cannot differ from it, whatever a trace looks
+like.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,18 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
-from otel_eval.trajectory.explanation import Ignored, RunOrigin, SpanExplanation, TraceExplanation, explain_trace
+from otel_eval.trajectory.explanation import (
+    Ignored,
+    RunOrigin,
+    SpanExplanation,
+    TraceExplanation,
+    explain_trace,
+)
 
 FILES = sorted(
-    path.name for path in (Path(__file__).parents[2] / "traces").glob("*.json") if "resourceSpans" in json.loads(path.read_text())
+    path.name
+    for path in (Path(__file__).parents[2] / "traces").glob("*.json")
+    if "resourceSpans" in json.loads(path.read_text())
 )
 PLAN = Plan()
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
@@ -29,7 +39,9 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
 
 def assert_agrees(trace: ClosedTrace) -> TraceExplanation:
-    """The same runs, the same calls and model calls as `build` finds, and a reason for every other span."""
+    """The same runs, the same calls and model calls as `build` finds, and a reason for every other
+    span.
+    """
     explained, runs = explain_trace(trace, PLAN), build(trace, PLAN)
     assert {*explained.runs} == {run.trajectory.span_id for run in runs}
     assert {span.span_id for span in explained.spans} == {span_id.hex() for span_id in trace.frames}
@@ -41,9 +53,17 @@ def assert_agrees(trace: ClosedTrace) -> TraceExplanation:
         seen.add(each.span_id)
     for run in [run for run in runs if run.trajectory.outermost]:
         members = {span_id.hex() for span_id in run.members}
-        tools = {span_id for span_id, each in alone.items() if each.kind is Kind.TOOL and span_id in members}
+        tools = {
+            span_id
+            for span_id, each in alone.items()
+            if each.kind is Kind.TOOL and span_id in members
+        }
         assert tools == {call.span_id for call in run.trajectory.calls} - {""}
-        models = [span_id for span_id, each in alone.items() if each.kind is Kind.MODEL and span_id in members]
+        models = [
+            span_id
+            for span_id, each in alone.items()
+            if each.kind is Kind.MODEL and span_id in members
+        ]
         assert len(models) == run.trajectory.model_calls
     return explained
 
@@ -61,7 +81,9 @@ def test_so_are_traces_that_lack_spans(file: str, drawn: st.DataObject) -> None:
     """Whichever spans are missing: orphans, fragments, runs without a root."""
     for trace in traces(file):
         kept = drawn.draw(st.sets(st.sampled_from(sorted(trace.frames)), min_size=1))
-        assert_agrees(ClosedTrace(trace.trace_id, {key: trace.frames[key] for key in kept}, trace.reason))
+        assert_agrees(
+            ClosedTrace(trace.trace_id, {key: trace.frames[key] for key in kept}, trace.reason)
+        )
 
 
 def one(explained: TraceExplanation, name: str) -> SpanExplanation:
@@ -71,7 +93,9 @@ def one(explained: TraceExplanation, name: str) -> SpanExplanation:
 
 
 def test_each_reason_for_leaving_a_span_out() -> None:
-    """Our own telemetry, evaluations and what is below them, unknown spans, artefacts, repetitions."""
+    """Our own telemetry, evaluations and what is below them, unknown spans, artefacts,
+    repetitions.
+    """
     explained = assert_agrees(
         closed(
             span("root", attributes=AGENT),
@@ -81,11 +105,20 @@ def test_each_reason_for_leaving_a_span_out() -> None:
             span("http", "root", attributes={"http.method": "GET", "url": "x"}),
             span("near", "root", attributes={"gen_ai.operation.name": "ponder"}),
             span("chain", "root", attributes={"openinference.span.kind": "CHAIN"}),
-            span("merged", "root", scope="gcp.vertex.agent", attributes={**TOOL, "gen_ai.tool.name": "(merged tools)"}),
+            span(
+                "merged",
+                "root",
+                scope="gcp.vertex.agent",
+                attributes={**TOOL, "gen_ai.tool.name": "(merged tools)"},
+            ),
             span("model", "root", attributes=MODEL),
             span("client", "model", attributes=MODEL),
             span("tool", "root", attributes=TOOL),
-            span("mcp", "tool", attributes={"mcp.method.name": "tools/call", "gen_ai.tool.name": "search"}),
+            span(
+                "mcp",
+                "tool",
+                attributes={"mcp.method.name": "tools/call", "gen_ai.tool.name": "search"},
+            ),
         )
     )
     assert {each.name: each.ignored for each in explained.spans} == {
@@ -114,7 +147,8 @@ def test_calls_outside_of_every_run_are_named() -> None:
     """As those of threads that lost their context, beside a whole run."""
     explained = assert_agrees(
         closed(
-            span("root", attributes=AGENT, start_ns=0, end_ns=9), span("lost", "gone", remote=False, attributes=TOOL, start_ns=3)
+            span("root", attributes=AGENT, start_ns=0, end_ns=9),
+            span("lost", "gone", remote=False, attributes=TOOL, start_ns=3),
         )
     )
     assert one(explained, "lost").ignored is Ignored.OUTSIDE
@@ -123,7 +157,9 @@ def test_calls_outside_of_every_run_are_named() -> None:
 
 def test_the_deciding_rule_is_named() -> None:
     """With its convention; and the attributes that rules look at, by scope."""
-    explained = explain_trace(closed(span("root", attributes=AGENT), span("x", "root", scope="http")), PLAN)
+    explained = explain_trace(
+        closed(span("root", attributes=AGENT), span("x", "root", scope="http")), PLAN
+    )
     recognition = one(explained, "root").recognition
     assert recognition.table == "gen_ai"
     assert recognition.rule is not None
@@ -148,10 +184,22 @@ def test_spans_of_two_instrumentations_of_one_call_count_once() -> None:
 @pytest.mark.parametrize(
     ("spans", "origin", "top"),
     [
-        ([span("root", attributes=AGENT), span("t", "root", attributes=TOOL)], RunOrigin.AGENT, "no parent"),
+        (
+            [span("root", attributes=AGENT), span("t", "root", attributes=TOOL)],
+            RunOrigin.AGENT,
+            "no parent",
+        ),
         ([span("root"), span("t", "root", attributes=TOOL)], RunOrigin.LOCAL_ROOT, "no parent"),
-        ([span("root", "gone", remote=True), span("t", "root", attributes=TOOL)], RunOrigin.LOCAL_ROOT, "another process"),
-        ([span("t", "gone", remote=False, attributes=TOOL)], RunOrigin.MISSING, "the same process that did not arrive"),
+        (
+            [span("root", "gone", remote=True), span("t", "root", attributes=TOOL)],
+            RunOrigin.LOCAL_ROOT,
+            "another process",
+        ),
+        (
+            [span("t", "gone", remote=False, attributes=TOOL)],
+            RunOrigin.MISSING,
+            "the same process that did not arrive",
+        ),
         ([span("t", "gone", attributes=TOOL)], RunOrigin.MISSING, "without flags"),
     ],
 )
@@ -165,8 +213,13 @@ def test_why_there_is_a_run(spans: list[Any], origin: RunOrigin, top: str) -> No
 
 def test_siblings_are_in_order_of_time_and_a_deep_chain_is_no_trouble() -> None:
     """The tree reads from top to bottom."""
-    chain = [span(f"{place:04}", f"{place - 1:04}" if place else "", start_ns=place) for place in range(3000)]
-    explained = explain_trace(closed(*chain, span("late", "0000", start_ns=9000), span("early", "0000", start_ns=0)), PLAN)
+    chain = [
+        span(f"{place:04}", f"{place - 1:04}" if place else "", start_ns=place)
+        for place in range(3000)
+    ]
+    explained = explain_trace(
+        closed(*chain, span("late", "0000", start_ns=9000), span("early", "0000", start_ns=0)), PLAN
+    )
     assert [each.name for each in explained.spans][:3] == ["0000", "early", "0001"]
     assert explained.spans[-1].name == "late"
     assert max(each.depth for each in explained.spans) == 2999

@@ -1,4 +1,6 @@
-"""Laws: the order of frames changes nothing, and no links, however odd, hang or break the reading."""
+"""Laws: the order of frames changes nothing, and no links, however odd, hang or break the
+reading.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ OP = "gen_ai.operation.name"
 NAMES = [f"s{n}" for n in range(9)]
 KINDS: list[dict[str, Any]] = [
     {OP: "invoke_agent"},
-    {OP: "chat", "gen_ai.output.messages": '[{"parts": [{"type": "tool_call", "name": "x", "arguments": {"n": 1}}]}]'},
+    {
+        OP: "chat",
+        "gen_ai.output.messages": (
+            '[{"parts": [{"type": "tool_call", "name": "x", "arguments": {"n": 1}}]}]'
+        ),
+    },
     {OP: "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": '{"n": 1}'},
     {OP: "execute_tool", "gen_ai.tool.name": "x"},
     {OP: "evaluation"},
@@ -84,9 +91,15 @@ def test_an_explanation_names_the_runs_and_calls_that_are_built(spans: list[Fake
     trace = closed(*spans)
     explained, runs = explain_trace(trace, PLAN), build(trace, PLAN)
     assert {*explained.runs} == {run.trajectory.span_id for run in runs}
-    calls = {call.span_id for run in runs if run.trajectory.outermost for call in run.trajectory.calls} - {""}
-    assert {each.span_id for each in explained.spans if each.kind is Kind.TOOL and each.ignored is None} == calls
-    assert sorted(each.span_id for each in explained.spans) == sorted(span_id.hex() for span_id in trace.frames)
+    calls = {
+        call.span_id for run in runs if run.trajectory.outermost for call in run.trajectory.calls
+    } - {""}
+    assert {
+        each.span_id for each in explained.spans if each.kind is Kind.TOOL and each.ignored is None
+    } == calls
+    assert sorted(each.span_id for each in explained.spans) == sorted(
+        span_id.hex() for span_id in trace.frames
+    )
 
 
 @pytest.mark.parametrize("reverse", [True, False])
@@ -100,13 +113,23 @@ def test_recordings_read_the_same_backwards(reverse: bool):
 
 def chain(attributes: dict[str, Any], length: int, **fields: Any) -> ClosedTrace:
     spans = [
-        span(f"{n:05}", f"{n - 1:05}" if n else "", "x", start_ns=n, end_ns=2 * length - n, attributes=attributes, **fields)
+        span(
+            f"{n:05}",
+            f"{n - 1:05}" if n else "",
+            "x",
+            start_ns=n,
+            end_ns=2 * length - n,
+            attributes=attributes,
+            **fields,
+        )
         for n in range(length)
     ]
     return closed(*spans)
 
 
-@pytest.mark.parametrize("attributes", KINDS[:4] + KINDS[5:], ids=["agents", "models", "tools", "bare tools", "others"])
+@pytest.mark.parametrize(
+    "attributes", KINDS[:4] + KINDS[5:], ids=["agents", "models", "tools", "bare tools", "others"]
+)
 def test_a_chain_of_three_thousand_spans_is_read_in_seconds(attributes: dict[str, Any]):
     """Depth costs neither the stack nor the square of itself."""
     begun = time.thread_time()
@@ -146,7 +169,12 @@ def test_spans_that_are_their_own_ancestors_end_somewhere(attributes: dict[str, 
 
 def test_five_thousand_runs_under_five_thousand_missing_parents_are_quick():
     """Whether an orphan cuts a run is not asked pair by pair."""
-    spans = [span(f"a{n}", f"lost{n}", start_ns=0, end_ns=9, attributes={OP: "invoke_agent"}, remote=False) for n in range(5_000)]
+    spans = [
+        span(
+            f"a{n}", f"lost{n}", start_ns=0, end_ns=9, attributes={OP: "invoke_agent"}, remote=False
+        )
+        for n in range(5_000)
+    ]
     begun = time.thread_time()
     runs = build(closed(*spans), Plan())
     assert {run.trajectory.incomplete != "" for run in runs} == {True}

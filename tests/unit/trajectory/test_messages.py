@@ -24,19 +24,45 @@ def asked(name: str, arguments: Any, call_id: str = "") -> dict[str, Any]:
 
 
 def answered(call_id: str, result: Any) -> dict[str, Any]:
-    return {"role": "tool", "parts": [{"type": "tool_call_response", "id": call_id, "response": result}]}
+    return {
+        "role": "tool",
+        "parts": [{"type": "tool_call_response", "id": call_id, "response": result}],
+    }
 
 
-def model(span_id: str, start: int, *parts: dict[str, Any], history: tuple[dict[str, Any], ...] = (), **fields: Any) -> FakeSpan:
-    attributes = {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": list(parts)}])}
+def model(
+    span_id: str,
+    start: int,
+    *parts: dict[str, Any],
+    history: tuple[dict[str, Any], ...] = (),
+    **fields: Any,
+) -> FakeSpan:
+    attributes = {
+        OP: "chat",
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": list(parts)}]),
+    }
     if history:
         attributes["gen_ai.input.messages"] = json.dumps(list(history))
-    return span(span_id, fields.pop("parent", "run"), "chat m", start_ns=start, end_ns=start + 1, attributes=attributes, **fields)
+    return span(
+        span_id,
+        fields.pop("parent", "run"),
+        "chat m",
+        start_ns=start,
+        end_ns=start + 1,
+        attributes=attributes,
+        **fields,
+    )
 
 
 def tool(span_id: str, start: int, **attributes: Any) -> FakeSpan:
-    given = {OP: "execute_tool", "gen_ai.tool.name": "look", **{f"gen_ai.tool.call.{k}": v for k, v in attributes.items()}}
-    return span(span_id, "run", "execute_tool look", start_ns=start, end_ns=start + 1, attributes=given)
+    given = {
+        OP: "execute_tool",
+        "gen_ai.tool.name": "look",
+        **{f"gen_ai.tool.call.{k}": v for k, v in attributes.items()},
+    }
+    return span(
+        span_id, "run", "execute_tool look", start_ns=start, end_ns=start + 1, attributes=given
+    )
 
 
 def trajectory(*spans: FakeSpan, plan: Plan = PLAN) -> Trajectory:
@@ -52,14 +78,23 @@ def test_arguments_and_results_are_filled_by_call_id():
         tool("b", 5, id="c2"),
         model("n", 8, history=(answered("c1", {"n": 1}), answered("c2", {"n": 2}))),
     ).calls
-    assert [(call.arguments, call.result) for call in made] == [({"q": 1}, {"n": 1}), ({"q": 2}, {"n": 2})]
+    assert [(call.arguments, call.result) for call in made] == [
+        ({"q": 1}, {"n": 1}),
+        ({"q": 2}, {"n": 2}),
+    ]
 
 
 def test_without_ids_order_among_same_named_calls_decides():
     """And gives the calls their ids, and with them their results."""
     made = trajectory(
         RUN,
-        model("m", 1, asked("other", {"x": 1}, "c0"), asked("look", {"q": 1}, "c1"), asked("look", {"q": 2}, "c2")),
+        model(
+            "m",
+            1,
+            asked("other", {"x": 1}, "c0"),
+            asked("look", {"q": 1}, "c1"),
+            asked("look", {"q": 2}, "c2"),
+        ),
         tool("a", 3),
         tool("b", 5),
         model("n", 8, history=(answered("c2", 22),)),
@@ -71,19 +106,29 @@ def test_without_ids_order_among_same_named_calls_decides():
 
 
 def test_requests_without_ids_are_not_counted_twice():
-    """The agent's own span repeats what its model spans said; the second call asks for something else."""
+    """The agent's own span repeats what its model spans said; the second call asks for something
+    else.
+    """
     said = [{"parts": [asked("look", {"q": 1}), asked("look", {"q": 2})]}]
-    run = span("run", attributes={OP: "invoke_agent", "gen_ai.output.messages": json.dumps(said)}, end_ns=100)
+    run = span(
+        "run",
+        attributes={OP: "invoke_agent", "gen_ai.output.messages": json.dumps(said)},
+        end_ns=100,
+    )
     first, second = model("m", 1, asked("look", {"q": 1})), model("n", 5, asked("look", {"q": 2}))
     made = trajectory(run, first, tool("a", 3), second, tool("b", 7), tool("c", 9)).calls
     assert [call.arguments for call in made] == [{"q": 1}, {"q": 2}, UNRECORDED]
 
 
 def test_a_bare_value_finds_the_object_that_holds_it():
-    """A tool of one argument is often recorded without its name; order alone would mistake a retry."""
+    """A tool of one argument is often recorded without its name; order alone would mistake a
+    retry.
+    """
     made = trajectory(
         RUN,
-        model("m", 1, asked("look", {"city": "Paris"}, "c1"), asked("look", {"city": "Oslo"}, "c2")),
+        model(
+            "m", 1, asked("look", {"city": "Paris"}, "c1"), asked("look", {"city": "Oslo"}, "c2")
+        ),
         tool("a", 3, arguments="Oslo"),
         tool("b", 5, arguments="Paris"),
     ).calls
@@ -104,13 +149,21 @@ def test_a_call_claimed_by_id_is_not_given_away():
 
 def test_what_a_span_recorded_is_never_overwritten():
     """The span saw the call; the model only asked for it."""
-    (call,) = trajectory(RUN, model("m", 1, asked("look", {"q": 1}, "c1")), tool("a", 3, id="c1", arguments='{"q": "1"}')).calls
+    (call,) = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1}, "c1")),
+        tool("a", 3, id="c1", arguments='{"q": "1"}'),
+    ).calls
     assert call.arguments == {"q": "1"}
 
 
 def test_messages_never_add_calls_to_spans():
     """What was asked for and left no span was not carried out."""
-    made = trajectory(RUN, model("m", 1, asked("look", {}, "c1"), asked("refund", {}, "c2")), tool("a", 3, id="c1")).calls
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {}, "c1"), asked("refund", {}, "c2")),
+        tool("a", 3, id="c1"),
+    ).calls
     assert [call.name for call in made] == ["look"]
 
 
@@ -119,7 +172,12 @@ def test_without_any_tool_span_messages_make_the_calls():
     run = trajectory(
         RUN,
         model("m", 1, asked("look", {"q": 1}, "c1"), asked("look", '{"q": 2}', "c2")),
-        model("n", 5, asked("book", {}, "c3"), history=({"parts": [asked("look", {"q": 1}, "c1")]}, answered("c1", "one"))),
+        model(
+            "n",
+            5,
+            asked("book", {}, "c3"),
+            history=({"parts": [asked("look", {"q": 1}, "c1")]}, answered("c1", "one")),
+        ),
     )
     assert [(c.name, c.arguments, c.result, c.start_ns, c.agent_path) for c in run.calls] == [
         ("look", {"q": 1}, "one", None, ("a",)),
@@ -130,8 +188,12 @@ def test_without_any_tool_span_messages_make_the_calls():
 
 @pytest.mark.parametrize("with_spans", [True, False])
 @pytest.mark.parametrize("given", [{"q": 2}, {"q": 1, "deep": True}])
-def test_an_id_that_a_later_answer_uses_again_shows_nothing(with_spans: bool, given: dict[str, Any]):
-    """Some models begin with `call_0` in each answer. Each request is a call, and whose the results are is unknown."""
+def test_an_id_that_a_later_answer_uses_again_shows_nothing(
+    with_spans: bool, given: dict[str, Any]
+):
+    """Some models begin with `call_0` in each answer. Each request is a call, and whose the results
+    are is unknown.
+    """
     first, second = asked("look", {"q": 1}, "call_0"), asked("look", given, "call_0")
     history = ({"parts": [first]}, answered("call_0", "one"))
     run = trajectory(
@@ -148,7 +210,9 @@ def test_an_id_that_a_later_answer_uses_again_shows_nothing(with_spans: bool, gi
 
 
 @pytest.mark.parametrize("arguments", [{}, "cut {", None])
-def test_a_second_description_of_a_request_that_lost_its_arguments_is_no_other_request(arguments: Any):
+def test_a_second_description_of_a_request_that_lost_its_arguments_is_no_other_request(
+    arguments: Any,
+):
     """Such as that of another instrumentation beside the first one."""
     run = trajectory(
         RUN,
@@ -167,11 +231,18 @@ def test_a_bare_value_in_a_request_has_no_name_with_or_without_a_span(spans: tup
 
 
 def test_requests_wait_or_were_refused_where_each_call_leaves_a_span():
-    """An interrupted run made none of the calls that its model asked for; what the model's provider ran is a call."""
+    """An interrupted run made none of the calls that its model asked for; what the model's provider
+    ran is a call.
+    """
     searched = {"type": "tool_call_response", "id": "c2", "response": "found"}
     made = model("m", 1, asked("refund", {}, "c1"), asked("web_search", {"q": 1}, "c2"), searched)
-    run = trajectory(span("run", "", "invoke_agent a", attributes={OP: "invoke_agent"}, scope="agent_framework"), made)
-    assert [(call.name, call.result, run.calls_unknown) for call in run.calls] == [("web_search", "found", "")]
+    run = trajectory(
+        span("run", "", "invoke_agent a", attributes={OP: "invoke_agent"}, scope="agent_framework"),
+        made,
+    )
+    assert [(call.name, call.result, run.calls_unknown) for call in run.calls] == [
+        ("web_search", "found", "")
+    ]
     assert [call.name for call in trajectory(RUN, made).calls] == ["refund", "web_search"]
 
 
@@ -183,25 +254,54 @@ def test_calls_of_earlier_turns_are_not_recovered():
 
 def test_a_framework_and_its_client_tell_of_a_model_call_once():
     """Also where calls have no ids."""
-    run = trajectory(RUN, model("m", 1, asked("look", {"q": 1})), model("n", 1, asked("look", {"q": 1}), parent="m"))
+    run = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1})),
+        model("n", 1, asked("look", {"q": 1}), parent="m"),
+    )
     assert (len(run.calls), run.model_calls) == (1, 1)
 
 
-@pytest.mark.parametrize(("scope", "calls"), [("x.instrumentation.anthropic", 1), ("x.instrumentation.openai", 2)])
-def test_a_clients_own_span_beside_that_of_an_instrumentation_is_the_same_model_call(scope: str, calls: int):
-    """Anthropic's client records neither messages nor which of the others describe its calls; it starts during one of them."""
+@pytest.mark.parametrize(
+    ("scope", "calls"), [("x.instrumentation.anthropic", 1), ("x.instrumentation.openai", 2)]
+)
+def test_a_clients_own_span_beside_that_of_an_instrumentation_is_the_same_model_call(
+    scope: str, calls: int
+):
+    """Anthropic's client records neither messages nor which of the others describe its calls; it
+    starts during one of them.
+    """
     own = span(
-        "o", "run", "anthropic.messages.create", start_ns=2, end_ns=9, attributes={OP: "chat"}, scope="com.anthropic.sdk.python"
+        "o",
+        "run",
+        "anthropic.messages.create",
+        start_ns=2,
+        end_ns=9,
+        attributes={OP: "chat"},
+        scope="com.anthropic.sdk.python",
     )
     beside = model("m", 1, asked("look", {}, "c1"), scope=scope)
     run = trajectory(RUN, beside, own)
-    assert (run.model_calls, [call.name for call in run.calls], bool(run.calls_unknown)) == (calls, ["look"], calls == 2)
+    assert (run.model_calls, [call.name for call in run.calls], bool(run.calls_unknown)) == (
+        calls,
+        ["look"],
+        calls == 2,
+    )
 
 
 def test_an_agents_own_messages_serve_where_models_recorded_none():
-    """pydantic-ai keeps the whole conversation on the run; what earlier runs said is not this one's."""
-    messages = [{"parts": [asked("old", {}, "c0")]}, {"parts": [asked("look", {"q": 1}, "c1"), asked("final_result", {}, "c9")]}]
-    attributes = {OP: "invoke_agent", "pydantic_ai.all_messages": json.dumps(messages), "pydantic_ai.new_message_index": 1}
+    """pydantic-ai keeps the whole conversation on the run; what earlier runs said is not this
+    one's.
+    """
+    messages = [
+        {"parts": [asked("old", {}, "c0")]},
+        {"parts": [asked("look", {"q": 1}, "c1"), asked("final_result", {}, "c9")]},
+    ]
+    attributes = {
+        OP: "invoke_agent",
+        "pydantic_ai.all_messages": json.dumps(messages),
+        "pydantic_ai.new_message_index": 1,
+    }
     run = trajectory(span("run", "", "invoke_agent a", attributes=attributes, scope="pydantic-ai"))
     assert [call.name for call in run.calls] == ["look"]
 
@@ -214,15 +314,25 @@ CHAT = {OP: "chat", "gen_ai.output.messages": '[{"role": "assistant", "parts": [
     [
         ("opentelemetry.instrumentation.openai_v2", {OP: "chat"}, False),
         ("opentelemetry.instrumentation.openai_v2", CHAT, True),
-        ("opentelemetry.instrumentation.openai_v2", {**CHAT, "gen_ai.output.messages": " null"}, False),
+        (
+            "opentelemetry.instrumentation.openai_v2",
+            {**CHAT, "gen_ai.output.messages": " null"},
+            False,
+        ),
         ("my.agent", {OP: "chat"}, False),
         ("my.agent", {OP: "invoke_agent"}, False),
         ("agent_framework", {OP: "invoke_agent"}, True),
         ("opentelemetry.instrumentation.crewai", {OP: "invoke_agent"}, False),
-        ("openinference.instrumentation.crewai", {"openinference.span.kind": "AGENT", "output.value": '{"messages": []}'}, False),
+        (
+            "openinference.instrumentation.crewai",
+            {"openinference.span.kind": "AGENT", "output.value": '{"messages": []}'},
+            False,
+        ),
     ],
 )
-def test_no_call_and_unknown_calls_are_two_things(scope: str, attributes: dict[str, Any], known: bool):
+def test_no_call_and_unknown_calls_are_two_things(
+    scope: str, attributes: dict[str, Any], known: bool
+):
     """It depends on what the instrumentation records, or on messages that would show a call."""
     run = trajectory(span("run", "", "x", attributes=attributes, scope=scope))
     assert (run.calls, run.calls_unknown == "") == ((), known)
@@ -236,27 +346,41 @@ class Records:
 
 
 def with_logs(trace: ClosedTrace, **records: list[SpanEvent]) -> ClosedTrace:
-    logs = {name.encode(): tuple((record, Records()) for record in given) for name, given in records.items()}
+    logs = {
+        name.encode(): tuple((record, Records()) for record in given)
+        for name, given in records.items()
+    }
     return replace(trace, logs=logs)
 
 
 def test_content_that_came_as_log_records_is_joined():
     """Messages of a model span, and arguments of a tool span."""
     details = SpanEvent(
-        "gen_ai.client.inference.operation.details", {"gen_ai.output.messages": [{"parts": [asked("look", {"q": 1}, "c1")]}]}
+        "gen_ai.client.inference.operation.details",
+        {"gen_ai.output.messages": [{"parts": [asked("look", {"q": 1}, "c1")]}]},
     )
     chat = span("m", "run", "chat m", start_ns=1, end_ns=2, attributes={OP: "chat"})
-    filled = build(with_logs(closed(RUN, chat, tool("a", 3, id="c1")), m=[details]), PLAN)[0].trajectory
+    filled = build(with_logs(closed(RUN, chat, tool("a", 3, id="c1")), m=[details]), PLAN)[
+        0
+    ].trajectory
     recovered = build(with_logs(closed(RUN, chat), m=[details]), PLAN)[0].trajectory
     own = SpanEvent("gen_ai.execute_tool.details", {"gen_ai.tool.call.arguments": {"q": 3}})
     direct = build(with_logs(closed(RUN, tool("a", 3)), a=[own]), PLAN)[0].trajectory
-    assert [t.calls[0].arguments for t in (filled, recovered, direct)] == [{"q": 1}, {"q": 1}, {"q": 3}]
+    assert [t.calls[0].arguments for t in (filled, recovered, direct)] == [
+        {"q": 1},
+        {"q": 1},
+        {"q": 3},
+    ]
 
 
 def test_a_sub_agents_messages_are_its_own():
     """Equal ids in two agents do not mix."""
-    inner = span("sub", "run", "invoke_agent b", start_ns=10, end_ns=20, attributes={OP: "invoke_agent"})
-    theirs = span("b", "sub", "t", start_ns=12, end_ns=13, attributes=dict(tool("b", 0, id="c1").given))
+    inner = span(
+        "sub", "run", "invoke_agent b", start_ns=10, end_ns=20, attributes={OP: "invoke_agent"}
+    )
+    theirs = span(
+        "b", "sub", "t", start_ns=12, end_ns=13, attributes=dict(tool("b", 0, id="c1").given)
+    )
     made = trajectory(
         RUN,
         model("m", 1, asked("look", {"q": "outer"}, "c1")),
@@ -278,14 +402,25 @@ def test_messages_are_left_alone_where_nothing_is_missing():
 
     guarded = Guarded("m", "run", "chat m", start_ns=1, end_ns=2, attributes=CHAT)
     whole = tool("a", 3, id="c1", arguments="{}", result="1")
-    assert len(build(closed(RUN, guarded, whole), Plan(needs=frozenset({"arguments", "results"})))[0].trajectory.calls) == 1
+    assert (
+        len(
+            build(closed(RUN, guarded, whole), Plan(needs=frozenset({"arguments", "results"})))[
+                0
+            ].trajectory.calls
+        )
+        == 1
+    )
     assert len(build(closed(RUN, guarded, tool("a", 3)), Plan())[0].trajectory.calls) == 1
 
 
 def turn(*calls: tuple[Any, str, Any]) -> tuple[dict[str, Any], ...]:
-    """What a history holds of calls of `look` (arguments, id, result): the requests and the answers."""
+    """What a history holds of calls of `look` (arguments, id, result): the requests and the
+    answers.
+    """
     requests = [asked("look", arguments, call_id) for arguments, call_id, _ in calls]
-    return {"role": "assistant", "parts": requests}, *(answered(call_id, result) for _, call_id, result in calls)
+    return {"role": "assistant", "parts": requests}, *(
+        answered(call_id, result) for _, call_id, result in calls
+    )
 
 
 def test_a_request_without_an_id_finds_its_result_in_a_later_history():
@@ -315,20 +450,36 @@ def test_a_request_without_an_id_does_not_get_the_result_of_an_earlier_turn():
 
 
 def test_a_request_belongs_to_a_call_before_the_next_model_call():
-    """The first model call's output was not recorded, so what the second one asked for is not its call."""
+    """The first model call's output was not recorded, so what the second one asked for is not its
+    call.
+    """
     silent = span("m", "run", "chat m", start_ns=1, end_ns=2, attributes={OP: "chat"})
-    made = trajectory(RUN, silent, tool("a", 3), model("n", 5, asked("look", {"q": 2})), tool("b", 7)).calls
+    made = trajectory(
+        RUN, silent, tool("a", 3), model("n", 5, asked("look", {"q": 2})), tool("b", 7)
+    ).calls
     assert [call.arguments for call in made] == [UNRECORDED, {"q": 2}]
 
 
 def test_two_instrumentations_each_take_the_requests_for_themselves():
     """They describe the same calls."""
     others = [
-        span(f"o{at}", "run", "t", start_ns=start, end_ns=start + 1, attributes=dict(tool("x", 0).given), scope="other")
+        span(
+            f"o{at}",
+            "run",
+            "t",
+            start_ns=start,
+            end_ns=start + 1,
+            attributes=dict(tool("x", 0).given),
+            scope="other",
+        )
         for at, start in enumerate((3, 5))
     ]
     made = trajectory(
-        RUN, model("m", 1, asked("look", {"q": 1}), asked("look", {"q": 2})), tool("a", 3), tool("b", 5), *others
+        RUN,
+        model("m", 1, asked("look", {"q": 1}), asked("look", {"q": 2})),
+        tool("a", 3),
+        tool("b", 5),
+        *others,
     ).calls
     assert [call.arguments for call in made] == [{"q": 1}, {"q": 2}]
 
@@ -347,9 +498,20 @@ def test_parallel_calls_of_two_instrumentations_are_told_apart_by_what_is_record
 
     def described(span_id: str, start: int, scope: str, **given: str) -> FakeSpan:
         attributes = {**tool("x", 0, **given).given}
-        return span(span_id, "run", "execute_tool look", start_ns=start, end_ns=20 - start, attributes=attributes, scope=scope)
+        return span(
+            span_id,
+            "run",
+            "execute_tool look",
+            start_ns=start,
+            end_ns=20 - start,
+            attributes=attributes,
+            scope=scope,
+        )
 
     paris, oslo = '{"city": "Paris"}', '{"city": "Oslo"}'
     outer = [described("a", 1, "one", arguments=paris), described("b", 2, "one", arguments=oslo)]
     inner = [described("c", 3, "two"), described("d", 4, "two", arguments=paris)]
-    assert [call.arguments["city"] for call in trajectory(RUN, *outer, *inner).calls] == ["Paris", "Oslo"]
+    assert [call.arguments["city"] for call in trajectory(RUN, *outer, *inner).calls] == [
+        "Paris",
+        "Oslo",
+    ]

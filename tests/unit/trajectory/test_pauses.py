@@ -1,4 +1,6 @@
-"""Calls that wait for a person, calls of earlier turns, and calls that were cut short are not scored as calls that were made."""
+"""Calls that wait for a person, calls of earlier turns, and calls that were cut short are not
+scored as calls that were made.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,40 @@ def names(run: Trajectory) -> list[str]:
 
 def agent(scope: str, status: int = 0, **attributes: Any) -> FakeSpan:
     given = {OP: "invoke_agent", "gen_ai.agent.name": "a", **attributes}
-    return span("run", "", "invoke_agent a", start_ns=0, end_ns=100, scope=scope, status=status, attributes=given)
+    return span(
+        "run",
+        "",
+        "invoke_agent a",
+        start_ns=0,
+        end_ns=100,
+        scope=scope,
+        status=status,
+        attributes=given,
+    )
 
 
 def chat(span_id: str, start: int, scope: str, *parts: dict[str, Any]) -> FakeSpan:
-    messages = json.dumps([{"role": "assistant", "parts": list(parts) or [{"type": "text", "content": "done"}]}])
+    messages = json.dumps(
+        [{"role": "assistant", "parts": list(parts) or [{"type": "text", "content": "done"}]}]
+    )
     given = {OP: "chat", "gen_ai.output.messages": messages}
-    return span(span_id, "run", "chat m", start_ns=start, end_ns=start + 2, scope=scope, attributes=given)
+    return span(
+        span_id, "run", "chat m", start_ns=start, end_ns=start + 2, scope=scope, attributes=given
+    )
 
 
 def tool(span_id: str, start: int, scope: str, name: str = "look", **fields: Any) -> FakeSpan:
     given = {OP: "execute_tool", "gen_ai.tool.name": name, **fields.pop("attributes", {})}
-    return span(span_id, "run", f"execute_tool {name}", start_ns=start, end_ns=start + 2, scope=scope, attributes=given, **fields)
+    return span(
+        span_id,
+        "run",
+        f"execute_tool {name}",
+        start_ns=start,
+        end_ns=start + 2,
+        scope=scope,
+        attributes=given,
+        **fields,
+    )
 
 
 def request(name: str, call_id: str = "c1") -> dict[str, Any]:
@@ -77,10 +101,14 @@ def test_a_tool_that_waits_for_a_person_made_no_call(fields: dict[str, Any]):
     assert (names(run), run.calls_unknown) == ([], "")
 
 
-@pytest.mark.parametrize("exception", ["ValueError", "my.GraphInterrupted", "Rejected: GraphInterrupt"])
+@pytest.mark.parametrize(
+    "exception", ["ValueError", "my.GraphInterrupted", "Rejected: GraphInterrupt"]
+)
 def test_any_other_exception_is_a_failed_call(exception: str):
     """Also one whose name only contains that of an interrupt."""
-    run = both(agent(LANGCHAIN), tool("a", 5, LANGCHAIN, status=2, attributes={"error.type": exception}))
+    run = both(
+        agent(LANGCHAIN), tool("a", 5, LANGCHAIN, status=2, attributes={"error.type": exception})
+    )
     assert [(call.name, call.error is not None) for call in run.calls] == [("look", True)]
 
 
@@ -92,39 +120,97 @@ def test_a_deferred_call_of_pydantic_ai_is_none():
 
 def test_the_same_through_openinference():
     """Its processor writes on the spans of the framework."""
-    deferred = {KIND: "TOOL", "tool.name": "look", "pydantic_ai.tool.deferral.name": "ApprovalRequired"}
+    deferred = {
+        KIND: "TOOL",
+        "tool.name": "look",
+        "pydantic_ai.tool.deferral.name": "ApprovalRequired",
+    }
     given = {KIND: "AGENT", "agent.name": "a"}
     root = span("run", "", "a", start_ns=0, end_ns=99, scope="pydantic-ai", attributes=given)
-    assert names(both(root, span("t", "run", "look", start_ns=5, end_ns=9, scope="pydantic-ai", attributes=deferred))) == []
+    assert (
+        names(
+            both(
+                root,
+                span(
+                    "t",
+                    "run",
+                    "look",
+                    start_ns=5,
+                    end_ns=9,
+                    scope="pydantic-ai",
+                    attributes=deferred,
+                ),
+            )
+        )
+        == []
+    )
     strands = "strands.telemetry.tracer"
     spans = [
         span("run", "", "a", start_ns=0, end_ns=99, scope=strands, attributes=given),
         span("m", "run", "chat", start_ns=1, end_ns=3, scope=strands, attributes={KIND: "LLM"}),
-        span("t", "run", "look", start_ns=5, end_ns=9, scope=strands, attributes={KIND: "TOOL", "tool.name": "look"}),
+        span(
+            "t",
+            "run",
+            "look",
+            start_ns=5,
+            end_ns=9,
+            scope=strands,
+            attributes={KIND: "TOOL", "tool.name": "look"},
+        ),
     ]
     assert both(*spans).calls_unknown
 
 
 def test_a_refused_call_whose_answer_is_in_the_agents_messages_was_not_made():
-    """The results in the messages of a model call are those of tools that the model's provider ran."""
-    answer = {"role": "user", "parts": [{"type": "tool_call_response", "id": "c1", "name": "look", "result": "denied"}]}
+    """The results in the messages of a model call are those of tools that the model's provider
+    ran.
+    """
+    answer = {
+        "role": "user",
+        "parts": [{"type": "tool_call_response", "id": "c1", "name": "look", "result": "denied"}],
+    }
     asked = {"role": "assistant", "parts": [request("look")]}
-    run = both(agent("pydantic-ai", **{"pydantic_ai.all_messages": json.dumps([asked, answer])}), chat("m", 9, "pydantic-ai"))
+    run = both(
+        agent("pydantic-ai", **{"pydantic_ai.all_messages": json.dumps([asked, answer])}),
+        chat("m", 9, "pydantic-ai"),
+    )
     assert (names(run), run.calls_unknown) == ([], "")
 
 
 def test_the_calls_of_earlier_turns_are_no_calls_of_this_one():
-    """An agent's span may hold the whole conversation, as LangSmith, MLflow and Langfuse record that of a graph with memory."""
+    """An agent's span may hold the whole conversation, as LangSmith, MLflow and Langfuse record
+    that of a graph with memory.
+    """
     asked = {"type": "ai", "content": "", "tool_calls": [{"name": "look", "args": {}, "id": "c1"}]}
-    state = json.dumps({"messages": [asked, {"type": "tool", "content": "x", "tool_call_id": "c1", "name": "look"}]})
-    answer = json.dumps({"generations": [[{"text": "done", "message": {"type": "ai", "content": "done"}}]]})
+    state = json.dumps(
+        {
+            "messages": [
+                asked,
+                {"type": "tool", "content": "x", "tool_call_id": "c1", "name": "look"},
+            ]
+        }
+    )
+    answer = json.dumps(
+        {"generations": [[{"text": "done", "message": {"type": "ai", "content": "done"}}]]}
+    )
     given = {"langsmith.span.kind": "agent", "gen_ai.completion": state}
     model = {"langsmith.span.kind": "llm", "gen_ai.completion": answer}
     root = span("run", "", "a", start_ns=0, end_ns=100, scope="langsmith", attributes=given)
-    run = both(root, span("m", "run", "ChatOpenAI", start_ns=5, end_ns=9, scope="langsmith", attributes=model))
+    run = both(
+        root,
+        span("m", "run", "ChatOpenAI", start_ns=5, end_ns=9, scope="langsmith", attributes=model),
+    )
     assert (names(run), run.calls_unknown) == ([], "")
     # Where the model's answer is hidden, the agent's messages are all there is.
-    hidden = span("m", "run", "ChatOpenAI", start_ns=5, end_ns=9, scope="langsmith", attributes={"langsmith.span.kind": "llm"})
+    hidden = span(
+        "m",
+        "run",
+        "ChatOpenAI",
+        start_ns=5,
+        end_ns=9,
+        scope="langsmith",
+        attributes={"langsmith.span.kind": "llm"},
+    )
     assert both(root, hidden).calls_unknown
 
 
@@ -132,18 +218,31 @@ def oi(span_id: str, kind: str, start: int, name: str = "", **attributes: Any) -
     parent = "" if span_id == "run" else "run"
     end = 100 if span_id == "run" else start + 2
     given = {KIND: kind, **attributes}
-    return span(span_id, parent, name or span_id, start_ns=start, end_ns=end, scope=OPENAI_AGENTS, attributes=given)
+    return span(
+        span_id,
+        parent,
+        name or span_id,
+        start_ns=start,
+        end_ns=end,
+        scope=OPENAI_AGENTS,
+        attributes=given,
+    )
 
 
 RESULT = {"output.value": "sunny"}
 
 
 def test_a_last_call_without_a_result_may_wait_for_an_approval():
-    """OpenAI Agents gives it the span of a tool that returned nothing; a model call after it shows that it returned."""
+    """OpenAI Agents gives it the span of a tool that returned nothing; a model call after it shows
+    that it returned.
+    """
     first, second = oi("m", "LLM", 1), oi("n", "LLM", 9)
     seen, silent = oi("a", "TOOL", 5, "look", **RESULT), oi("b", "TOOL", 12, "buy")
     assert both(oi("run", "AGENT", 0), first, oi("c", "TOOL", 5, "buy"), second).calls_unknown == ""
-    assert "may wait for an approval" in both(oi("run", "AGENT", 0), first, seen, second, silent).calls_unknown
+    assert (
+        "may wait for an approval"
+        in both(oi("run", "AGENT", 0), first, seen, second, silent).calls_unknown
+    )
     assert both(oi("run", "AGENT", 0), first, seen).calls_unknown == ""
 
 
@@ -160,12 +259,21 @@ def test_an_event_may_hold_the_result_of_the_last_call():
     """Strands writes it there."""
     scope = "strands.telemetry.tracer"
     done = [SpanEvent("gen_ai.choice", {"message": '[{"text": "sunny"}]', "id": "c1"})]
-    assert both(agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope, events=done)).calls_unknown == ""
-    assert both(agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope)).calls_unknown
+    assert (
+        both(
+            agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope, events=done)
+        ).calls_unknown
+        == ""
+    )
+    assert both(
+        agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope)
+    ).calls_unknown
 
 
 def test_a_run_that_failed_before_its_last_calls_left_spans():
-    """A call that is cancelled may lose its span; a run that ended otherwise waits for an approval."""
+    """A call that is cancelled may lose its span; a run that ended otherwise waits for an
+    approval.
+    """
     asked = chat("m", 1, LANGCHAIN, request("look", "c1"), request("buy", "c2"))
     one, two = tool("a", 5, LANGCHAIN), tool("b", 5, LANGCHAIN, "buy")
     assert "failed after a model call" in both(agent(LANGCHAIN, 2), asked, one).calls_unknown
@@ -178,13 +286,18 @@ def test_a_run_that_failed_before_its_last_calls_left_spans():
 def test_a_tool_of_openai_agents_that_timed_out_failed():
     """Its result is the only sign."""
     late = {"output.value": "Tool 'look' timed out after 0.3 seconds."}
-    (call,) = both(oi("run", "AGENT", 0), oi("a", "TOOL", 5, "look", **late), oi("m", "LLM", 9)).calls
+    (call,) = both(
+        oi("run", "AGENT", 0), oi("a", "TOOL", 5, "look", **late), oi("m", "LLM", 9)
+    ).calls
     assert call.error is not None
 
 
 def test_early_releases_name_agents_of_openai_agents_by_their_spans_only():
     """The workflow around them has no name."""
-    spans = [oi("run", "AGENT", 0, "Agent workflow"), oi("b", "AGENT", 1, "booker", **{"llm.system": "openai"})]
+    spans = [
+        oi("run", "AGENT", 0, "Agent workflow"),
+        oi("b", "AGENT", 1, "booker", **{"llm.system": "openai"}),
+    ]
     assert [each.agent for each in runs(*spans)] == ["booker", "booker"]
 
 
@@ -195,14 +308,20 @@ def adk_call(**attributes: Any) -> FakeSpan:
 def test_a_call_of_adk_that_waits_for_a_confirmation_was_not_made():
     """Its result says so; without content, the result is missing."""
     waits = json.dumps({"error": "This tool call requires confirmation, please approve or reject."})
-    assert names(both(agent(ADK), chat("m", 1, ADK), adk_call(**{"gen_ai.tool.call.result": waits}))) == []
+    assert (
+        names(both(agent(ADK), chat("m", 1, ADK), adk_call(**{"gen_ai.tool.call.result": waits})))
+        == []
+    )
     assert both(agent(ADK), chat("m", 1, ADK), adk_call()).calls_unknown
     assert both(agent(ADK), adk_call(), chat("m", 9, ADK)).calls_unknown == ""
 
 
 def test_a_call_of_adk_that_was_refused_is_a_failed_call():
     """It has a span, and without content it looks like any other that failed."""
-    refused = {"gen_ai.tool.call.result": json.dumps({"error": "This tool call is rejected."}), "error.type": "TOOL_ERROR"}
+    refused = {
+        "gen_ai.tool.call.result": json.dumps({"error": "This tool call is rejected."}),
+        "error.type": "TOOL_ERROR",
+    }
     (call,) = both(agent(ADK), adk_call(**refused), chat("m", 9, ADK)).calls
     assert call.error is not None
 
@@ -215,20 +334,44 @@ def test_a_call_of_adk_that_was_cancelled_may_have_failed():
 
 def test_messages_of_several_model_calls_on_one_span_give_no_arguments():
     """OpenInference over ADK 2 writes the arguments of one call beside the name of another."""
-    scope, mixed = "openinference.instrumentation.google_adk", "llm.output_messages.0.message.tool_calls.0.tool_call.function."
-    root = span("run", "", "invocation", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "AGENT"})
+    scope, mixed = (
+        "openinference.instrumentation.google_adk",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.",
+    )
+    root = span(
+        "run", "", "invocation", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "AGENT"}
+    )
     given = {KIND: "LLM", f"{mixed}name": "buy", f"{mixed}arguments": '{"city": "Paris"}'}
     model = span("m", "run", "call_llm", start_ns=1, end_ns=50, scope=scope, attributes=given)
     bought = {KIND: "TOOL", "tool.name": "buy", "output.value": "{}"}
-    (call,) = both(root, model, span("a", "m", "execute_tool buy", start_ns=5, end_ns=9, scope=scope, attributes=bought)).calls
+    (call,) = both(
+        root,
+        model,
+        span("a", "m", "execute_tool buy", start_ns=5, end_ns=9, scope=scope, attributes=bought),
+    ).calls
     assert call.arguments is UNRECORDED
 
 
 def test_hidden_inputs_of_langsmith_are_not_recorded():
     """It writes an empty object, as for a call without arguments."""
-    root = span("run", "", "a", start_ns=0, end_ns=99, scope="langsmith", attributes={"langsmith.span.kind": "agent"})
-    given = {"langsmith.span.kind": "tool", "gen_ai.tool.name": "look", "gen_ai.prompt": "{}", "gen_ai.completion": "{}"}
-    (call,) = both(root, span("t", "run", "look", start_ns=5, end_ns=9, scope="langsmith", attributes=given)).calls
+    root = span(
+        "run",
+        "",
+        "a",
+        start_ns=0,
+        end_ns=99,
+        scope="langsmith",
+        attributes={"langsmith.span.kind": "agent"},
+    )
+    given = {
+        "langsmith.span.kind": "tool",
+        "gen_ai.tool.name": "look",
+        "gen_ai.prompt": "{}",
+        "gen_ai.completion": "{}",
+    }
+    (call,) = both(
+        root, span("t", "run", "look", start_ns=5, end_ns=9, scope="langsmith", attributes=given)
+    ).calls
     assert call.arguments is UNRECORDED
 
 
@@ -240,50 +383,106 @@ def test_a_graph_of_langfuse_is_an_agent_whatever_its_name_is():
     spans = [
         span("run", "", "sup", start_ns=0, end_ns=99, scope="langfuse-sdk", attributes=graph),
         span("step", "run", "tools", start_ns=1, end_ns=50, scope="langfuse-sdk", attributes=step),
-        span("t", "step", "look", start_ns=5, end_ns=9, scope="langfuse-sdk", attributes={**step, kind: "tool"}),
+        span(
+            "t",
+            "step",
+            "look",
+            start_ns=5,
+            end_ns=9,
+            scope="langfuse-sdk",
+            attributes={**step, kind: "tool"},
+        ),
     ]
     assert [(each.agent, names(each)) for each in runs(*spans)] == [("sup", ["look"])]
 
 
 def test_an_interrupted_tool_of_langfuse_made_no_call():
     """Its message is the only sign."""
-    given = {"langfuse.observation.type": "tool", "langfuse.observation.status_message": "(Interrupt(value='sure?'),)"}
-    root = span("run", "", "a", start_ns=0, end_ns=99, scope="langfuse-sdk", attributes={"langfuse.observation.type": "agent"})
-    assert names(both(root, span("t", "run", "look", start_ns=5, end_ns=9, scope="langfuse-sdk", attributes=given))) == []
+    given = {
+        "langfuse.observation.type": "tool",
+        "langfuse.observation.status_message": "(Interrupt(value='sure?'),)",
+    }
+    root = span(
+        "run",
+        "",
+        "a",
+        start_ns=0,
+        end_ns=99,
+        scope="langfuse-sdk",
+        attributes={"langfuse.observation.type": "agent"},
+    )
+    assert (
+        names(
+            both(
+                root,
+                span(
+                    "t", "run", "look", start_ns=5, end_ns=9, scope="langfuse-sdk", attributes=given
+                ),
+            )
+        )
+        == []
+    )
 
 
 def test_the_client_of_mcps_python_sdk_does_not_show_that_a_tool_failed():
     """Only the server's span does, in a service that may send none."""
     scope, given = "mcp-python-sdk", {"mcp.method.name": "tools/call"}
-    sent = span("c", "run", "MCP send tools/call look", start_ns=5, end_ns=9, scope=scope, attributes=given)
+    sent = span(
+        "c", "run", "MCP send tools/call look", start_ns=5, end_ns=9, scope=scope, attributes=given
+    )
     (call,) = both(agent("my.agent"), sent).calls
     assert (call.name, call.failure_unknown) == ("look", True)
-    late = span("c", "run", sent.name, start_ns=5, end_ns=9, scope=scope, status=2, attributes={**given, "error.type": "-32001"})
+    late = span(
+        "c",
+        "run",
+        sent.name,
+        start_ns=5,
+        end_ns=9,
+        scope=scope,
+        status=2,
+        attributes={**given, "error.type": "-32001"},
+    )
     assert [each.error is not None for each in both(agent("my.agent"), late).calls] == [True]
     for error in ({}, {"error.type": "tool_error"}):
         answer = {**given, OP: "execute_tool", "gen_ai.tool.name": "look", **error}
-        served = span("s", "c", "tools/call look", start_ns=6, end_ns=8, scope=scope, attributes=answer)
+        served = span(
+            "s", "c", "tools/call look", start_ns=6, end_ns=8, scope=scope, attributes=answer
+        )
         (call,) = both(agent("my.agent"), sent, served).calls
         assert (call.error is not None, call.failure_unknown) == (bool(error), False)
 
 
 @pytest.mark.parametrize(
-    "text", ["Error: tool 'look' not found in any workbench", "Error: Unterminated string starting at: line 1 column 10 (char 9)"]
+    "text",
+    [
+        "Error: tool 'look' not found in any workbench",
+        "Error: Unterminated string starting at: line 1 column 10 (char 9)",
+    ],
 )
 def test_a_call_that_autogen_could_not_make_failed(text: str):
     """OpenInference records nothing but the text that the model got."""
     scope = "openinference.instrumentation.autogen_agentchat"
     root = span("run", "", "a.run", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "AGENT"})
     given = {KIND: "TOOL", "tool.name": "look", "output.value": text}
-    (call,) = both(root, span("t", "run", "a.look", start_ns=5, end_ns=9, scope=scope, attributes=given)).calls
+    (call,) = both(
+        root, span("t", "run", "a.look", start_ns=5, end_ns=9, scope=scope, attributes=given)
+    ).calls
     assert call.error is not None
 
 
 def test_a_tool_that_crewai_does_not_have_failed():
     """Its result says so, and without it the call may have failed."""
     scope = "openinference.instrumentation.crewai._event_listener"
-    root = span("run", "", "crew.kickoff", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "CHAIN"})
-    for result, failed, unknown in (("Tool not found", True, False), ("sunny", False, False), ("__REDACTED__", False, True)):
+    root = span(
+        "run", "", "crew.kickoff", start_ns=0, end_ns=99, scope=scope, attributes={KIND: "CHAIN"}
+    )
+    for result, failed, unknown in (
+        ("Tool not found", True, False),
+        ("sunny", False, False),
+        ("__REDACTED__", False, True),
+    ):
         given = {KIND: "TOOL", "tool.name": "look", "output.value": result}
-        (call,) = both(root, span("t", "run", "look.run", start_ns=5, end_ns=9, scope=scope, attributes=given)).calls
+        (call,) = both(
+            root, span("t", "run", "look.run", start_ns=5, end_ns=9, scope=scope, attributes=given)
+        ).calls
         assert (call.error is not None, call.failure_unknown) == (failed, unknown)

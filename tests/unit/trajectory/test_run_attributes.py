@@ -1,4 +1,6 @@
-"""What a trajectory tells about its run beside calls and content: its resource, its response, and its end."""
+"""What a trajectory tells about its run beside calls and content: its resource, its response, and
+its end.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,26 @@ OP = "gen_ai.operation.name"
 
 
 def agent(**more: str) -> FakeSpan:
-    return span("run", "", "invoke_agent a", start_ns=10, end_ns=100, attributes={OP: "invoke_agent", **more})
+    return span(
+        "run",
+        "",
+        "invoke_agent a",
+        start_ns=10,
+        end_ns=100,
+        attributes={OP: "invoke_agent", **more},
+    )
 
 
 def tool(span_id: str, parent: str, end_ns: int) -> FakeSpan:
-    return span(span_id, parent, "tool", start_ns=20, end_ns=end_ns, attributes={OP: "execute_tool"}, remote=False)
+    return span(
+        span_id,
+        parent,
+        "tool",
+        start_ns=20,
+        end_ns=end_ns,
+        attributes={OP: "execute_tool"},
+        remote=False,
+    )
 
 
 def of(*spans: FakeSpan) -> Trajectory:
@@ -32,12 +49,22 @@ def test_the_resource_is_that_of_the_runs_own_span() -> None:
     own, called = agent(), tool("t", "run", 30)
     own.resource_scope = FakeResourceScope("shop", "app", {"openinference.project.name": "support"})
     called.resource_scope = FakeResourceScope("stock", "app")
-    assert of(own, called).resource == {"service.name": "shop", "openinference.project.name": "support"}
+    assert of(own, called).resource == {
+        "service.name": "shop",
+        "openinference.project.name": "support",
+    }
 
 
 def test_the_response_is_that_of_the_runs_own_span() -> None:
     """A response of one of its model calls is not the run's."""
-    chat = span("m", "run", "chat", start_ns=20, end_ns=30, attributes={OP: "chat", "gen_ai.response.id": "resp-2"})
+    chat = span(
+        "m",
+        "run",
+        "chat",
+        start_ns=20,
+        end_ns=30,
+        attributes={OP: "chat", "gen_ai.response.id": "resp-2"},
+    )
     assert of(agent(**{"gen_ai.response.id": "resp-1"}), chat).response_id == "resp-1"
     assert of(agent(), chat).response_id == ""
 
@@ -61,13 +88,28 @@ def test_the_end_of_a_run_without_times_is_unknown() -> None:
 
 @pytest.mark.parametrize(
     ("recorded", "tokens"),
-    [(7, 7), ("7", 7), (7.0, 7), (0, 0), (7.5, None), (-1, None), (True, None), ("many", None), (None, None)],
+    [
+        (7, 7),
+        ("7", 7),
+        (7.0, 7),
+        (0, 0),
+        (7.5, None),
+        (-1, None),
+        (True, None),
+        ("many", None),
+        (None, None),
+    ],
 )
 def test_a_number_of_tokens_is_a_whole_number_from_zero(recorded: Any, tokens: int | None) -> None:
     """Anything else, such as -1 for none, was not recorded: a part of the sum is missing."""
     used = {OP: "chat", "gen_ai.usage.input_tokens": recorded, "gen_ai.usage.output_tokens": 5}
     chat = span(
-        "m", "run", "chat", start_ns=20, end_ns=30, attributes={key: value for key, value in used.items() if value is not None}
+        "m",
+        "run",
+        "chat",
+        start_ns=20,
+        end_ns=30,
+        attributes={key: value for key, value in used.items() if value is not None},
     )
     (run,) = build(closed(agent(), chat), Plan(needs=frozenset({"tokens"})))
     assert (run.trajectory.input_tokens, run.trajectory.output_tokens) == (tokens, 5)

@@ -44,7 +44,9 @@ def test_every_span_stands_once_and_behind_its_parent(frames: dict[bytes, Frame]
         parent = frames[span_id][0]
         if up < 0:
             assert place in tree.roots
-            assert tree.missing[place] == (b"" if parent in (b"", bytes(8)) and parent not in frames else parent)
+            assert tree.missing[place] == (
+                b"" if parent in (b"", bytes(8)) and parent not in frames else parent
+            )
             assert parent not in frames or span_id in smallest
         else:
             assert up < place
@@ -61,6 +63,8 @@ def test_a_subtree_is_a_range(frames: dict[bytes, Frame]) -> None:
         return place == top or (tree.parent[place] >= 0 and descends(tree.parent[place], top))
 
     for top, size in enumerate(tree.size):
-        assert [place for place in range(len(tree.ids)) if descends(place, top)] == list(range(top, top + size))
+        assert [place for place in range(len(tree.ids)) if descends(place, top)] == list(
+            range(top, top + size)
+        )
     assert [tree.root_of(place) for place in tree.roots] == tree.roots
     assert all(descends(place, tree.root_of(place)) for place in range(len(tree.ids)))

@@ -1,4 +1,6 @@
-"""The recorded traces in other circumstances: what surrounds a run, and what is left out, changes no call it made."""
+"""The recorded traces in other circumstances: what surrounds a run, and what is left out, changes
+no call it made.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,27 @@ from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
 
 PLAN = Plan(needs=ALL_NEEDS)
 FILES = [
-    "autogen", "google_adk_default", "langchain_langsmith_otel", "langchain_openinference", "langchain_openllmetry",
-    "langchain_otel_genai", "mcp_python_sdk", "mlflow_langchain", "openai_agents_openinference", "openai_agents_otelv2",
-    "pydantic_ai_v2", "pydantic_ai_v5", "smolagents_openinference", "strands_default", "vercel_ai_sdk_v6",
-    "logfire_openai_agents", "dspy_openinference", "beeai_openinference", "pydantic_ai_0_4", "pydantic_ai_1_0",
-]  # fmt: skip
+    "autogen",
+    "google_adk_default",
+    "langchain_langsmith_otel",
+    "langchain_openinference",
+    "langchain_openllmetry",
+    "langchain_otel_genai",
+    "mcp_python_sdk",
+    "mlflow_langchain",
+    "openai_agents_openinference",
+    "openai_agents_otelv2",
+    "pydantic_ai_v2",
+    "pydantic_ai_v5",
+    "smolagents_openinference",
+    "strands_default",
+    "vercel_ai_sdk_v6",
+    "logfire_openai_agents",
+    "dspy_openinference",
+    "beeai_openinference",
+    "pydantic_ai_0_4",
+    "pydantic_ai_1_0",
+]
 Frames = dict[bytes, Frame]
 CONTENT = frozenset(
     key
@@ -37,7 +55,9 @@ FAMILIES = tuple({row.key for table in TABLES for row in table.messages})
 
 def whole(file: str) -> tuple[ClosedTrace, Trajectory]:
     """The trace of the file that holds the run, and the run as it is read without any change."""
-    found = [(trace, run) for trace in traces(f"{file}.json") for run in outermost(trace) if run.calls]
+    found = [
+        (trace, run) for trace in traces(f"{file}.json") for run in outermost(trace) if run.calls
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -51,7 +71,18 @@ def closed(frames: Frames, **logs: Any) -> ClosedTrace:
 
 
 def described(calls: Iterable[ToolCall]) -> list[Any]:
-    return [(each.name, each.arguments, each.result, each.error, each.call_id, each.start_ns, each.end_ns) for each in calls]
+    return [
+        (
+            each.name,
+            each.arguments,
+            each.result,
+            each.error,
+            each.call_id,
+            each.start_ns,
+            each.end_ns,
+        )
+        for each in calls
+    ]
 
 
 def changed(frame: Frame, parent: bytes | None = None, later: int = 0, **fields: Any) -> Frame:
@@ -72,13 +103,25 @@ def tops(frames: Frames) -> list[bytes]:
 def hung(frames: Frames, parent: bytes, **fields: Any) -> Frames:
     """The same with its tops below that parent."""
     above = set(tops(frames))
-    return {key: changed(frame, parent, **fields) if key in above else frame for key, frame in frames.items()}
+    return {
+        key: changed(frame, parent, **fields) if key in above else frame
+        for key, frame in frames.items()
+    }
 
 
-def made(span_id: bytes, parent: bytes, run: Trajectory, service: str = "web", **fields: Any) -> Frames:
+def made(
+    span_id: bytes, parent: bytes, run: Trajectory, service: str = "web", **fields: Any
+) -> Frames:
     """A span around the run."""
     start, end = (run.start_ns or 0) - 5_000, (run.end_ns or 0) + 5_000
-    span = FakeSpan(span_id.hex(), parent.hex(), fields.pop("name", "POST /"), start_ns=start, end_ns=end, **fields)
+    span = FakeSpan(
+        span_id.hex(),
+        parent.hex(),
+        fields.pop("name", "POST /"),
+        start_ns=start,
+        end_ns=end,
+        **fields,
+    )
     return {span_id: (parent, span, FakeResourceScope(service, fields.get("scope", "http")))}
 
 
@@ -107,7 +150,14 @@ def test_with_other_peoples_spans_below_each_call(file: str):
     for number, call in enumerate(run.calls):
         parent = bytes.fromhex(call.span_id)
         payload = frames[parent][1]
-        below = FakeSpan(f"{number:016x}", call.span_id, "SELECT", start_ns=payload.start_ns, end_ns=payload.end_ns, kind=3)
+        below = FakeSpan(
+            f"{number:016x}",
+            call.span_id,
+            "SELECT",
+            start_ns=payload.start_ns,
+            end_ns=payload.end_ns,
+            kind=3,
+        )
         frames[b"query00%d" % number] = (parent, below, FakeResourceScope("db", "sqlalchemy"))
     (found,) = outermost(closed(frames))
     assert described(found.calls) == described(run.calls)
@@ -117,29 +167,54 @@ def test_with_other_peoples_spans_below_each_call(file: str):
 def test_two_runs_of_one_request(file: str):
     """Each keeps its own calls."""
     trace, run = whole(file)
-    again = {key[::-1]: changed(frame, frame[0][::-1] if frame[0] in trace.frames else b"webroot1", 10**9)
-             for key, frame in trace.frames.items()}  # fmt: skip
+    again = {
+        key[::-1]: changed(
+            frame, frame[0][::-1] if frame[0] in trace.frames else b"webroot1", 10**9
+        )
+        for key, frame in trace.frames.items()
+    }
     frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1") | again
     runs = outermost(closed(frames))
     if run.agent == "" and len(runs) == 1:
-        assert len(runs[0].calls) == 2 * len(run.calls)  # nothing but the request tells that they belong together
+        # nothing but the request tells that they belong together
+        assert len(runs[0].calls) == 2 * len(run.calls)
         return
     first, second = runs
     assert described(first.calls) == described(run.calls)
-    assert [(call.name, call.arguments) for call in second.calls] == [(call.name, call.arguments) for call in run.calls]
+    assert [(call.name, call.arguments) for call in second.calls] == [
+        (call.name, call.arguments) for call in run.calls
+    ]
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_as_a_sub_agent(file: str):
-    """Another agent's tool is what calls it; the calls are the inner agent's and lie within that call."""
+    """Another agent's tool is what calls it; the calls are the inner agent's and lie within that
+    call.
+    """
     trace, run = whole(file)
     op = "gen_ai.operation.name"
     agent = made(
-        b"outerag1", b"", run, "lead", name="invoke_agent lead", attributes={op: "invoke_agent", "gen_ai.agent.name": "lead"}
+        b"outerag1",
+        b"",
+        run,
+        "lead",
+        name="invoke_agent lead",
+        attributes={op: "invoke_agent", "gen_ai.agent.name": "lead"},
     )
-    delegate = made(b"delegat1", b"outerag1", run, "lead", name="execute_tool ask",
-                    attributes={op: "execute_tool", "gen_ai.tool.name": "ask", "gen_ai.tool.call.arguments": "{}",
-                                "gen_ai.tool.call.result": "{}", "gen_ai.tool.call.id": "0"})  # fmt: skip
+    delegate = made(
+        b"delegat1",
+        b"outerag1",
+        run,
+        "lead",
+        name="execute_tool ask",
+        attributes={
+            op: "execute_tool",
+            "gen_ai.tool.name": "ask",
+            "gen_ai.tool.call.arguments": "{}",
+            "gen_ai.tool.call.result": "{}",
+            "gen_ai.tool.call.id": "0",
+        },
+    )
     (found,) = outermost(closed(agent | delegate | hung(trace.frames, b"delegat1")))
     assert (found.agent, found.calls[0].name) == ("lead", "ask")
     assert described(found.calls[1:]) == described(run.calls)
@@ -152,7 +227,11 @@ def is_content(key: str) -> bool:
 
 def without_content(frames: Frames) -> Frames:
     return {
-        key: changed(frame, given={k: v for k, v in frame[1].given.items() if not is_content(k)}, given_events=())
+        key: changed(
+            frame,
+            given={k: v for k, v in frame[1].given.items() if not is_content(k)},
+            given_events=(),
+        )
         for key, frame in frames.items()
     }
 
@@ -199,7 +278,9 @@ def test_a_run_whose_own_span_is_missing_is_never_whole(file: str):
     frames = {key: frame for key, frame in trace.frames.items() if key.hex() != run.span_id}
     for found in outermost(closed(frames)):
         own = frames.get(bytes.fromhex(found.span_id))
-        assert found.incomplete in (NEVER_ARRIVED, CUT) or (own is not None and described(found.calls) == described(run.calls))
+        assert found.incomplete in (NEVER_ARRIVED, CUT) or (
+            own is not None and described(found.calls) == described(run.calls)
+        )
 
 
 def layer(
@@ -212,7 +293,15 @@ def layer(
         for number, call in enumerate(run.calls):
             key = bytes.fromhex(call.span_id)
             parent = frames[key][0] if beside else key
-            span = FakeSpan("", "", "call", start_ns=call.start_ns, end_ns=call.end_ns, attributes=attributes(call), scope=scope)
+            span = FakeSpan(
+                "",
+                "",
+                "call",
+                start_ns=call.start_ns,
+                end_ns=call.end_ns,
+                attributes=attributes(call),
+                scope=scope,
+            )
             frames[b"layer00%d" % number] = (parent, span, FakeResourceScope("x", scope))
         return frames
 
@@ -221,12 +310,24 @@ def layer(
 
 LAYERS = {
     "MCP client": layer(
-        lambda call: {"mcp.method.name": "tools/call", "gen_ai.tool.name": call.name, "gen_ai.operation.name": "execute_tool"},
-        "mcp-python-sdk", False),
+        lambda call: {
+            "mcp.method.name": "tools/call",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.operation.name": "execute_tool",
+        },
+        "mcp-python-sdk",
+        False,
+    ),
     "a second framework's": layer(
-        lambda call: {"traceloop.span.kind": "tool", "gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.call_id},
-        "opentelemetry.instrumentation.second", True),
-}  # fmt: skip
+        lambda call: {
+            "traceloop.span.kind": "tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.call_id,
+        },
+        "opentelemetry.instrumentation.second",
+        True,
+    ),
+}
 
 
 @pytest.mark.parametrize("added", LAYERS)
@@ -249,4 +350,7 @@ def test_a_retry_is_a_call_of_its_own(file: str):
     frames = trace.frames | {b"again001": changed(trace.frames[key], later=length + 1)}
     (found,) = outermost(dataclasses.replace(trace, frames=frames))
     assert described(found.calls[:-1]) == described(run.calls)
-    assert (found.calls[-1].name, found.calls[-1].arguments) == (run.calls[-1].name, run.calls[-1].arguments)
+    assert (found.calls[-1].name, found.calls[-1].arguments) == (
+        run.calls[-1].name,
+        run.calls[-1].arguments,
+    )

@@ -31,7 +31,14 @@ __all__ = ["bombs", "flood", "hollow", "malformed", "slow_loris"]
 MIB: Final = 2**20
 LOGS: Final = METHOD.replace("trace.v1.TraceService", "logs.v1.LogsService")
 ANSWERS: Final = {200, 400, 413, 415, 503}
-CODES: Final = {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL", "UNIMPLEMENTED"}
+CODES: Final = {
+    "OK",
+    "INVALID_ARGUMENT",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "INTERNAL",
+    "UNIMPLEMENTED",
+}
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 WAYS: Final = {
     "traces-protobuf": ("/v1/traces", PROTOBUF, ""),
@@ -49,7 +56,9 @@ class _Attacker:
     def __init__(self, service: Service) -> None:
         self.answers: Counter[str] = Counter()
         self._service = service
-        self._channel = grpc.insecure_channel(service.grpc, options=[("grpc.use_local_subchannel_pool", 1)])
+        self._channel = grpc.insecure_channel(
+            service.grpc, options=[("grpc.use_local_subchannel_pool", 1)]
+        )
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -73,7 +82,12 @@ class _Attacker:
         assert answer.status in ANSWERS, answer.status
         self.answers[str(answer.status)] += 1
 
-    def call(self, method: str, data: bytes, compression: grpc.Compression = grpc.Compression.NoCompression) -> None:
+    def call(
+        self,
+        method: str,
+        data: bytes,
+        compression: grpc.Compression = grpc.Compression.NoCompression,
+    ) -> None:
         try:
             self._channel.unary_unary(method)(data, timeout=60, compression=compression)
             code = "OK"
@@ -87,17 +101,27 @@ class _Attacker:
 
 
 @contextmanager
-def _beside(folder: Path, runs: int, protocol: str = "grpc") -> Iterator[tuple[Service, Sender, Callable[..., Outcome]]]:
-    """A receiver under an honest load; what is given makes the row when the attack is over, with a warning that is expected."""
+def _beside(
+    folder: Path, runs: int, protocol: str = "grpc"
+) -> Iterator[tuple[Service, Sender, Callable[..., Outcome]]]:
+    """A receiver under an honest load; what is given makes the row when the attack is over, with a
+    warning that is expected.
+    """
     sent = [run_of(number) for number in range(runs)]
     with Service(configuration(folder)) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http), protocol=protocol)
-        load = threading.Thread(target=sender.send, args=(requests_of(sent, at_once=2),), kwargs={"within_s": 120, "threads": 2})
+        load = threading.Thread(
+            target=sender.send,
+            args=(requests_of(sent, at_once=2),),
+            kwargs={"within_s": 120, "threads": 2},
+        )
         load.start()
 
         def finished(done: str, times: int, other: str, warned: str = "") -> Outcome:
             load.join()
-            assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs}: {sender.answers}"
+            assert len(sender.acknowledged) == runs, (
+                f"{len(sender.acknowledged)} of {runs}: {sender.answers}"
+            )
             assert service.metric("receiver_internal_errors_total") == 0
             books = settled(service, sent, sender, within_s=60)
             said = [line for line in service.said() if not (warned and warned in line)]
@@ -122,7 +146,11 @@ def malformed(folder: Path, *, bodies: int, runs: int) -> Outcome:
             for data in islice(spoilt(given[target], bodies + 1), bodies):
                 attacker.call(method, data)
         times = (len(WAYS) + 2) * bodies
-        return finished("corrupted bodies of six encodings over HTTP, of two over gRPC", times, f"answers: {attacker}")
+        return finished(
+            "corrupted bodies of six encodings over HTTP, of two over gRPC",
+            times,
+            f"answers: {attacker}",
+        )
 
 
 def _bombs(size: int) -> Iterator[tuple[str, str, bytes]]:
@@ -150,21 +178,32 @@ def bombs(folder: Path, *, mib: int, runs: int) -> Outcome:
         assert grown < 256 + 64 + 128, f"grew by {grown} MiB"
         figures = f"memory grew by {grown} MiB at most; answers: {attacker}"
         # One of the bombs is a trace of very many spans.
-        return finished(f"bombs of {mib} MiB unpacked", times, figures, warned="traces.max_spans_per_trace")
+        return finished(
+            f"bombs of {mib} MiB unpacked", times, figures, warned="traces.max_spans_per_trace"
+        )
 
 
 def _nothing(size: int) -> Iterator[tuple[str, bytes]]:
-    """(content type, body) of so many bytes that hold hardly anything, and become as many objects as can be."""
+    """(content type, body) of so many bytes that hold hardly anything, and become as many objects
+    as can be.
+    """
     scopes = (sized(2, sized(1, sized(1, b"%07d" % number))) for number in range(size // 13))
     yield PROTOBUF, sized(1, sized(2, b"\x12\x00" * (size // 2)))
     yield PROTOBUF, b"\x0a\x00" * (size // 2)
     yield PROTOBUF, sized(1, b"".join(scopes))
     for each in (b"{}", b"[]", b'{"":0}'):
-        yield JSON, b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b",".join([each] * (size // (len(each) + 1))) + b"]}]}]}"
+        yield (
+            JSON,
+            b'{"resourceSpans":[{"scopeSpans":[{"spans":['
+            + b",".join([each] * (size // (len(each) + 1)))
+            + b"]}]}]}",
+        )
 
 
 def hollow(folder: Path, *, sizes: tuple[int, ...], threads: int, runs: int) -> Outcome:
-    """Requests of nearly nothing, of each size in KiB, some at once: taken, rejected or refused, whatever they would become."""
+    """Requests of nearly nothing, of each size in KiB, some at once: taken, rejected or refused,
+    whatever they would become.
+    """
     bodies = [each for size in sizes for each in _nothing(size * 1024)]
     with _beside(folder, runs) as (service, _, finished):
         before, answers = service.rss(), Counter[str]()
@@ -186,16 +225,22 @@ def hollow(folder: Path, *, sizes: tuple[int, ...], threads: int, runs: int) -> 
         assert grown < 256 + 64 + 128, f"grew by {grown} MiB"
         figures = f"max_inflight_size 256 MiB: memory grew by {grown} MiB at most; answers: {told}"
         many = f"{threads} at once, of up to {max(sizes) / 1024:g} MiB"
-        return finished(f"spans, scopes and objects of nothing, {many}", threads * len(bodies), figures)
+        return finished(
+            f"spans, scopes and objects of nothing, {many}", threads * len(bodies), figures
+        )
 
 
 def slow_loris(folder: Path, *, connections: int, seconds: float, runs: int) -> Outcome:
     """Connections that send a header or a body a byte at a time and never end."""
     with _beside(folder, runs, "http") as (service, _, finished), ExitStack() as stack:
         host, port = service.http.rsplit(":", 1)
-        slow = [stack.enter_context(socket.create_connection((host, int(port)), timeout=5)) for _ in range(connections)]
-        text = b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100000\r\n\r\n" + bytes(
-            99_999
+        slow = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
+            for _ in range(connections)
+        ]
+        text = (
+            b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/x-protobuf\r\nContent-Length:"
+            b" 100000\r\n\r\n" + bytes(99_999)
         )
         before, end, at, left = service.rss(), time.monotonic() + seconds, 0, set(slow)
         while time.monotonic() < end:
@@ -208,8 +253,12 @@ def slow_loris(folder: Path, *, connections: int, seconds: float, runs: int) -> 
             time.sleep(0.05)
         grown = (service.rss() - before) // MIB
         assert grown < 64, f"grew by {grown} MiB"
-        figures = f"{connections - len(left)} of them were refused or closed; memory grew by {grown} MiB"
-        return finished(f"HTTP connections that send a byte each 50 ms for {seconds:g} s", connections, figures)
+        figures = (
+            f"{connections - len(left)} of them were refused or closed; memory grew by {grown} MiB"
+        )
+        return finished(
+            f"HTTP connections that send a byte each 50 ms for {seconds:g} s", connections, figures
+        )
 
 
 def flood(folder: Path, *, connections: int, runs: int) -> Outcome:
@@ -226,7 +275,10 @@ def flood(folder: Path, *, connections: int, runs: int) -> Outcome:
                     continue
                 opened += 1
                 if number % 2:
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # close is a reset
+                    # close is a reset
+                    each.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
+                    )
                     each.close()
                 else:
                     held.append(each)
@@ -236,13 +288,22 @@ def flood(folder: Path, *, connections: int, runs: int) -> Outcome:
         grown = (service.rss() - before) // MIB
         assert grown < 128, f"grew by {grown} MiB"
         assert _answers(service), "no HTTP client is served after the flood"
-        figures = f"{opened} connections and {cancelled} calls; memory grew by {grown} MiB; served at once afterwards"
-        return finished("connections, every second one reset, and gRPC calls reset at once", opened + cancelled, figures)
+        figures = (
+            f"{opened} connections and {cancelled} calls; memory grew by {grown} MiB; served at"
+            " once afterwards"
+        )
+        return finished(
+            "connections, every second one reset, and gRPC calls reset at once",
+            opened + cancelled,
+            figures,
+        )
 
 
 def _cancelled(service: Service, calls: int) -> int:
     """Begin calls and reset each at once."""
-    with grpc.insecure_channel(service.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+    with grpc.insecure_channel(
+        service.grpc, options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
         call = channel.unary_unary(METHOD)
         return sum(call.future(bytes(1000), timeout=30).cancel() for _ in range(calls))
 

@@ -1,6 +1,8 @@
-"""Behind the real Collector: an evaluator, or a ring of them, ends and comes back, or does not, or the ring changes.
+"""Behind the real Collector: an evaluator, or a ring of them, ends and comes back, or does not, or
+the ring changes.
 
-The Collector has the configurations of collector_config. A run counts as acknowledged when the Collector acknowledged it.
+The Collector has the configurations of collector_config. A run counts as acknowledged when the
+Collector acknowledged it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ __all__ = ["changed", "gone", "restarted"]
 PORTS: Final = (5317, 5327, 5337)
 SETTLED_S: Final = 60.0
 OPEN_AT_ONCE: Final = 80
-# Defaults for whole runs; late spans have the time of a queue to arrive, parts without a root are given up soon.
+# Defaults for whole runs; late spans have the time of a queue to arrive, parts without a root are
+# given up soon.
 TRACES: Final = {
     "decision_wait": "1s",
     "decision_wait_partial": "6s",
@@ -48,19 +51,27 @@ class Ring:
     def __init__(self, folder: Path, members: int, stack: ExitStack) -> None:
         self._set = CollectorSet("gateway" if members > 1 else "collector-side", folder)
         self._stack = stack
-        self.members = [self._member(folder / f"member{number}", PORTS[number]) for number in range(members)]
+        self.members = [
+            self._member(folder / f"member{number}", PORTS[number]) for number in range(members)
+        ]
         self.collector = stack.enter_context(self._process(members))
 
     def _member(self, folder: Path, port: int) -> Service:
         folder.mkdir()
         config = configuration(folder, traces=TRACES, storage={"directory": str(folder / "kept")})
-        endpoint = json.loads(config.read_text())["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
+        endpoint = json.loads(config.read_text())["receivers"]["otlp"]["protocols"]["grpc"][
+            "endpoint"
+        ]
         self._set.ports[port] = int(endpoint.rsplit(":", 1)[1])
         return self._stack.enter_context(Service(config))
 
     def _process(self, members: int) -> CollectorProcess:
         whole = ", ".join(f'"127.0.0.1:{port}"' for port in PORTS)
-        return CollectorProcess(self._set.copy("collector.yaml", instead={whole: ", ".join(whole.split(", ")[:members])}))
+        return CollectorProcess(
+            self._set.copy(
+                "collector.yaml", instead={whole: ", ".join(whole.split(", ")[:members])}
+            )
+        )
 
     def resized(self, members: int) -> None:
         """Give the Collector another number of members, of which those that are new are started."""
@@ -76,7 +87,9 @@ class Ring:
 
     def open(self) -> int:
         """Traces that the living members have not evaluated yet."""
-        return sum(member.metric("processor_traces_on_memory") for member in self.members if member.alive)
+        return sum(
+            member.metric("processor_traces_on_memory") for member in self.members if member.alive
+        )
 
     def rows(self, *, merged: bool = True) -> list[dict[str, Any]]:
         """The results of all members."""
@@ -85,7 +98,9 @@ class Ring:
 
     def accepted(self) -> int:
         """Spans that the living members accepted since they were started."""
-        return sum(member.metric("receiver_accepted_spans") for member in self.members if member.alive)
+        return sum(
+            member.metric("receiver_accepted_spans") for member in self.members if member.alive
+        )
 
     def books(self, runs: Iterable[Run], acknowledged: set[int], *, merged: bool = True) -> Books:
         """Duplicated are results with another content under the same id, too."""
@@ -109,13 +124,17 @@ def _ring(folder: Path, members: int) -> Iterator[Ring]:
 
 
 def _spread(runs: list[Run]) -> list[Request]:
-    """The spans of so many runs in any order, some twice, then the next: each is open for a second or two."""
+    """The spans of so many runs in any order, some twice, then the next: each is open for a second
+    or two.
+    """
     groups = [runs[first : first + OPEN_AT_ONCE] for first in range(0, len(runs), OPEN_AT_ONCE)]
     return [each for group in groups for each in shuffled(group, seed=len(runs), at_once=20)]
 
 
 @contextmanager
-def _under_load(ring: Ring, runs: list[Run], requests: list[Request], seconds: float) -> Iterator[Sender]:
+def _under_load(
+    ring: Ring, runs: list[Run], requests: list[Request], seconds: float
+) -> Iterator[Sender]:
     """Sends all, spread over so many seconds; ends when all is acknowledged."""
     sender = Sender(runs, lambda: ring.address)
     arguments = {"within_s": seconds + SETTLED_S, "pace_s": seconds * 4 / len(requests)}
@@ -144,12 +163,18 @@ def _scored(ring: Ring, runs: Iterable[int], within_s: float = SETTLED_S) -> boo
     return until(complete, within_s, every_s=0.5)
 
 
-def restarted(folder: Path, *, victim: str, end: str, times: int, runs: int, seconds: float, members: int = 1) -> Outcome:
-    """An evaluator, or the Collector, ends in a way and comes back, over and over, while runs arrive."""
+def restarted(
+    folder: Path, *, victim: str, end: str, times: int, runs: int, seconds: float, members: int = 1
+) -> Outcome:
+    """An evaluator, or the Collector, ends in a way and comes back, over and over, while runs
+    arrive.
+    """
     rng = random.Random(times)
     sent = [run_of(number) for number in range(runs)]
     with _ring(folder, members) as ring:
-        process: Service | CollectorProcess = ring.collector if victim == "Collector" else ring.members[-1]
+        process: Service | CollectorProcess = (
+            ring.collector if victim == "Collector" else ring.members[-1]
+        )
         with _under_load(ring, sent, _spread(sent), seconds) as sender:
             for _ in range(times):
                 time.sleep(seconds / times * rng.uniform(0.1, 0.4))
@@ -157,7 +182,9 @@ def restarted(folder: Path, *, victim: str, end: str, times: int, runs: int, sec
                 process.kill() if end == "SIGKILL" else process.terminate()
                 time.sleep(rng.random())
                 process.start()
-                assert until(lambda: process.metric("receiver_accepted_spans") > 0, SETTLED_S), "it gets nothing any more"
+                assert until(lambda: process.metric("receiver_accepted_spans") > 0, SETTLED_S), (
+                    "it gets nothing any more"
+                )
         _scored(ring, sender.acknowledged)
         until(lambda: not ring.collector.metric("exporter_queue_size"), SETTLED_S)
         books = ring.books(sent, sender.acknowledged, merged=False)
@@ -166,11 +193,15 @@ def restarted(folder: Path, *, victim: str, end: str, times: int, runs: int, sec
 
 
 def gone(folder: Path, *, runs: int, seconds: float) -> Outcome:
-    """SIGKILL of one of three, which never comes back; what was on its disk is drained, what came for it afterwards is lost.
+    """SIGKILL of one of three, which never comes back; what was on its disk is drained, what came
+    for it afterwards is lost.
 
-    The books have what is lost beyond the difference of the accepted spans: the Collector's less the evaluators'.
+    The books have what is lost beyond the difference of the accepted spans: the Collector's less
+    the evaluators'.
     """
-    before, after = [[run_of(number) for number in range(first, first + runs)] for first in (0, runs)]
+    before, after = [
+        [run_of(number) for number in range(first, first + runs)] for first in (0, runs)
+    ]
     with _ring(folder, 3) as ring:
         with _under_load(ring, before, requests_of(before), seconds) as first:
             pass
@@ -189,12 +220,23 @@ def gone(folder: Path, *, runs: int, seconds: float) -> Outcome:
         assert sum(len(run.calls) + 1 for run in lost) == missing, (missing, lost)
         kept = (first.acknowledged | second.acknowledged) - {run.number for run in lost}
         books = ring.books([*before, *after], kept)
-    figures = f"{len(lost)} of {2 * runs} runs lost; their {missing} spans are the difference of the counters, exactly"
+    figures = (
+        f"{len(lost)} of {2 * runs} runs lost; their {missing} spans are the difference of the"
+        " counters, exactly"
+    )
     return Outcome("SIGKILL, then `serve --drain` of its storage", 1, books, figures)
 
 
 def _drain(member: Service) -> None:
-    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(member.config), "--drain"]
+    command = [
+        sys.executable,
+        "-m",
+        "otel_eval",
+        "serve",
+        "--config",
+        str(member.config),
+        "--drain",
+    ]
     subprocess.run(command, check=True, timeout=SETTLED_S, capture_output=True)
 
 
@@ -210,10 +252,12 @@ def _settle(number: Callable[[], int], quiet_s: float = 5.0) -> None:
 def changed(folder: Path, *, members: int, to: int, runs: int, seconds: float) -> Outcome:
     """The ring gets one more member, or one less, while runs are open.
 
-    Runs whose spans went to two members are wrong or right, but marked; the books have those that are not marked.
+    Runs whose spans went to two members are wrong or right, but marked; the books have those that
+    are not marked.
     """
     sent = [run_of(number) for number in range(runs)]
-    half = runs // 2 // OPEN_AT_ONCE * OPEN_AT_ONCE + OPEN_AT_ONCE // 2  # when some are open, whatever the machine's speed
+    # when some are open, whatever the machine's speed
+    half = runs // 2 // OPEN_AT_ONCE * OPEN_AT_ONCE + OPEN_AT_ONCE // 2
     middle = sum(len(run.calls) + 1 for run in sent[:half])
     with _ring(folder, members) as ring:
         with _under_load(ring, sent, _spread(sent), seconds) as sender:
@@ -229,5 +273,8 @@ def changed(folder: Path, *, members: int, to: int, runs: int, seconds: float) -
         of_marked = balance(sent, marked, ring.rows(), revisions=True)
         books.lost += of_marked.lost
     assert marked, "no run was split: not under load"
-    figures = f"{len(marked)} of {runs} runs split, all marked; {of_marked.wrong} of their {SCORERS * len(marked)} results wrong"
+    figures = (
+        f"{len(marked)} of {runs} runs split, all marked; {of_marked.wrong} of their"
+        f" {SCORERS * len(marked)} results wrong"
+    )
     return Outcome(f"{members} become {to} under load, results merged", 1, books, figures)

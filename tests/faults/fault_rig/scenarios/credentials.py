@@ -23,27 +23,42 @@ TOKEN = "correct-horse"
 
 
 class _Papers:
-    """An authority, what it issued to the receiver and to an honest client, and the same of another authority."""
+    """An authority, what it issued to the receiver and to an honest client, and the same of another
+    authority.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.authority, other = trustme.CA(), trustme.CA()
-        self.server, self.client = self.authority.issue_cert("127.0.0.1"), self.authority.issue_cert("client.example")
+        self.server, self.client = (
+            self.authority.issue_cert("127.0.0.1"),
+            self.authority.issue_cert("client.example"),
+        )
         self.stranger = other.issue_cert("client.example")
         self.other = other
-        self.files = {"client_ca_file": folder / "ca.pem", "cert_file": folder / "server.pem", "key_file": folder / "server.key"}
+        self.files = {
+            "client_ca_file": folder / "ca.pem",
+            "cert_file": folder / "server.pem",
+            "key_file": folder / "server.key",
+        }
         self.authority.cert_pem.write_to_path(str(self.files["client_ca_file"]))
         self.server.cert_chain_pems[0].write_to_path(str(self.files["cert_file"]))
         self.server.private_key_pem.write_to_path(str(self.files["key_file"]))
 
-    def credentials(self, holder: trustme.LeafCert | None, trusts: trustme.CA | None = None) -> grpc.ChannelCredentials:
+    def credentials(
+        self, holder: trustme.LeafCert | None, trusts: trustme.CA | None = None
+    ) -> grpc.ChannelCredentials:
         root = (trusts or self.authority).cert_pem.bytes()
         if holder is None:
             return grpc.ssl_channel_credentials(root)
-        return grpc.ssl_channel_credentials(root, holder.private_key_pem.bytes(), holder.cert_chain_pems[0].bytes())
+        return grpc.ssl_channel_credentials(
+            root, holder.private_key_pem.bytes(), holder.cert_chain_pems[0].bytes()
+        )
 
 
 def bad_tls(folder: Path, *, times: int, runs: int) -> Outcome:
-    """No TLS at all, no certificate, one of another authority, a server that is not trusted, bytes that are no handshake."""
+    """No TLS at all, no certificate, one of another authority, a server that is not trusted, bytes
+    that are no handshake.
+    """
     papers = _Papers(folder)
     tls = {key: str(file) for key, file in papers.files.items()}
     sent = [run_of(number) for number in range(runs)]
@@ -53,15 +68,26 @@ def bad_tls(folder: Path, *, times: int, runs: int) -> Outcome:
     with Service(config) as service:
         credentials = papers.credentials(papers.client)
         sender = Sender(
-            sent, lambda: (service.grpc, service.http), channel=lambda to, options: grpc.secure_channel(to, credentials, options)
+            sent,
+            lambda: (service.grpc, service.http),
+            channel=lambda to, options: grpc.secure_channel(to, credentials, options),
         )
-        load = threading.Thread(target=sender.send, args=(requests_of(sent, at_once=2),), kwargs={"within_s": 60, "threads": 2})
+        load = threading.Thread(
+            target=sender.send,
+            args=(requests_of(sent, at_once=2),),
+            kwargs={"within_s": 60, "threads": 2},
+        )
         load.start()
         ways: tuple[Callable[[], None], ...] = (
             lambda: _call(grpc.insecure_channel(service.grpc), strange),
             lambda: _call(grpc.secure_channel(service.grpc, papers.credentials(None)), strange),
-            lambda: _call(grpc.secure_channel(service.grpc, papers.credentials(papers.stranger)), strange),
-            lambda: _call(grpc.secure_channel(service.grpc, papers.credentials(papers.client, papers.other)), strange),
+            lambda: _call(
+                grpc.secure_channel(service.grpc, papers.credentials(papers.stranger)), strange
+            ),
+            lambda: _call(
+                grpc.secure_channel(service.grpc, papers.credentials(papers.client, papers.other)),
+                strange,
+            ),
             lambda: _post(service.http, strange, None),
             lambda: _post(service.http, strange, _context(papers, None)),
             lambda: _post(service.http, strange, _context(papers, papers.stranger)),
@@ -74,10 +100,17 @@ def bad_tls(folder: Path, *, times: int, runs: int) -> Outcome:
         load.join()
         assert len(sender.acknowledged) == runs, sender.answers
         books = settled(service, sent, sender, within_s=30)
-    assert trace_id(STRANGE).hex() not in service.results.read_text(), "a span without valid credentials was accepted"
+    assert trace_id(STRANGE).hex() not in service.results.read_text(), (
+        "a span without valid credentials was accepted"
+    )
     assert "Traceback" not in "\n".join(service.said())
     figures = f"each was rejected ({', '.join(sorted(counts))}); none was accepted"
-    return Outcome(f"mTLS: {len(ways)} ways to connect without the right certificate", times * len(ways), books, figures)
+    return Outcome(
+        f"mTLS: {len(ways)} ways to connect without the right certificate",
+        times * len(ways),
+        books,
+        figures,
+    )
 
 
 def wrong_token(folder: Path, *, times: int, runs: int) -> Outcome:
@@ -98,18 +131,30 @@ def wrong_token(folder: Path, *, times: int, runs: int) -> Outcome:
     )
     with Service(config) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http), token=TOKEN)
-        load = threading.Thread(target=sender.send, args=(requests_of(sent, at_once=2),), kwargs={"within_s": 60, "threads": 2})
+        load = threading.Thread(
+            target=sender.send,
+            args=(requests_of(sent, at_once=2),),
+            kwargs={"within_s": 60, "threads": 2},
+        )
         load.start()
         for _ in range(times):
             for value in wrong:
                 metadata = () if value is None else (("authorization", value),)
-                counts[_refusal(lambda metadata=metadata: _call(grpc.insecure_channel(service.grpc), strange, metadata))] += 1
+                counts[
+                    _refusal(
+                        lambda metadata=metadata: _call(
+                            grpc.insecure_channel(service.grpc), strange, metadata
+                        )
+                    )
+                ] += 1
                 counts[_refusal(lambda value=value: _post(service.http, strange, None, value))] += 1
         load.join()
         assert len(sender.acknowledged) == runs, sender.answers
         books = settled(service, sent, sender, within_s=30)
     assert set(counts) == {"UNAUTHENTICATED", "401"}, counts
-    assert trace_id(STRANGE).hex() not in service.results.read_text(), "a span without valid credentials was accepted"
+    assert trace_id(STRANGE).hex() not in service.results.read_text(), (
+        "a span without valid credentials was accepted"
+    )
     assert TOKEN not in "\n".join(service.said())
     return Outcome(
         f"{len(wrong)} wrong tokens on both protocols",
@@ -151,13 +196,17 @@ def _context(papers: _Papers, holder: trustme.LeafCert | None) -> ssl.SSLContext
     return context
 
 
-def _post(place: str, data: bytes, context: ssl.SSLContext | None, token: str | None = None) -> None:
+def _post(
+    place: str, data: bytes, context: ssl.SSLContext | None, token: str | None = None
+) -> None:
     """By hand, since what comes back may be no HTTP."""
     host, port = place.rsplit(":", 1)
     plain = socket.create_connection((host, int(port)), timeout=5)
     with context.wrap_socket(plain, server_hostname=host) if context else plain as connection:
         line = f"Authorization: {token}\r\n" if token is not None else ""
-        head = f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n{line}"
+        head = (
+            f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n{line}"
+        )
         head += f"Content-Length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)
         answer = connection.recv(65536)

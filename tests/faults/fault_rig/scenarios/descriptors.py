@@ -1,4 +1,6 @@
-"""Connections that say nothing, more than the process may have files open, and a scorer that leaks files."""
+"""Connections that say nothing, more than the process may have files open, and a scorer that leaks
+files.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _BUSY: Final = 0.3  # of a core; a loop that spins takes all of one
 
 
 def idle(folder: Path, *, limit: int, connections: int, runs: int) -> Outcome:
-    """On one protocol at a time, while the other one is used; then on the same one, when they are gone."""
+    """On one protocol at a time, while the other one is used; then on the same one, when they are
+    gone.
+    """
     books, open_files = Books(), []
     raise_limit()  # of this process, which has the other ends
     sent = [run_of(number) for number in range(2 * runs)]
@@ -49,15 +53,25 @@ def idle(folder: Path, *, limit: int, connections: int, runs: int) -> Outcome:
             after.acknowledged |= during.acknowledged
             assert len(after.acknowledged) == 2 * runs, (during.answers, after.answers)
             books.add(settled(service, sent, after, within_s=30))
-    figures = f"at most {max(open_files)} files open; /healthz and /metrics within {_PAGE_S:g} s, all {4 * runs} runs accepted"
-    return Outcome(f"{connections} idle connections, gRPC then HTTP, at a limit of {limit} files", 2, books, figures)
+    figures = (
+        f"at most {max(open_files)} files open; /healthz and /metrics within {_PAGE_S:g} s, all"
+        f" {4 * runs} runs accepted"
+    )
+    return Outcome(
+        f"{connections} idle connections, gRPC then HTTP, at a limit of {limit} files",
+        2,
+        books,
+        figures,
+    )
 
 
 def leaking(folder: Path, *, limit: int, runs: int) -> Outcome:
     """The connection that is open goes on, and the pages are answered."""
     sent = [run_of(number) for number in range(runs)]
     scorers = ({"type": "fault_rig.broken:leaks", "name": "leaks"},)
-    with Service(configuration(folder, scorers=scorers), limits={"RLIMIT_NOFILE": limit}) as service:
+    with Service(
+        configuration(folder, scorers=scorers), limits={"RLIMIT_NOFILE": limit}
+    ) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         sender.send(requests_of(sent), within_s=60, threads=1)
         assert scored(service, sender.acknowledged, 30)
@@ -66,12 +80,19 @@ def leaking(folder: Path, *, limit: int, runs: int) -> Outcome:
             _assert_reachable(service)
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
-    return Outcome("a scorer that opens files until none is left", 1, books, "/healthz and /metrics are answered; nothing spins")
+    return Outcome(
+        "a scorer that opens files until none is left",
+        1,
+        books,
+        "/healthz and /metrics are answered; nothing spins",
+    )
 
 
 @contextmanager
 def _silent(address: str, many: int, preface: bytes) -> Iterator[None]:
-    """Connections that say nothing after the preface; those that the receiver closes are not opened again."""
+    """Connections that say nothing after the preface; those that the receiver closes are not opened
+    again.
+    """
     host, port = address.rsplit(":", 1)
     held = []
     try:

@@ -1,4 +1,6 @@
-"""The disk is full, gives back what was not written, or keeps a process waiting for a hundred thousand spans."""
+"""The disk is full, gives back what was not written, or keeps a process waiting for a hundred
+thousand spans.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def torn(folder: Path, *, times: int, runs: int) -> Outcome:
     """A record that a crash left half written, at the end of the last segment, cut at any byte."""
     rng = random.Random(times)
     config = configuration(
-        folder, traces={"decision_wait": "800ms", "decision_wait_partial": "1s"}, storage={"directory": str(folder / "kept")}
+        folder,
+        traces={"decision_wait": "800ms", "decision_wait_partial": "1s"},
+        storage={"directory": str(folder / "kept")},
     )
     acknowledged: set[int] = set()
     with Service(config) as service:
@@ -51,14 +55,24 @@ def torn(folder: Path, *, times: int, runs: int) -> Outcome:
             acknowledged |= _undecided(folder, service, turn * runs, runs).acknowledged
             data = _segments(folder)[-1].read_bytes()
             start = rng.randrange(len(data) // 2)
-            with _segments(folder)[-1].open("ab") as file:  # the beginning of something that looks like a record
-                file.write(data[start : start + rng.randrange(1, 2000)] if turn % 2 else rng.randbytes(rng.randrange(1, 2000)))
+            # the beginning of something that looks like a record
+            with _segments(folder)[-1].open("ab") as file:
+                file.write(
+                    data[start : start + rng.randrange(1, 2000)]
+                    if turn % 2
+                    else rng.randbytes(rng.randrange(1, 2000))
+                )
             service.start()
             assert scored(service, acknowledged, 30)
         assert service.terminate() == 0
-    books = balance([run_of(number) for number in range(times * runs)], acknowledged, rows_of(service.results))
+    books = balance(
+        [run_of(number) for number in range(times * runs)], acknowledged, rows_of(service.results)
+    )
     return Outcome(
-        "kill, then a torn record at the end of the journal", times, books, f"{len(acknowledged)} runs acknowledged before"
+        "kill, then a torn record at the end of the journal",
+        times,
+        books,
+        f"{len(acknowledged)} runs acknowledged before",
     )
 
 
@@ -66,7 +80,9 @@ def corrupt(folder: Path, *, times: int, runs: int) -> Outcome:
     """A byte somewhere in the journal is not what was written."""
     rng = random.Random(times)
     config = configuration(
-        folder, traces={"decision_wait": "800ms", "decision_wait_partial": "1s"}, storage={"directory": str(folder / "kept")}
+        folder,
+        traces={"decision_wait": "800ms", "decision_wait_partial": "1s"},
+        storage={"directory": str(folder / "kept")},
     )
     missing, whole = 0, Books()
     with Service(config) as service:
@@ -78,21 +94,34 @@ def corrupt(folder: Path, *, times: int, runs: int) -> Outcome:
             data[rng.randrange(len(data) - runs * 100, len(data))] ^= 1 << rng.randrange(8)
             segment.write_bytes(data)
             service.start()
-            assert until(lambda sender=sender: len(_judged(service) & sender.acknowledged) >= runs - 1, 30)
+            assert until(
+                lambda sender=sender: len(_judged(service) & sender.acknowledged) >= runs - 1, 30
+            )
             scored(service, sender.acknowledged, 1.5)
             gone = sender.acknowledged - _judged(service)
             assert len(gone) <= 1, f"one byte cost {len(gone)} runs"
             missing += len(gone)
             whole.add(
-                balance([run_of(n) for n in sorted(sender.acknowledged)], sender.acknowledged - gone, rows_of(service.results))
+                balance(
+                    [run_of(n) for n in sorted(sender.acknowledged)],
+                    sender.acknowledged - gone,
+                    rows_of(service.results),
+                )
             )
         assert service.terminate() == 0
-    figures = f"{missing} runs were in the damaged records, each alone in its request, and are lost; nothing else is"
+    figures = (
+        f"{missing} runs were in the damaged records, each alone in its request, and are lost;"
+        " nothing else is"
+    )
     return Outcome("kill, then one bit flipped in the journal", times, whole, figures)
 
 
 def _judged(service: Service) -> set[int]:
-    return {_numbers()[row["trace_id"]] for row in rows_of(service.results) if row["evaluation"] == "rig"}
+    return {
+        _numbers()[row["trace_id"]]
+        for row in rows_of(service.results)
+        if row["evaluation"] == "rig"
+    }
 
 
 @cache
@@ -103,7 +132,11 @@ def _numbers() -> dict[str, int]:
 @contextmanager
 def _small_disk(place: Path, mib: int) -> Iterator[None]:
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(place)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(place)],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode != 0:
         pytest.skip("a small file system cannot be mounted here")
     try:
@@ -121,13 +154,20 @@ def full(folder: Path, *, times: int, runs: int) -> Outcome:
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             load = threading.Thread(
-                target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 120, "pace_s": times * 20 / runs}
+                target=sender.send,
+                args=(requests_of(sent),),
+                kwargs={"within_s": 120, "pace_s": times * 20 / runs},
             )
             load.start()
             for _ in range(times):
                 _fill(folder / "disk" / "ballast")
                 before = sender.answers["refused"]
-                until(lambda before=before: sender.answers["refused"] > before + 5 or not load.is_alive(), 10)
+                until(
+                    lambda before=before: (
+                        sender.answers["refused"] > before + 5 or not load.is_alive()
+                    ),
+                    10,
+                )
                 refused += sender.answers["refused"] - before
                 assert service.alive
                 (folder / "disk" / "ballast").unlink()
@@ -159,10 +199,14 @@ def storage_limit(folder: Path, *, runs: int) -> Outcome:
     """More than `storage.max_size` is undecided."""
     sent = [run_of(number, calls=60) for number in range(runs)]
     traces = {"decision_wait": "500ms", "decision_wait_partial": "1s", "grace_period": "0s"}
-    config = configuration(folder, traces=traces, storage={"directory": str(folder / "kept"), "max_size": "1MiB"})
+    config = configuration(
+        folder, traces=traces, storage={"directory": str(folder / "kept"), "max_size": "1MiB"}
+    )
     with Service(config) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
-        load = threading.Thread(target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 60 + runs * 0.05})
+        load = threading.Thread(
+            target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 60 + runs * 0.05}
+        )
         load.start()
         assert until(lambda: sender.answers["refused"] > 20, 15), sender.answers
         size = sum(each.stat().st_size for each in _segments(folder))
@@ -170,7 +214,10 @@ def storage_limit(folder: Path, *, runs: int) -> Outcome:
         assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} taken"
         books = settled(service, sent, sender, within_s=60)
     assert size < 2 * MIB, size
-    figures = f"max_size 1 MiB: {size // KIB} KiB on disk while it refused; all {runs} runs accepted in the end"
+    figures = (
+        f"max_size 1 MiB: {size // KIB} KiB on disk while it refused; all {runs} runs accepted in"
+        " the end"
+    )
     return Outcome("more pending than storage.max_size", sender.answers["refused"], books, figures)
 
 
@@ -187,7 +234,8 @@ def restart(folder: Path, *, runs: int) -> Outcome:
         assert len(sender.acknowledged) == runs
         service.kill()
         size = sum(each.stat().st_size for each in _segments(folder))
-        config.write_text(config.read_text().replace('"60s"', '"0s"', 2))  # so that only reading is waited for
+        # so that only reading is waited for
+        config.write_text(config.read_text().replace('"60s"', '"0s"', 2))
         began = time.monotonic()
         service.start()
         ready = time.monotonic() - began
@@ -200,6 +248,9 @@ def restart(folder: Path, *, runs: int) -> Outcome:
         service.__exit__(None, None, None)
     books = balance(sent, sender.acknowledged, rows_of(service.results))
     figures = (
-        f"{size // MIB} MiB; ready after {ready:.1f} s, first result after {first:.1f} s, all {runs} runs after {last:.1f} s"
+        f"{size // MIB} MiB; ready after {ready:.1f} s, first result after {first:.1f} s, all"
+        f" {runs} runs after {last:.1f} s"
     )
-    return Outcome(f"SIGKILL with {runs * 10:,} pending spans on disk".replace(",", " "), 1, books, figures)
+    return Outcome(
+        f"SIGKILL with {runs * 10:,} pending spans on disk".replace(",", " "), 1, books, figures
+    )

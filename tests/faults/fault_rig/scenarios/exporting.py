@@ -1,4 +1,6 @@
-"""The endpoint that receives scores is down, slow, or refuses them; with `storage`, they stay queued."""
+"""The endpoint that receives scores is down, slow, or refuses them; with `storage`, they stay
+queued.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ def _configured(folder: Path, endpoint: Endpoint, **more: Any) -> Path:
     return configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
 
 
-def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, kills: int = 0) -> Outcome:
-    """The endpoint is in trouble and out of it again, while runs arrive; meanwhile the receiver is killed so many times."""
+def trouble(
+    folder: Path, *, kind: str, times: int, seconds: float, runs: int, kills: int = 0
+) -> Outcome:
+    """The endpoint is in trouble and out of it again, while runs arrive; meanwhile the receiver is
+    killed so many times.
+    """
     sent = [run_of(number) for number in range(runs)]
     with Endpoint() as endpoint:
         config = _configured(folder, endpoint)
@@ -32,7 +38,9 @@ def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, k
             sender = Sender(sent, lambda: (service.grpc, service.http))
             requests = requests_of(sent)
             pace_s = times * 2 * seconds * 4 / len(requests)
-            load = threading.Thread(target=sender.send, args=(requests,), kwargs={"within_s": 600, "pace_s": pace_s})
+            load = threading.Thread(
+                target=sender.send, args=(requests,), kwargs={"within_s": 600, "pace_s": pace_s}
+            )
             load.start()
             for _ in range(times):
                 time.sleep(seconds)
@@ -51,11 +59,15 @@ def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, k
     figures = f"{times * kills} kills meanwhile, " if kills else ""
     figures += f"{endpoint.refused} events refused, {sender.answers['refused']} requests refused, "
     figures += f"{books.repeated} events delivered twice"
-    return Outcome(f"endpoint {kind} for {seconds:g} s while {runs} runs arrive", times, books, figures)
+    return Outcome(
+        f"endpoint {kind} for {seconds:g} s while {runs} runs arrive", times, books, figures
+    )
 
 
 def refusal(folder: Path, *, runs: int) -> Outcome:
-    """The endpoint refuses half of the scores for good: none is tried again, and each is in the dead-letter file."""
+    """The endpoint refuses half of the scores for good: none is tried again, and each is in the
+    dead-letter file.
+    """
     sent = [run_of(number) for number in range(runs)]
     dead = folder / "kept" / "dead_letter.jsonl"
     with Endpoint() as endpoint:
@@ -80,7 +92,9 @@ def refusal(folder: Path, *, runs: int) -> Outcome:
 
 
 def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
-    """An endpoint that has accepted scores answers UNIMPLEMENTED, as a proxy in front of nothing does; meanwhile kills."""
+    """An endpoint that has accepted scores answers UNIMPLEMENTED, as a proxy in front of nothing
+    does; meanwhile kills.
+    """
     sent = [run_of(number) for number in range(runs)]
     with Endpoint() as endpoint:
         config = _configured(folder, endpoint)
@@ -98,16 +112,25 @@ def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
             time.sleep(2.0)
             refused = endpoint.refused
             endpoint.trouble = ""
-            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, endpoint.rows), service.said()
+            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, endpoint.rows), (
+                service.said()
+            )
             assert service.terminate() == 0
         books = balance(sent, sender.acknowledged, endpoint.rows())
     assert not rows_of(folder / "kept" / "dead_letter.jsonl")
-    figures = f"{kills} kills meanwhile, {refused} events refused, none in the dead-letter file, {books.repeated} delivered twice"
-    return Outcome("endpoint that worked answers UNIMPLEMENTED for a while", refused, books, figures)
+    figures = (
+        f"{kills} kills meanwhile, {refused} events refused, none in the dead-letter file,"
+        f" {books.repeated} delivered twice"
+    )
+    return Outcome(
+        "endpoint that worked answers UNIMPLEMENTED for a while", refused, books, figures
+    )
 
 
 def unsupported(folder: Path, *, runs: int) -> Outcome:
-    """An endpoint that never supported the signal: evaluation goes on with a queue of 20, and every score is a dead letter."""
+    """An endpoint that never supported the signal: evaluation goes on with a queue of 20, and every
+    score is a dead letter.
+    """
     sent = [run_of(number) for number in range(runs)]
     dead = folder / "kept" / "dead_letter.jsonl"
     with Endpoint() as endpoint:
@@ -116,8 +139,18 @@ def unsupported(folder: Path, *, runs: int) -> Outcome:
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             sender.send(requests_of(sent), within_s=60 + runs * 0.01)
-            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, lambda: rows_of(dead)), service.said()
+            assert scored(
+                service, {run.number for run in sent}, 60 + runs * 0.01, lambda: rows_of(dead)
+            ), service.said()
             assert service.terminate() == 0
         books = balance(sent, sender.acknowledged, rows_of(dead))
-    figures = f"each of {len(rows_of(dead))} events is in the dead-letter file; {endpoint.refused} were sent"
-    return Outcome("endpoint that always answers UNIMPLEMENTED, max_queue 20", len(rows_of(dead)), books, figures)
+    figures = (
+        f"each of {len(rows_of(dead))} events is in the dead-letter file; {endpoint.refused} were"
+        " sent"
+    )
+    return Outcome(
+        "endpoint that always answers UNIMPLEMENTED, max_queue 20",
+        len(rows_of(dead)),
+        books,
+        figures,
+    )

@@ -21,18 +21,30 @@ DIES: Final = {"type": "fault_rig.broken:dies", "name": "dies"}
 
 
 def lethal(folder: Path, *, traces: int, runs: int) -> Outcome:
-    """A scorer ends the process for some runs among many; it is started again each time, as an orchestrator does."""
+    """A scorer ends the process for some runs among many; it is started again each time, as an
+    orchestrator does.
+    """
     sent = [run_of(number) for number in range(runs)]
     step = runs // traces
-    ways = {step // 2 + place * step: way for place, way in zip(range(traces), DEATHS * traces, strict=False)}
-    (folder / "lethal.json").write_text(json.dumps({trace_id(number).hex(): way for number, way in ways.items()}))
+    ways = {
+        step // 2 + place * step: way
+        for place, way in zip(range(traces), DEATHS * traces, strict=False)
+    }
+    (folder / "lethal.json").write_text(
+        json.dumps({trace_id(number).hex(): way for number, way in ways.items()})
+    )
     storage = {"directory": str(folder / "kept")}
-    service = Service(configuration(folder, scorers=(DIES,), storage=storage), env={"LETHAL": str(folder / "lethal.json")})
+    service = Service(
+        configuration(folder, scorers=(DIES,), storage=storage),
+        env={"LETHAL": str(folder / "lethal.json")},
+    )
     died = 0
     try:
         service.start()
         sender = Sender(sent, lambda: (service.grpc, service.http))
-        load = threading.Thread(target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 300, "pace_s": 0.002})
+        load = threading.Thread(
+            target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 300, "pace_s": 0.002}
+        )
         load.start()
         while load.is_alive() or len(_letters(folder)) < traces:
             if until(lambda: not service.alive, 0.2):
@@ -52,7 +64,8 @@ def lethal(folder: Path, *, traces: int, runs: int) -> Outcome:
     assert not delivered & letters.keys(), "what is in the dead-letter file was delivered as well"
     books = balance(sent, others, rows_of(service.results))
     figures = (
-        f"{traces} of {runs} runs end the process ({', '.join(DEATHS)}): each twice, then its {SCORERS + 1} results are dead "
+        f"{traces} of {runs} runs end the process ({', '.join(DEATHS)}): each twice, then its"
+        f" {SCORERS + 1} results are dead "
     )
     figures += "letters, once, and failed"
     return Outcome("a scorer that ends the process, which is started again", died, books, figures)
@@ -61,5 +74,8 @@ def lethal(folder: Path, *, traces: int, runs: int) -> Outcome:
 def _letters(folder: Path) -> Counter[str]:
     """Failed results in the dead-letter file, by trace."""
     rows: list[dict[str, Any]] = rows_of(folder / "kept" / "dead_letter.jsonl")
-    assert all((row["outcome"], row["explanation"], row["exporter"]) == ("failed", "crashed", "evaluation") for row in rows), rows
+    assert all(
+        (row["outcome"], row["explanation"], row["exporter"]) == ("failed", "crashed", "evaluation")
+        for row in rows
+    ), rows
     return Counter(row["trace_id"] for row in rows)

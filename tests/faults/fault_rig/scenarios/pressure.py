@@ -19,16 +19,27 @@ BARE = 120 * MIB  # what the process holds before the first span, generously
 
 
 def memory_limit(folder: Path, *, runs: int) -> Outcome:
-    """A scorer slower than the load: closed traces pile up to half of `max_bytes`, then senders have to wait."""
+    """A scorer slower than the load: closed traces pile up to half of `max_bytes`, then senders
+    have to wait.
+    """
     limit = 4 * MIB
     slow = ({"type": "fault_rig.broken:sleeps"},)
-    traces = {"max_bytes": limit, "max_bytes_per_trace": MIB, "grace_period": 0, "decision_wait": "200ms"}
+    traces = {
+        "max_bytes": limit,
+        "max_bytes_per_trace": MIB,
+        "grace_period": 0,
+        "decision_wait": "200ms",
+    }
     config = configuration(folder, traces=traces, scorers=slow)
     sent = [run_of(number, calls=40) for number in range(runs)]
     with Service(config) as service:
         before = service.rss()
         sender = Sender(sent, lambda: (service.grpc, service.http))
-        load = threading.Thread(target=sender.send, args=(requests_of(sent, at_once=8),), kwargs={"within_s": 120 + runs * 0.02})
+        load = threading.Thread(
+            target=sender.send,
+            args=(requests_of(sent, at_once=8),),
+            kwargs={"within_s": 120 + runs * 0.02},
+        )
         load.start()
         until(lambda: not service.rss() or not load.is_alive(), 200 + runs * 0.02, every_s=0.1)
         load.join()
@@ -38,34 +49,52 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} acknowledged"
     assert sender.answers["refused"] > 0
-    cut_short = {row["trace_id"] for row in rows_of(service.results) if row["completeness"] == "overflow"}
+    cut_short = {
+        row["trace_id"] for row in rows_of(service.results) if row["completeness"] == "overflow"
+    }
     assert not cut_short, f"{len(cut_short)} complete traces closed as overflow"
     assert grown < 4 * limit + 32 * MIB, f"grew by {grown // MIB} MiB"
     refused = sender.answers["refused"]
-    figures = f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB at most; refused by its own metrics as often as the"
+    figures = (
+        f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB at most; refused by its own"
+        " metrics as often as the"
+    )
     figures += f" client saw ({refused}), then accepted all {runs} runs"
     return Outcome("load faster than scoring, until backpressure", refused, books, figures)
 
 
 def too_many_traces(folder: Path, *, runs: int) -> Outcome:
-    """More whole traces at once than `max_traces`, and as many without an end: the latter are evaluated early, none is silent."""
+    """More whole traces at once than `max_traces`, and as many without an end: the latter are
+    evaluated early, none is silent.
+    """
     # A whole trace is not closed early, so no more than 50 a second are taken.
-    config = configuration(folder, traces={"max_traces": 50, "decision_wait": "1s", "decision_wait_partial": "2s"})
+    config = configuration(
+        folder, traces={"max_traces": 50, "decision_wait": "1s", "decision_wait_partial": "2s"}
+    )
     sent = [run_of(number) for number in range(runs)]
     halves = [run_of(number, calls=3) for number in range(runs, 2 * runs)]
     with Service(config) as service:
         sender = Sender([*sent, *halves], lambda: (service.grpc, service.http))
         sender.send([*requests_of(sent), *_without_root(halves)], within_s=60 + 0.1 * runs)
         books = settled(service, sent, sender, within_s=60)
-    assert sender.acknowledged >= {run.number for run in sent}, f"{len(sender.acknowledged)} of {runs} acknowledged"
+    assert sender.acknowledged >= {run.number for run in sent}, (
+        f"{len(sender.acknowledged)} of {runs} acknowledged"
+    )
     rows = rows_of(service.results)
     unfinished = {trace_id(run.number).hex() for run in halves}
-    told = {row["trace_id"] for row in rows if row["trace_id"] in unfinished and row["outcome"] == "skipped"}
+    told = {
+        row["trace_id"]
+        for row in rows
+        if row["trace_id"] in unfinished and row["outcome"] == "skipped"
+    }
     early = {row["trace_id"] for row in rows if row["completeness"] == "overflow"}
     assert told == unfinished, f"{len(unfinished - told)} unfinished traces without a word"
     assert early
     assert early <= unfinished, f"{len(early - unfinished)} complete traces closed as overflow"
-    figures = f"max_traces 50: {len(early)} evaluated early, marked overflow; {len(told)} without a root skipped as incomplete"
+    figures = (
+        f"max_traces 50: {len(early)} evaluated early, marked overflow; {len(told)} without a root"
+        " skipped as incomplete"
+    )
     return Outcome(f"{2 * runs} traces at once", len(early), books, figures)
 
 
@@ -79,10 +108,20 @@ def giant_trace(folder: Path, *, spans: int, runs: int) -> Outcome:
     giant = run_of(10**6, calls=spans)
     sent = [run_of(number) for number in range(runs)]
     parts = giant.spans()
-    big = [Request(body(parts[at : at + 200]), ((giant.number, 0),)) for at in range(0, len(parts), 200)]
+    big = [
+        Request(body(parts[at : at + 200]), ((giant.number, 0),))
+        for at in range(0, len(parts), 200)
+    ]
     with Service(config) as service:
         sender = Sender([*sent, giant], lambda: (service.grpc, service.http))
-        sender.send([each for pair in zip(big, requests_of(sent, at_once=1), strict=False) for each in pair], within_s=60)
+        sender.send(
+            [
+                each
+                for pair in zip(big, requests_of(sent, at_once=1), strict=False)
+                for each in pair
+            ],
+            within_s=60,
+        )
         books = settled(service, sent, sender, within_s=30)
     assert len(sender.acknowledged) == min(runs, len(big))
     said = _of(service, giant)
@@ -90,7 +129,10 @@ def giant_trace(folder: Path, *, spans: int, runs: int) -> Outcome:
     assert {row["outcome"] for row in said} == {"skipped"}
     assert all("max_spans_per_trace" in row["explanation"] for row in said)
     return Outcome(
-        f"one trace of {spans} spans among others", 1, books, "max_spans_per_trace 1000: skipped as incomplete, naming the limit"
+        f"one trace of {spans} spans among others",
+        1,
+        books,
+        "max_spans_per_trace 1000: skipped as incomplete, naming the limit",
     )
 
 
@@ -104,7 +146,9 @@ def endless_trace(folder: Path, *, seconds: float, runs: int) -> Outcome:
         sender = Sender([*sent, endless], lambda: (service.grpc, service.http))
         trickle = [Request(body([span]), ((endless.number, 0),)) for span in parts]
         dripping = threading.Thread(
-            target=sender.send, args=(trickle,), kwargs={"within_s": seconds, "threads": 1, "pace_s": 0.02}
+            target=sender.send,
+            args=(trickle,),
+            kwargs={"within_s": seconds, "threads": 1, "pace_s": 0.02},
         )
         dripping.start()
         sender.send(requests_of(sent, at_once=1), within_s=60)
@@ -128,7 +172,9 @@ def endless_trace(folder: Path, *, seconds: float, runs: int) -> Outcome:
 
 
 def _agree(service: Service, sender: Sender) -> None:
-    """What the receiver says it refused is what the sender was refused, and what it took what was acknowledged."""
+    """What the receiver says it refused is what the sender was refused, and what it took what was
+    acknowledged.
+    """
     assert service.metric("receiver_refused_requests_total") == sender.answers["refused"]
     assert service.metric("receiver_accepted_spans_total") == sender.taken
     assert service.metric("receiver_internal_errors_total") == 0
@@ -136,5 +182,7 @@ def _agree(service: Service, sender: Sender) -> None:
 
 def _of(service: Service, run: Run) -> list[dict[str, Any]]:
     return [
-        row for row in rows_of(service.results) if row["trace_id"] == trace_id(run.number).hex() and row["evaluation"] == "rig"
+        row
+        for row in rows_of(service.results)
+        if row["trace_id"] == trace_id(run.number).hex() and row["evaluation"] == "rig"
     ]

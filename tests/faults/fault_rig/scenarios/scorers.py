@@ -1,4 +1,6 @@
-"""Scorers that raise, return junk, end the process, recurse or allocate without end, or never return."""
+"""Scorers that raise, return junk, end the process, recurse or allocate without end, or never
+return.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,23 @@ GIB: Final = 2**30
 def raising(folder: Path, *, runs: int) -> Outcome:
     """Four broken scorers beside four sound ones."""
     names = ("raises", "returns_junk", "recurses", "ends_the_process")
-    return _beside_broken(folder, names, runs, {}, "scorers that raise, return junk, recurse without end, call sys.exit")
+    return _beside_broken(
+        folder,
+        names,
+        runs,
+        {},
+        "scorers that raise, return junk, recurse without end, call sys.exit",
+    )
 
 
 def allocating(folder: Path, *, runs: int) -> Outcome:
     """A scorer that takes all the memory that the process may have."""
     return _beside_broken(
-        folder, ("allocates",), runs, {"RLIMIT_AS": 3 * GIB}, "a scorer that allocates until nothing is left (3 GiB)"
+        folder,
+        ("allocates",),
+        runs,
+        {"RLIMIT_AS": 3 * GIB},
+        "a scorer that allocates until nothing is left (3 GiB)",
     )
 
 
@@ -34,20 +46,31 @@ def hanging(folder: Path, *, runs: int) -> Outcome:
     """A scorer that never returns for one run in eight."""
     sent = [run_of(number) for number in range(runs)]
     scorers = ({"type": "fault_rig.broken:hangs", "name": "hangs"},)
-    with Service(configuration(folder, scorers=scorers, async_scoring={"scorer_timeout": "300ms"})) as service:
+    with Service(
+        configuration(folder, scorers=scorers, async_scoring={"scorer_timeout": "300ms"})
+    ) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         sender.send(requests_of(sent), within_s=60)
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
-    counts = Counter((row["outcome"], row["explanation"]) for row in rows_of(service.results) if row["evaluation"] == "broken")
+    counts = Counter(
+        (row["outcome"], row["explanation"])
+        for row in rows_of(service.results)
+        if row["evaluation"] == "broken"
+    )
     assert sum(counts.values()) == runs, counts
     assert counts["failed", "timeout"] == 3, counts
     assert counts["failed", "quarantined"] > 0, counts
-    figures = f"cancelled after 300 ms, 3 times, then not called for {counts['failed', 'quarantined']} runs; the others went on"
+    figures = (
+        f"cancelled after 300 ms, 3 times, then not called for {counts['failed', 'quarantined']}"
+        " runs; the others went on"
+    )
     return Outcome("a scorer that never returns for one run in eight", 3, books, figures)
 
 
-def _beside_broken(folder: Path, names: tuple[str, ...], runs: int, limits: dict[str, int], done: str) -> Outcome:
+def _beside_broken(
+    folder: Path, names: tuple[str, ...], runs: int, limits: dict[str, int], done: str
+) -> Outcome:
     sent = [run_of(number) for number in range(runs)]
     scorers = tuple({"type": f"fault_rig.broken:{name}", "name": name} for name in names)
     with Service(configuration(folder, scorers=scorers), limits=limits) as service:
@@ -56,9 +79,13 @@ def _beside_broken(folder: Path, names: tuple[str, ...], runs: int, limits: dict
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
     counts = Counter(
-        (row["scorer"], row["outcome"], row["explanation"]) for row in rows_of(service.results) if row["evaluation"] == "broken"
+        (row["scorer"], row["outcome"], row["explanation"])
+        for row in rows_of(service.results)
+        if row["evaluation"] == "broken"
     )
-    assert {(scorer, outcome) for scorer, outcome, _ in counts} == {(name, "failed") for name in names}, counts
+    assert {(scorer, outcome) for scorer, outcome, _ in counts} == {
+        (name, "failed") for name in names
+    }, counts
     assert set(counts.values()) == {runs}, counts
     errors = ", ".join(sorted({error for _, _, error in counts}))
     return Outcome(done, sum(counts.values()), books, f"each failed alone: {errors}")

@@ -56,11 +56,41 @@ READS = [
     "{}[0] == 'a'",
     "[1, 2].all(c, c in {})",
 ]
-READS += ["string({}) == '2026-01-01T00:00:00.000000001Z'", "{}[0].name == 'a'", "run.input == 'b'", "{}"]
+READS += [
+    "string({}) == '2026-01-01T00:00:00.000000001Z'",
+    "{}[0].name == 'a'",
+    "run.input == 'b'",
+    "{}",
+]
 
 TEXTS = ["a", "b\n", "", "é\ud800", '{"a": 1}']
-MAPPINGS = [{"a": 1}, {"a": "a", "q": 2}, {"q": "a"}, {"q": [None]}, {}, {1: "a"}, {"é": {"a": 2.0}}]
-JSON = st.sampled_from([None, True, False, 0, 1, 2**70, 1.5, float("nan"), ("a",), ["a"], ["a", {}], [1, [2]], *TEXTS, *MAPPINGS])
+MAPPINGS = [
+    {"a": 1},
+    {"a": "a", "q": 2},
+    {"q": "a"},
+    {"q": [None]},
+    {},
+    {1: "a"},
+    {"é": {"a": 2.0}},
+]
+JSON = st.sampled_from(
+    [
+        None,
+        True,
+        False,
+        0,
+        1,
+        2**70,
+        1.5,
+        float("nan"),
+        ("a",),
+        ["a"],
+        ["a", {}],
+        [1, [2]],
+        *TEXTS,
+        *MAPPINGS,
+    ]
+)
 RECORDED = JSON | st.just(UNRECORDED)
 CALLS = st.builds(
     call,
@@ -89,7 +119,11 @@ def specs(draw):
         if later and draw(st.booleans()):
             further = draw(st.lists(st.sampled_from(later), max_size=2, unique=True))
             children = list(dict.fromkeys([later[0], *further]))
-            nodes[name] = {"type": "task", "cel": draw(st.sampled_from(TASKS)), "children": children}
+            nodes[name] = {
+                "type": "task",
+                "cel": draw(st.sampled_from(TASKS)),
+                "children": children,
+            }
             labels.append(name)
             continue
         asked = [each.format(label) for label in labels for each in READS]
@@ -97,8 +131,13 @@ def specs(draw):
         own = CHOICES if choice else BINARIES
         cel = draw(st.sampled_from(own) | st.sampled_from(asked if asked and not choice else own))
         verdicts = ["a", "b\n", 'é"'] if choice else [True, False]
-        ends = [{"then": later[0]} if later else {"score": 10}, *draw(st.lists(st.sampled_from(end_of(later)), min_size=3))]
-        children = [{"verdict": verdict, **end} for verdict, end in zip(verdicts, ends, strict=False)]
+        ends = [
+            {"then": later[0]} if later else {"score": 10},
+            *draw(st.lists(st.sampled_from(end_of(later)), min_size=3)),
+        ]
+        children = [
+            {"verdict": verdict, **end} for verdict, end in zip(verdicts, ends, strict=False)
+        ]
         nodes[name] = {"type": "choice" if choice else "binary", "cel": cel, "children": children}
     return {"type": "dag", "root": "m", "nodes": nodes}
 
@@ -117,13 +156,21 @@ def scorer_of(spec):
 
 def outcome_of(scorer, run):
     """Return the result by one expression, and by a walk."""
-    by_one = scorer.compiled and scorer.compiled.walked(ExpressionEvaluator(Bindings(scorer.reading, run)))
-    return by_one, finished(walk(scorer.plan, ExpressionEvaluator(Bindings(scorer.reading, run)), None))
+    by_one = scorer.compiled and scorer.compiled.walked(
+        ExpressionEvaluator(Bindings(scorer.reading, run))
+    )
+    return by_one, finished(
+        walk(scorer.plan, ExpressionEvaluator(Bindings(scorer.reading, run)), None)
+    )
 
 
 @pytest.mark.slow
 @given(specs(), st.lists(runs(), min_size=5, max_size=5))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
 def test_one_expression_tells_the_way_that_a_walk_takes(spec, drawn):
     """It has that path or no value, for any runs and expressions."""
     scorer = scorer_of(spec)
@@ -134,7 +181,11 @@ def test_one_expression_tells_the_way_that_a_walk_takes(spec, drawn):
 
 def binary(cel, true=10, false=0):
     ends = [{"score" if isinstance(end, int) else "then": end} for end in (true, false)]
-    return {"type": "binary", "cel": cel, "children": [{"verdict": True, **ends[0]}, {"verdict": False, **ends[1]}]}
+    return {
+        "type": "binary",
+        "cel": cel,
+        "children": [{"verdict": True, **ends[0]}, {"verdict": False, **ends[1]}],
+    }
 
 
 def task(cel, *children):
@@ -143,14 +194,28 @@ def task(cel, *children):
 
 RUN = trajectory(call("search", arguments={"q": "x"}), call("open"), output="one two", input="b\n")
 COMMENTED = {"a": binary("true // or (", "b"), "b": binary("calls.size() == 2 // )")}
-LABELLED = {"a": task("calls.map(c, c.name)", "b"), "b": task("a.filter(c, c != 'open')", "c"), "c": binary("b == ['search']")}
+LABELLED = {
+    "a": task("calls.map(c, c.name)", "b"),
+    "b": task("a.filter(c, c != 'open')", "c"),
+    "c": binary("b == ['search']"),
+}
 CHOSEN = [{"verdict": "one\\", "score": 1}, {"verdict": "b\n", "then": "b"}]
-CHOICE = {"a": {"type": "choice", "cel": "run.input", "children": CHOSEN}, "b": binary("run.output == 'one two'")}
+CHOICE = {
+    "a": {"type": "choice", "cel": "run.input", "children": CHOSEN},
+    "b": binary("run.output == 'one two'"),
+}
 JOINED = {"z": task("a", "d"), "c": task("b", "d"), "d": binary("z + c == 'one twob\\n'")}
 TWO_WAYS = {"a": task("run.output", "z"), "b": task("run.input", "c"), **JOINED}
-LONG = {f"n{at:02}": binary("calls.size() > 1", f"n{at + 1:02}" if at < 19 else 10) for at in range(20)}
-TOO_LONG = {f"n{at:02}": binary("calls.size() > 1", f"n{at + 1:02}" if at < 39 else 10) for at in range(40)}
-TOO_MANY = {f"n{at:02}": binary("calls.size() > 1", *[f"n{at + 1:02}"] * 2 if at < 9 else (10, 0)) for at in range(10)}
+LONG = {
+    f"n{at:02}": binary("calls.size() > 1", f"n{at + 1:02}" if at < 19 else 10) for at in range(20)
+}
+TOO_LONG = {
+    f"n{at:02}": binary("calls.size() > 1", f"n{at + 1:02}" if at < 39 else 10) for at in range(40)
+}
+TOO_MANY = {
+    f"n{at:02}": binary("calls.size() > 1", *[f"n{at + 1:02}"] * 2 if at < 9 else (10, 0))
+    for at in range(10)
+}
 
 
 @pytest.mark.parametrize(
@@ -189,10 +254,16 @@ def test_a_tree_that_is_too_much_for_one_expression_is_walked(nodes):
     assert scorer(RUN).value == 1
 
 
-@pytest.mark.parametrize("cel", ["run.output + run.output", "1u", "dyn([1u])", "dyn({1: 'a'})", "run.agent", "calls[7]"])
+@pytest.mark.parametrize(
+    "cel", ["run.output + run.output", "1u", "dyn([1u])", "dyn({1: 'a'})", "run.agent", "calls[7]"]
+)
 def test_what_is_out_of_the_ordinary_is_walked(cel):
-    """The causes: an output too large for a label, a type that Python does not distinguish, an unrecorded value, an error."""
-    scorer = create_scorer({"type": "dag", "root": "a", "nodes": {"a": task(cel, "b"), "b": binary("[a].size() == 1")}})
+    """The causes: an output too large for a label, a type that Python does not distinguish, an
+    unrecorded value, an error.
+    """
+    scorer = create_scorer(
+        {"type": "dag", "root": "a", "nodes": {"a": task(cel, "b"), "b": binary("[a].size() == 1")}}
+    )
     run = trajectory(call("search"), output="x" * 200_000)
     assert outcome_of(scorer, run)[0] is None
 
@@ -201,17 +272,23 @@ def test_explanation_and_details_are_made_when_asked_for():
     """They are those of the path, for equal outcomes, too."""
     scorer = create_scorer({"type": "dag", "root": "a", "nodes": LABELLED})
     path = [{"node": "a"}, {"node": "b"}, {"node": "c", "verdict": True}]
-    assert scorer(RUN) == Scored(1.0, True, "a → b → c: true → 10 of 10", {"path": path, "score": 10})
+    assert scorer(RUN) == Scored(
+        1.0, True, "a → b → c: true → 10 of 10", {"path": path, "score": 10}
+    )
 
 
 @given(st.sampled_from([each for each in BINARIES if each != "true"]), runs())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_others_look_at_makes_no_difference(cel, run):
     """The value of an expression does not depend on which other variables are bound."""
-    everything = "[run.agent, run.duration_ms, run.model_calls, run.input, run.output, calls].size() == 0"
+    everything = (
+        "[run.agent, run.duration_ms, run.model_calls, run.input, run.output, calls].size() == 0"
+    )
     ends = {"b": binary(everything)}
     alone = create_scorer({"type": "dag", "root": "a", "nodes": {"a": binary(cel)}})
-    among = create_scorer({"type": "dag", "root": "a", "nodes": {"a": binary(cel, 10, "b"), **ends}})
+    among = create_scorer(
+        {"type": "dag", "root": "a", "nodes": {"a": binary(cel, 10, "b"), **ends}}
+    )
     outcome = alone(run)
     assert not isinstance(outcome, Scored) or outcome.value == 0 or among(run) == outcome
     assert isinstance(outcome, Scored) or among(run) == outcome
@@ -220,5 +297,11 @@ def test_what_others_look_at_makes_no_difference(cel, run):
 def test_a_verdict_that_no_expression_can_come_to_keeps_a_tree_from_being_one():
     """No text in CEL has an unpaired surrogate."""
     leaves = [{"verdict": "\ud800", "score": 1}, {"verdict": "b\n", "score": 10}]
-    scorer = scorer_of({"type": "dag", "root": "a", "nodes": {"a": {"type": "choice", "cel": "run.input", "children": leaves}}})
+    scorer = scorer_of(
+        {
+            "type": "dag",
+            "root": "a",
+            "nodes": {"a": {"type": "choice", "cel": "run.input", "children": leaves}},
+        }
+    )
     assert (scorer.compiled, scorer(RUN).value) == (None, 1)

@@ -19,7 +19,12 @@ def test_tasks_decisions_scores_and_scorers_have_shapes_of_their_own():
     """Dotted arrows carry data; verdicts stand in order, however they are written."""
     errors = {"type": "tool_errors", "name": "few errors"}
     nodes = {
-        "a": {"type": "task", "cel": "calls.size()", "children": ["c", "b"], "output_label": "number"},
+        "a": {
+            "type": "task",
+            "cel": "calls.size()",
+            "children": ["c", "b"],
+            "output_label": "number",
+        },
         "b": {
             "type": "binary",
             "cel": "number > 1",
@@ -29,7 +34,10 @@ def test_tasks_decisions_scores_and_scorers_have_shapes_of_their_own():
             "type": "choice",
             "criteria": "Is it good?",
             "reads": ["output"],
-            "children": [{"verdict": "no", "then": {"scorer": errors}}, {"verdict": "Yes", "score": 10}],
+            "children": [
+                {"verdict": "no", "then": {"scorer": errors}},
+                {"verdict": "Yes", "score": 10},
+            ],
         },
     }
     assert drawn(nodes, judge=judge).splitlines() == [
@@ -60,4 +68,6 @@ def test_tasks_decisions_scores_and_scorers_have_shapes_of_their_own():
 def test_texts_are_one_line_cut_at_eighty_characters_and_quoted(name, shown):
     """Whatever Mermaid or HTML would read in them stands there as its number."""
     leaves = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
-    assert f'"{shown}<br/>true"' in drawn({name: {"type": "binary", "cel": "true", "children": leaves}}, name)
+    assert f'"{shown}<br/>true"' in drawn(
+        {name: {"type": "binary", "cel": "true", "children": leaves}}, name
+    )

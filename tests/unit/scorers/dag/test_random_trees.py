@@ -17,15 +17,23 @@ NAMES = "abcdefg"
 
 @st.composite
 def graphs(draw):
-    """Tasks and decisions whose edges lead on in the alphabet, so that there is no cycle; the first is the root."""
+    """Tasks and decisions whose edges lead on in the alphabet, so that there is no cycle; the first
+    is the root.
+    """
     size = draw(st.integers(2, len(NAMES)))
     graph = {}
     for at in range(size):
         later = NAMES[at + 1 : size]
         if later and draw(st.booleans()):
-            graph[NAMES[at]] = draw(st.lists(st.sampled_from(later), min_size=1, max_size=3, unique=True))
+            graph[NAMES[at]] = draw(
+                st.lists(st.sampled_from(later), min_size=1, max_size=3, unique=True)
+            )
         else:
-            ends = st.one_of(st.sampled_from(later), st.integers(0, 10)) if later else st.integers(0, 10)
+            ends = (
+                st.one_of(st.sampled_from(later), st.integers(0, 10))
+                if later
+                else st.integers(0, 10)
+            )
             graph[NAMES[at]] = (draw(ends), draw(ends))
     return graph
 
@@ -47,14 +55,28 @@ def node_of(name, leads):
     if isinstance(leads, list):
         return {"type": "task", "cel": f"'{name}'", "children": leads}
     keys = [("score" if isinstance(end, int) else "then") for end in leads]
-    children = [{"verdict": verdict, key: end} for verdict, key, end in zip((True, False), keys, leads, strict=True)]
+    children = [
+        {"verdict": verdict, key: end}
+        for verdict, key, end in zip((True, False), keys, leads, strict=True)
+    ]
     return {"type": "binary", "cel": f"run.output.{name}", "children": children}
 
 
 def simulated(graph, verdicts):
-    """The scores reached, by the plain reading of the rules: run whatever may run until nothing more may."""
-    gated = {end for leads in graph.values() if isinstance(leads, tuple) for end in leads if isinstance(end, str)}
-    reads = {name: {task for task, leads in graph.items() if isinstance(leads, list) and name in leads} for name in graph}
+    """The scores reached, by the plain reading of the rules: run whatever may run until nothing
+    more may.
+    """
+    gated = {
+        end
+        for leads in graph.values()
+        if isinstance(leads, tuple)
+        for end in leads
+        if isinstance(end, str)
+    }
+    reads = {
+        name: {task for task, leads in graph.items() if isinstance(leads, list) and name in leads}
+        for name in graph
+    }
     run, opened, scores = set(), set(), []
     while True:
         ready = [
@@ -92,14 +114,18 @@ def is_connected(graph):
 @settings(max_examples=200, deadline=None)
 def test_a_tree_is_refused_exactly_if_some_way_reaches_no_score_or_two(graph):
     """All verdicts of all decisions are tried."""
-    good = is_connected(graph) and all(len(simulated(graph, verdicts)) == 1 for verdicts in ways(graph))
+    good = is_connected(graph) and all(
+        len(simulated(graph, verdicts)) == 1 for verdicts in ways(graph)
+    )
     assert (built(graph) is not None) == good
 
 
 @given(graphs().filter(is_connected), st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_what_comes_out_does_not_depend_on_the_order_in_which_nodes_are_written(graph, random):
-    """The score is the simulation's, and the whole outcome the same however the nodes are shuffled."""
+    """The score is the simulation's, and the whole outcome the same however the nodes are
+    shuffled.
+    """
     order = [*graph]
     random.shuffle(order)
     scorer, shuffled = built(graph), built(graph, order)

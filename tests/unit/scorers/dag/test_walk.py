@@ -39,13 +39,17 @@ def leaf(verdict, end):
     return {"verdict": verdict, "score" if isinstance(end, int | float) else "then": end}
 
 
-RUN = trajectory(call("search", arguments={"q": "x"}), call("open", error="404"), output="# One\n# Two")
+RUN = trajectory(
+    call("search", arguments={"q": "x"}), call("open", error="404"), output="# One\n# Two"
+)
 HEADINGS = {
     "a": task(r'run.output.split("\n")', "there", "right", output_label="headings"),
     "there": binary("headings.size() == 2", "right", 0),
     "right": {
         "type": "choice",
-        "cel": 'headings == ["# One", "# Two"] ? "right" : headings[0] == "# Two" ? "wrong" : "other"',
+        "cel": (
+            'headings == ["# One", "# Two"] ? "right" : headings[0] == "# Two" ? "wrong" : "other"'
+        ),
         "children": [leaf("right", 10), leaf("wrong", 2.5)],
     },
 }
@@ -68,7 +72,11 @@ def test_the_score_is_the_leafs_and_the_explanation_the_way(output, value, path)
 
 def test_details_tell_the_way_as_data():
     """Verdicts have the values of the configuration; a task has none."""
-    path = [{"node": "a"}, {"node": "there", "verdict": True}, {"node": "right", "verdict": "right"}]
+    path = [
+        {"node": "a"},
+        {"node": "there", "verdict": True},
+        {"node": "right", "verdict": "right"},
+    ]
     assert dag(HEADINGS)(RUN).details == {"path": path, "score": 10}
 
 
@@ -105,7 +113,9 @@ def test_one_is_not_true():
 def test_what_was_not_recorded_skips_with_the_nodes_name():
     """Values that only nodes outside of the path read do not matter."""
     tree = {"a": binary("calls.size() == 2", "b", 3), "b": binary("run.input == 'x'")}
-    assert dag(tree)(RUN) == Skipped("b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]}, "not_recorded")
+    assert dag(tree)(RUN) == Skipped(
+        "b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]}, "not_recorded"
+    )
     assert dag(tree)(trajectory()).value == 0.3
 
 
@@ -113,13 +123,18 @@ def test_unrecorded_calls_skip_only_the_nodes_that_read_them():
     """Other nodes still decide."""
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
-    assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text == "b: calls not recorded"
+    assert (
+        dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text
+        == "b: calls not recorded"
+    )
 
 
 def test_a_tree_with_a_users_scorer_gives_what_it_gives_without_it():
     """It gets a copy of the run, in which a bare argument is still one without a name."""
     run = trajectory(call("open", arguments=Unnamed(__value__=1)))
-    compared = {"scorer": {"type": "tool_call_args", "expected": [{"name": "open", "arguments": {"id": 1}}]}}
+    compared = {
+        "scorer": {"type": "tool_call_args", "expected": [{"name": "open", "arguments": {"id": 1}}]}
+    }
     own, mixed = (dag({"a": binary("true", compared, end)}) for end in (0, Careless()))
     assert isinstance(mixed(private_copy(run)), Skipped)
     assert mixed(private_copy(run)) == own(run)
@@ -151,7 +166,10 @@ def test_incomplete_evidence_skips():
 def test_an_expression_that_does_not_fit_fails_with_the_nodes_name():
     """The index does not exist."""
     outcome = dag({"a": binary("calls[5].name == 'x'")})(RUN)
-    assert (outcome.error_type, outcome.message) == ("ExpressionError", "a: UNKNOWN: Index error: index=5 size=2")
+    assert (outcome.error_type, outcome.message) == (
+        "ExpressionError",
+        "a: UNKNOWN: Index error: index=5 size=2",
+    )
 
 
 def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
@@ -170,7 +188,11 @@ def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
 
 def test_a_successor_that_is_a_tasks_child_as_well_runs_only_on_its_verdict():
     """Being a child of the task is not enough."""
-    tree = {"a": task("1", "b", "c"), "b": binary("calls.size() == 2", "c", 1), "c": binary("a == 1", 7)}
+    tree = {
+        "a": task("1", "b", "c"),
+        "b": binary("calls.size() == 2", "c", 1),
+        "c": binary("a == 1", 7),
+    }
     assert dag(tree)(RUN).explanation == "a → b: true → c: true → 7 of 10"
     assert dag(tree)(trajectory()).explanation == "a → b: false → 1 of 10"
 
@@ -217,7 +239,11 @@ def test_named_verdicts_can_be_shared():
         "a": {"type": "binary", "cel": "calls.size() == 2", "children": ["good", leaf(False, "b")]},
         "b": {"type": "binary", "cel": "calls.size() == 0", "children": [leaf(False, 1), "good"]},
     }
-    assert [dag(tree)(run).value for run in (RUN, trajectory(), trajectory(call("x")))] == [1, 1, 0.1]
+    assert [dag(tree)(run).value for run in (RUN, trajectory(), trajectory(call("x")))] == [
+        1,
+        1,
+        0.1,
+    ]
 
 
 def scores(spec):
@@ -226,19 +252,40 @@ def scores(spec):
 
 def test_a_verdict_may_lead_to_another_scorer():
     """The score of that scorer is not divided by 10."""
-    tree = {"a": {"type": "binary", "cel": "calls.size() > 0", "children": [scores({"type": "tool_errors"}), leaf(False, 0)]}}
+    tree = {
+        "a": {
+            "type": "binary",
+            "cel": "calls.size() > 0",
+            "children": [scores({"type": "tool_errors"}), leaf(False, 0)],
+        }
+    }
     scorer = dag(tree)
     outcome = scorer(RUN)
-    assert (outcome.value, outcome.explanation) == (0.5, "a: true → tool_errors: 1 of 2 calls failed: open (1)")
-    details = {"failed": 1, "total": 2, "errors": [{"tool": "open", "actual": 1, "type": RUN.calls[1].error.type}]}
-    assert outcome.details["scorer"] == {"name": "tool_errors", "type": "tool_errors", "details": details}
+    assert (outcome.value, outcome.explanation) == (
+        0.5,
+        "a: true → tool_errors: 1 of 2 calls failed: open (1)",
+    )
+    details = {
+        "failed": 1,
+        "total": 2,
+        "errors": [{"tool": "open", "actual": 1, "type": RUN.calls[1].error.type}],
+    }
+    assert outcome.details["scorer"] == {
+        "name": "tool_errors",
+        "type": "tool_errors",
+        "details": details,
+    }
     assert not scorer.asynchronous
 
 
 def test_another_scorers_skip_and_failure_are_the_trees():
     """The text begins with the name of that scorer."""
     tree = {
-        "a": {"type": "binary", "cel": "true", "children": [scores({"type": "error_recovery", "name": "mended"}), leaf(False, 0)]}
+        "a": {
+            "type": "binary",
+            "cel": "true",
+            "children": [scores({"type": "error_recovery", "name": "mended"}), leaf(False, 0)],
+        }
     }
     assert dag(tree)(trajectory()).text == "mended: no call failed"
     tree["a"]["children"][0] = scores({"type": "expression", "expression": "2"})
@@ -269,7 +316,10 @@ def test_a_reference_is_read_from_an_attribute():
 
 def test_calls_kept_by_a_task_are_calls():
     """Their fields are read, and an unrecorded one is reported."""
-    tree = {"a": task("calls.filter(c, c.error == null)", "b"), "b": binary("a.all(c, c.arguments.q == 'x')")}
+    tree = {
+        "a": task("calls.filter(c, c.error == null)", "b"),
+        "b": binary("a.all(c, c.arguments.q == 'x')"),
+    }
     assert dag(tree)(RUN).value == 1
     assert dag(tree)(trajectory(call("b"))).text == "b: arguments of b (0) not recorded"
 
@@ -277,7 +327,9 @@ def test_calls_kept_by_a_task_are_calls():
 def test_long_ways_and_names_are_cut_in_the_explanation():
     """Details list all of them in full."""
     names = [f"{'n' * 70}{at}" for at in range(40)]
-    tree = {name: binary("true", then, 0) for name, then in zip(names, [*names[1:], 10], strict=True)}
+    tree = {
+        name: binary("true", then, 0) for name, then in zip(names, [*names[1:], 10], strict=True)
+    }
     outcome = dag(tree, names[0])(RUN)
     assert outcome.explanation.endswith(" → 10 more → 10 of 10")
     assert len(outcome.explanation) < 2200

@@ -1,4 +1,6 @@
-"""A partition with a real pipeline: what it finishes, refuses and commits; random crashes and rebalances of owners."""
+"""A partition with a real pipeline: what it finishes, refuses and commits; random crashes and
+rebalances of owners.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
-WAITS = Limits(decision_wait_s=1.0, decision_wait_partial_s=1.5, grace_period_s=10.0, idle_s=60.0, max_age_s=300.0)
+WAITS = Limits(
+    decision_wait_s=1.0,
+    decision_wait_partial_s=1.5,
+    grace_period_s=10.0,
+    idle_s=60.0,
+    max_age_s=300.0,
+)
 BEGINNING = Start(0, 0)
 SOONER, LATER = 0.8, 1.4  # clearly before and after the decision wait
 BEGUN_S = time.time() - 100_000
@@ -77,8 +85,12 @@ class Owner:
             self.undelivered,
         )
 
-        def pipeline(_: str, __: float, clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
-            return Pipeline(ENGINE, self.emit, limits, clock, evaluated=evaluated, evaluator="e", since_ns=0)
+        def pipeline(
+            _: str, __: float, clock: RecordClock, evaluated: Callable[[bytes], None]
+        ) -> Pipeline:
+            return Pipeline(
+                ENGINE, self.emit, limits, clock, evaluated=evaluated, evaluator="e", since_ns=0
+            )
 
         self.partition = Partition(0, "e", start, services, pipeline)
 
@@ -100,10 +112,15 @@ class Owner:
             self.partition.evaluate()
 
 
-def records(number: int, offset: int = 0, at_s: float = 0.0, gap_s: float = 0.1) -> list[TopicRecord]:
+def records(
+    number: int, offset: int = 0, at_s: float = 0.0, gap_s: float = 0.1
+) -> list[TopicRecord]:
     """A run, each span in a record of its own."""
     key, spans = trace_id(number).hex().encode(), run_of(number, calls=2).spans()
-    return [TopicRecord(offset + place, BEGUN_S + at_s + place * gap_s, key, body([span])) for place, span in enumerate(spans)]
+    return [
+        TopicRecord(offset + place, BEGUN_S + at_s + place * gap_s, key, body([span]))
+        for place, span in enumerate(spans)
+    ]
 
 
 def test_a_trace_is_finished_when_its_results_are_delivered() -> None:
@@ -147,26 +164,41 @@ def test_finished_traces_of_an_owner_before_are_learned_and_their_records_droppe
     assert owner.partition.commit == (10, 0)
 
 
-def test_spans_of_a_finished_trace_are_dropped_from_records_that_they_share_with_an_open_one() -> None:
-    """The Collector writes such records to a topic without keys; a score of the last spans alone would contradict the first."""
+def test_spans_of_a_finished_trace_are_dropped_from_records_that_they_share_with_an_open_one() -> (
+    None
+):
+    """The Collector writes such records to a topic without keys; a score of the last spans alone
+    would contradict the first.
+    """
     first, second, third, fourth = (each.value or b"" for each in (*records(1), records(2)[0]))
-    shared = [TopicRecord(0, BEGUN_S, None, first + second), TopicRecord(1, BEGUN_S + 0.1, None, third + fourth)]
+    shared = [
+        TopicRecord(0, BEGUN_S, None, first + second),
+        TopicRecord(1, BEGUN_S + 0.1, None, third + fourth),
+    ]
     log = [*shared, *(each._replace(key=None) for each in records(2, offset=2, at_s=5.0)[1:])]
     former = Owner(needs_key=False)
     former.partition.process([*log, TopicRecord(4, BEGUN_S + 5.2, None, records(3)[0].value)])
     former.partition.evaluate()
     commit = former.partition.commit
-    assert (commit, {each.trajectory.trace_id for each in former.reports}) == ((1, 0), {trace_id(1).hex()})
+    assert (commit, {each.trajectory.trace_id for each in former.reports}) == (
+        (1, 0),
+        {trace_id(1).hex()},
+    )
     owner = Owner(Start(*commit), needs_key=False)
     owner.partition.process(log)
     owner.idle(2.0)
     assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(2).hex()}
-    assert [owner.counters.get("kafka.spans", outcome=each) for each in ("accepted", "decided")] == [3, 1]
+    assert [
+        owner.counters.get("kafka.spans", outcome=each) for each in ("accepted", "decided")
+    ] == [3, 1]
 
 
 def test_of_too_many_finished_traces_the_first_are_forgotten() -> None:
     """Records of theirs are the least likely."""
-    log = [each._replace(offset=offset) for offset, each in enumerate(each for number in (1, 2, 3) for each in records(number))]
+    log = [
+        each._replace(offset=offset)
+        for offset, each in enumerate(each for number in (1, 2, 3) for each in records(number))
+    ]
     owner = Owner(Start(len(log), 0), most_ids=2)
     owner.partition.process(log)
     owner.partition.process([each._replace(offset=len(log) + each.offset) for each in log])
@@ -182,7 +214,10 @@ def test_a_poison_record_is_kept_and_the_offset_goes_on() -> None:
     owner.idle(2.0)
     assert owner.dead.records == [(1, "malformed")], "what has no key is only counted"
     assert owner.partition.commit == (3, 0)
-    assert [owner.counters.get("kafka.records", outcome=each) for each in ("accepted", "malformed", "unkeyed")] == [1, 1, 1]
+    assert [
+        owner.counters.get("kafka.records", outcome=each)
+        for each in ("accepted", "malformed", "unkeyed")
+    ] == [1, 1, 1]
 
 
 def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
@@ -190,7 +225,11 @@ def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
     owner.dead.is_full = True
     log = [TopicRecord(0, BEGUN_S, records(1)[0].key, b"\xff"), *records(1, offset=1)]
     owner.partition.process(log)
-    assert (owner.partition.is_blocked, owner.partition.commit, len(owner.partition.queue)) == (True, (0, 0), 4)
+    assert (owner.partition.is_blocked, owner.partition.commit, len(owner.partition.queue)) == (
+        True,
+        (0, 0),
+        4,
+    )
     owner.dead.is_full = False
     owner.partition.process()
     owner.idle(2.0)
@@ -200,7 +239,9 @@ def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
 
 def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
     """Records stay queued, the clock advances, and everything is evaluated in the end."""
-    limits = Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, grace_period_s=0.0, max_traces=2)
+    limits = Limits(
+        decision_wait_s=0.5, decision_wait_partial_s=0.6, grace_period_s=0.0, max_traces=2
+    )
     owner, offset, log = Owner(limits=limits), 0, list[TopicRecord]()
     for number in range(12):
         log += records(number, offset=offset, gap_s=0.0)
@@ -213,14 +254,18 @@ def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
         owner.partition.process()
         owner.partition.evaluate()
         owner.partition.is_at_end = not owner.partition.queue
-    assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(number).hex() for number in range(12)}
+    assert {each.trajectory.trace_id for each in owner.reports} == {
+        trace_id(number).hex() for number in range(12)
+    }
     assert {each.trajectory.incomplete for each in owner.reports} == {""}
     assert owner.partition.commit[0] == offset
 
 
 def test_max_age_bounds_the_watermark() -> None:
     """A trace whose root never comes, while others go on."""
-    owner = Owner(limits=Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, idle_s=20.0, max_age_s=30.0))
+    owner = Owner(
+        limits=Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, idle_s=20.0, max_age_s=30.0)
+    )
     root_less, log = records(1)[:1], list[TopicRecord]()
     for number in range(60):
         key = root_less[0].key
@@ -234,19 +279,32 @@ def test_max_age_bounds_the_watermark() -> None:
 
 
 def test_a_long_trace_that_ends_behind_the_watermark_is_known_to_every_later_owner() -> None:
-    """Its other records are further back than the margin; an owner that knew nothing of them would score the end alone."""
+    """Its other records are further back than the margin; an owner that knew nothing of them would
+    score the end alone.
+    """
     limits = replace(WAITS, decision_wait_detached_s=250.0, idle_s=250.0)
-    first, *rest = (each._replace(time_s=each.time_s + 100.0 * (place > 0)) for place, each in enumerate(records(1)))
+    first, *rest = (
+        each._replace(time_s=each.time_s + 100.0 * (place > 0))
+        for place, each in enumerate(records(1))
+    )
     open_too = [each._replace(time_s=each.time_s + 99.5) for each in records(2)[:1]]
     between = [each for number in range(3, 90) for each in records(number, at_s=number, gap_s=0.01)]
-    log = [each._replace(offset=offset) for offset, each in enumerate([first, *between, *open_too, *rest])]
+    log = [
+        each._replace(offset=offset)
+        for offset, each in enumerate([first, *between, *open_too, *rest])
+    ]
     commit, found = (0, 0), list[str]()
     for at_s in (103.0, 120.0, 140.0):
         owner = Owner(Start(*commit), limits)
-        log += [each._replace(offset=len(log) + place) for place, each in enumerate(records(int(at_s), at_s=at_s, gap_s=0.01))]
+        log += [
+            each._replace(offset=len(log) + place)
+            for place, each in enumerate(records(int(at_s), at_s=at_s, gap_s=0.01))
+        ]
         owner.partition.process(log[commit[1] :])
         owner.idle(2.0)
-        found += [report.trajectory.trace_id for report in owner.reports if report.trajectory.outermost]
+        found += [
+            report.trajectory.trace_id for report in owner.reports if report.trajectory.outermost
+        ]
         commit = owner.partition.commit
         assert commit[0] == log.index(open_too[0]._replace(offset=1 + len(between)))
     assert found.count(trace_id(1).hex()) == 1
@@ -255,14 +313,18 @@ def test_a_long_trace_that_ends_behind_the_watermark_is_known_to_every_later_own
 def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
     """Each result by its id, without evaluator and time."""
     return [
-        (row["result_id"], {key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")})
+        (
+            row["result_id"],
+            {key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")},
+        )
         for report in reports
         for row in rows_of(report)
     ]
 
 
 def traffic(rng: random.Random, *, shared: bool) -> list[TopicRecord]:
-    """Interleaved runs; the root of some comes late, after the trace was closed, but within the margin.
+    """Interleaved runs; the root of some comes late, after the trace was closed, but within the
+    margin.
 
     With `shared`, records have no key and hold the spans of up to four traces.
     """
@@ -288,8 +350,12 @@ def traffic(rng: random.Random, *, shared: bool) -> list[TopicRecord]:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("seed", range(100))
-def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed: int, shared: bool) -> None:
-    """Compared with one owner who reads everything: no trace is lost, and one id never has two contents."""
+def test_owners_that_crash_and_give_away_give_every_result_once_in_content(
+    seed: int, shared: bool
+) -> None:
+    """Compared with one owner who reads everything: no trace is lost, and one id never has two
+    contents.
+    """
     rng = random.Random(seed)
     log = traffic(rng, shared=shared)
     alone = Owner(needs_key=not shared)

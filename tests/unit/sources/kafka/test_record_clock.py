@@ -1,4 +1,6 @@
-"""The clock of a partition: record time while records come, wall time at the end, never back and never ahead."""
+"""The clock of a partition: record time while records come, wall time at the end, never back and
+never ahead.
+"""
 
 from __future__ import annotations
 

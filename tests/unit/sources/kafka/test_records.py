@@ -14,17 +14,23 @@ from otel_eval.sources.kafka.records import DeadRecordsFile, RecordReader, Topic
 
 
 def record(number: int, offset: int = 0, **changes: Any) -> TopicRecord:
-    made = TopicRecord(offset, 100.0, trace_id(number).hex().encode(), body(run_of(number, calls=2).spans()))
+    made = TopicRecord(
+        offset, 100.0, trace_id(number).hex().encode(), body(run_of(number, calls=2).spans())
+    )
     return made._replace(**changes)
 
 
-def reader(encoding: Encoding = Encoding.PROTOBUF, max_bytes: int = 100_000, *, needs_key: bool = True) -> RecordReader:
+def reader(
+    encoding: Encoding = Encoding.PROTOBUF, max_bytes: int = 100_000, *, needs_key: bool = True
+) -> RecordReader:
     return RecordReader(encoding, max_bytes, 100, needs_key=needs_key)
 
 
 def test_records_that_can_be_used_are_read_together() -> None:
     found = reader().read([record(1), record(2), record(1)])
-    assert [each[0] for each in found.batch.spans] == [trace_id(number) for number in (1, 1, 1, 2, 2, 2, 1, 1, 1)]
+    assert [each[0] for each in found.batch.spans] == [
+        trace_id(number) for number in (1, 1, 1, 2, 2, 2, 1, 1, 1)
+    ]
     assert [list(ids) for ids in found.trace_ids] == [[trace_id(1)], [trace_id(2)], [trace_id(1)]]
     assert not found.refused
 
@@ -42,7 +48,9 @@ POISON = {
 
 @pytest.mark.parametrize(("changes", "why"), POISON.values(), ids=POISON)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_record_that_cannot_be_used_costs_no_other_its_spans(place: int, changes: dict[str, Any], why: str) -> None:
+def test_a_record_that_cannot_be_used_costs_no_other_its_spans(
+    place: int, changes: dict[str, Any], why: str
+) -> None:
     """Not even where the next record would complete what it lacks."""
     records = [record(1), record(3)]
     records.insert(place, record(2, **changes))
@@ -81,7 +89,14 @@ def test_a_dead_record_is_kept_in_full_or_not_at_all(tmp_path: Path) -> None:
     kept = DeadRecordsFile(str(path))
     assert kept.add("t", 2, TopicRecord(7, 1.0, None, b"\xff"), "malformed")
     kept.close()
-    fields = {"topic": "t", "partition": 2, "offset": 7, "why": "malformed", "key": None, "value": "/w=="}
+    fields = {
+        "topic": "t",
+        "partition": 2,
+        "offset": 7,
+        "why": "malformed",
+        "key": None,
+        "value": "/w==",
+    }
     assert json.loads(path.read_text()) == fields
     full = DeadRecordsFile("/dev/full")
     assert not full.add("t", 2, TopicRecord(7, 1.0, None, b"\xff"), "malformed")

@@ -1,4 +1,6 @@
-"""The source when the cluster refuses or does not answer: a cluster in memory that fails on request."""
+"""The source when the cluster refuses or does not answer: a cluster in memory that fails on
+request.
+"""
 
 from __future__ import annotations
 
@@ -94,8 +96,18 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     services = Services("t", reader, counters, None, 30.0, 300.0, 1000, undelivered)
     limits = Limits(decision_wait_s=0.2, decision_wait_partial_s=0.3)
 
-    def pipeline(evaluator: str, _: float, clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
-        return Pipeline(ENGINE, reports.append, limits, clock, evaluated=evaluated, evaluator=evaluator, since_ns=0)
+    def pipeline(
+        evaluator: str, _: float, clock: RecordClock, evaluated: Callable[[bytes], None]
+    ) -> Pipeline:
+        return Pipeline(
+            ENGINE,
+            reports.append,
+            limits,
+            clock,
+            evaluated=evaluated,
+            evaluator=evaluator,
+            since_ns=0,
+        )
 
     finder = OffsetFinder("t", "earliest", counters, lambda: 0.0)
     source = KafkaSource({}, "g", services, finder, pipeline, limits, lambda: "")
@@ -105,7 +117,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def messages(number: int, offset: int) -> list[Message]:
-    return [Message(offset + place, number, span) for place, span in enumerate(run_of(number, calls=2).spans())]
+    return [
+        Message(offset + place, number, span)
+        for place, span in enumerate(run_of(number, calls=2).spans())
+    ]
 
 
 def evaluated(reports: list[Report]) -> dict[str, str]:
@@ -126,8 +141,12 @@ def test_a_commit_that_failed_is_repeated(made: Made) -> None:
     assert cluster.commits == [*before, before[-1]]
 
 
-def test_records_behind_a_gap_are_read_although_the_cluster_does_not_answer_at_first(made: Made) -> None:
-    """They come once: where nothing was deleted, offsets are left out by markers of transactions."""
+def test_records_behind_a_gap_are_read_although_the_cluster_does_not_answer_at_first(
+    made: Made,
+) -> None:
+    """They come once: where nothing was deleted, offsets are left out by markers of
+    transactions.
+    """
     source, cluster, reports = made
     cluster.failures = 3
     cluster.polls = [messages(1, 40), messages(2, 80)]
@@ -171,7 +190,9 @@ def test_the_last_commit_of_a_partition_is_awaited(made: Made) -> None:
     ids=["margin", "margin deleted", "margin behind", "no margin", "deleted", "made anew", "none"],
 )
 def test_where_reading_begins(committed: int, metadata: str, start: Start) -> None:
-    """The cluster has the records from 10 up to 1000; a group without commits begins with the earliest."""
+    """The cluster has the records from 10 up to 1000; a group without commits begins with the
+    earliest.
+    """
     cluster = Cluster()
     cluster.first = 10
     finder = OffsetFinder("t", "earliest", Counters(), lambda: 7.0)

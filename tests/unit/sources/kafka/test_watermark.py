@@ -11,7 +11,9 @@ STEP_S = 0.1
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=80))
-def test_the_watermark_is_the_first_offset_of_any_unfinished_trace(happened: list[tuple[bool, int]]) -> None:
+def test_the_watermark_is_the_first_offset_of_any_unfinished_trace(
+    happened: list[tuple[bool, int]],
+) -> None:
     """A step is a record of a trace, or the end of one; a trace may begin again after its end."""
     watermark, first, offset = Watermark(5), dict[bytes, int](), 5
     for is_record, number in happened:
@@ -53,12 +55,18 @@ def test_a_margin_begins_before_every_record_of_its_time_and_at_most_a_step_too_
         assert start <= min(wanted, low)
         later = [each for each in latest[start:] if each >= latest[start] + STEP_S + 1e-9]
         assert not later or later[0] >= at_low - length_s - 2 * STEP_S, "a later sample would do"
-        assert len(margin._samples) <= (latest[-1] - latest[0]) / STEP_S + 2, "memory does not follow the number of records"
+        assert len(margin._samples) <= (latest[-1] - latest[0]) / STEP_S + 2, (
+            "memory does not follow the number of records"
+        )
 
 
 @given(times, st.integers(1, 6), st.data())
-def test_a_margin_is_handed_on_over_any_number_of_owners(gaps: list[float], owners: int, data: st.DataObject) -> None:
-    """Each owner knows only what it has read since its own margin began, and commits at any moment after its start."""
+def test_a_margin_is_handed_on_over_any_number_of_owners(
+    gaps: list[float], owners: int, data: st.DataObject
+) -> None:
+    """Each owner knows only what it has read since its own margin began, and commits at any moment
+    after its start.
+    """
     length_s, now, latest = 5.0, 100.0, []
     for gap in gaps:
         now += gap
@@ -73,7 +81,14 @@ def test_a_margin_is_handed_on_over_any_number_of_owners(gaps: list[float], owne
             continue
         low = data.draw(st.integers(low, read))
         start = margin.start(low)
-        wanted = next((at for at in range(len(latest)) if latest[at] >= latest[min(low, len(latest) - 1)] - length_s - 1e-9), 0)
+        wanted = next(
+            (
+                at
+                for at in range(len(latest))
+                if latest[at] >= latest[min(low, len(latest) - 1)] - length_s - 1e-9
+            ),
+            0,
+        )
         assert start <= min(wanted, low)
 
 
@@ -86,4 +101,9 @@ def test_whatever_stands_in_the_metadata_of_a_commit_is_a_note(text: str) -> Non
 @given(st.integers(0, 2**62), st.integers(0, 1000))
 def test_a_note_is_read_as_it_was_written(margin: int, partitions: int) -> None:
     assert CommitNote.of(CommitNote(margin, partitions).text()) == (margin, partitions)
-    assert CommitNote.of(None) == CommitNote.of("[]") == CommitNote.of('{"margin": "x", "partitions": 1}') == CommitNote()
+    assert (
+        CommitNote.of(None)
+        == CommitNote.of("[]")
+        == CommitNote.of('{"margin": "x", "partitions": 1}')
+        == CommitNote()
+    )
