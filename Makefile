@@ -79,16 +79,16 @@ peers: ## compare with other libraries, each in an environment of its own; downl
 	done
 
 sdk-range: $(VENV)/.installed-dev ## the in-process tests on the oldest to the newest SDK
-	@$(BIN)/python tests/sdk_range
+	@$(BIN)/python -m tests.sdk_range
 
 faults: $(VENV)/.installed-dev ## inject faults into a running receiver and print what was lost; slow
-	@$(BIN)/python tests/faults
+	@$(BIN)/python -m tests.faults
 
 collector: ## build the OpenTelemetry Collector that tests start, once, into the user's cache; needs Go, downloads modules
-	@"$(PYTHON)" tests/helpers/collector_build.py
+	@"$(PYTHON)" -m tests.support.collector_build
 
 kafka: $(VENV)/.installed-dev ## kill, add and pause members on a real Kafka broker for five minutes, then let writing results fail; needs Java, downloads its jars once
-	@$(BIN)/python tests/kafka
+	@$(BIN)/python -m tests.kafka
 
 SECONDS ?= 60
 fuzz: ## search for input that breaks a decoder or costs too much, SECONDS for each; downloads a fuzzer if it can
@@ -96,10 +96,10 @@ fuzz: ## search for input that breaks a decoder or costs too much, SECONDS for e
 		.venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install -e . && \
 		{ .venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install 'atheris>=3,<4' || true; } && \
 		touch .venv-fuzz/.installed; }
-	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS)
-	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --pure
-	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --cost
-	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --cost --pure
+	@.venv-fuzz/bin/python -m tests.fuzz --seconds $(SECONDS)
+	@.venv-fuzz/bin/python -m tests.fuzz --seconds $(SECONDS) --pure
+	@.venv-fuzz/bin/python -m tests.fuzz --seconds $(SECONDS) --cost
+	@.venv-fuzz/bin/python -m tests.fuzz --seconds $(SECONDS) --cost --pure
 
 EXAMPLES := .venv-examples
 examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in an environment of their own; downloads them
@@ -110,7 +110,7 @@ examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in a
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider -p _hypothesis_pytestplugin tests/frameworks
 
 dashboards: $(VENV)/.installed-dev ## scores in real Phoenix, MLflow and Prometheus; installs 1.8 GB into the user's cache once
-	@$(BIN)/python tests/dashboards
+	@$(BIN)/python -m tests.dashboards
 
 audit: $(VENV)/.installed-dev ## look for known vulnerabilities of the installed packages; needs a network
 	@[ -e .venv-audit/.installed ] || { "$(PYTHON)" -m venv .venv-audit && \

@@ -22,14 +22,12 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults", "kafka")]
-
-from kafka_rig.broker import Broker, missing
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver import OURS, PROFILES, config_of, send, started, when_idle
 from shapes import shapes
 
 from otel_eval.otlp.protobuf import read_traces
+from tests.kafka.kafka_rig.broker import Broker, missing
 
 TRACES_PER_REQUEST = 25
 IDLE_S = 3.0

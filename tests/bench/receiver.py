@@ -37,11 +37,9 @@ import grpc
 from shapes import ARGUMENTS, SCORERS, shapes
 
 from otel_eval.otlp.protobuf import read_traces
-
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults")]
-from collector_build import built
-from collector_process import CollectorProcess
-from fault_rig.service import free_port
+from tests.faults.fault_rig.service import free_port
+from tests.support.collector_build import built
+from tests.support.collector_process import CollectorProcess
 
 STREAMS = 4
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from collector_process import program
+
+from tests.support.collector_process import program
 
 
 @pytest.fixture(scope="session", autouse=True)

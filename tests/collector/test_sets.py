@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_process import CollectorProcess
-from collector_sets import CollectorSet
-from fault_rig.service import Service
-from kafka_rig.broker import Broker, missing
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
-from recorded_sdk_spans import whole_traces
-from waiting import wait_until
 
 from otel_eval import app
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
+from tests.faults.fault_rig.service import Service
+from tests.kafka.kafka_rig.broker import Broker, missing
+from tests.support.collector_process import CollectorProcess
+from tests.support.collector_sets import CollectorSet
+from tests.support.recorded_sdk_spans import whole_traces
+from tests.support.waiting import wait_until
 
 SETTLED_S = 30.0
 SPANS_PER_REQUEST = 64

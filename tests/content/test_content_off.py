@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-import content_variants
 import pytest
-from content_scorers import scorers_for
-from recorded_traces import FILES, traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Outcome, Scored, Skipped, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support import content_variants
+from tests.support.content_scorers import scorers_for
+from tests.support.recorded_traces import FILES, traces
 
 PLAN = Plan(needs=ALL_NEEDS, attributes=frozenset({"steps", "conversation"}))
 MANY = 200

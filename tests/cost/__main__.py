@@ -1,6 +1,6 @@
 """Print what each shape of request costs, as the table in docs/development/cost-elements.md.
 
-    python tests/cost [--scale 1] [--memory-scale 8] [--json] [NAME ...]
+    python -m tests.cost [--scale 1] [--memory-scale 8] [--json] [NAME ...]
 
 CPU milliseconds of `n` and of eight times as many, and by how much they grew; memory of
 `--memory-scale` times as many as that divided by its estimate, of the form for which it is most.
@@ -12,13 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from costs.measuring import FREE, Cpu, cpu_of, engine, memory_of
-from costs.shapes import SHAPES, Shape
+from tests.cost.costs.measuring import FREE, Cpu, cpu_of, engine, memory_of
+from tests.cost.costs.shapes import SHAPES, Shape
 
 
 def main() -> int:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from costs.measuring import FORMS, Receiver, Sent, engine, sent
-from costs.shapes import SHAPES
-from recorded_traces import FILES, FOLDER
 
 from otel_eval.engine import Engine
 from otel_eval.otlp import Encoding, Signal
+from tests.cost.costs.measuring import FORMS, Receiver, Sent, engine, sent
+from tests.cost.costs.shapes import SHAPES
+from tests.support.recorded_traces import FILES, FOLDER
 
 
 @pytest.fixture(scope="module")

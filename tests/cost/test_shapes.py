@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from costs.measuring import FORMS, FREE, cpu_of, engine
-from costs.shapes import SHAPES, Shape
 
 from otel_eval.engine import Engine
+from tests.cost.costs.measuring import FORMS, FREE, cpu_of, engine
+from tests.cost.costs.shapes import SHAPES, Shape
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """Install the dashboards that are missing and run the tests against them.
 
-    python tests/dashboards [PYTEST OPTION ...]
+    python -m tests.dashboards [PYTEST OPTION ...]
 
 What cannot be installed here is reported as not run, with the reason; only a test that ran and
 failed makes the exit code 1.
@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from dashboard_rig.tools import install_all
+
+from tests.dashboards.dashboard_rig.tools import install_all
 
 if __name__ == "__main__":
     install_all()

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dashboard_rig import products
-from dashboard_rig.tools import TOOLS
+
+from tests.dashboards.dashboard_rig import products
+from tests.dashboards.dashboard_rig.tools import TOOLS
 
 TEST_S = 600
 _NOT_RUN = pytest.StashKey[dict[str, list[str]]]()

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_rig import outage, products, revised_run
-from dashboard_rig.mlflow_api import Experiment
-from dashboard_rig.recorded_runs import FILES, play, send
-from dashboard_rig.ways import WAYS, Evaluation
-from waiting import wait_until
+
+from tests.dashboards.dashboard_rig import outage, products, revised_run
+from tests.dashboards.dashboard_rig.mlflow_api import Experiment
+from tests.dashboards.dashboard_rig.recorded_runs import FILES, play, send
+from tests.dashboards.dashboard_rig.ways import WAYS, Evaluation
+from tests.support.waiting import wait_until
 
 Found = dict[tuple[str, str], tuple[Any, str]]
 

@@ -21,13 +21,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from dashboard_rig import drive_browser, products
-from dashboard_rig.mlflow_api import Experiment
-from dashboard_rig.phoenix_api import Project
-from dashboard_rig.rest import get
-from dashboard_rig.servers import Server, free_port
-from doc_pages import ROOT, page
-from waiting import wait_until
+
+from tests.dashboards.dashboard_rig import drive_browser, products
+from tests.dashboards.dashboard_rig.mlflow_api import Experiment
+from tests.dashboards.dashboard_rig.phoenix_api import Project
+from tests.dashboards.dashboard_rig.rest import get
+from tests.dashboards.dashboard_rig.servers import Server, free_port
+from tests.support.doc_pages import ROOT, page
+from tests.support.waiting import wait_until
 
 RUNS = 30
 SCORERS = {"tool_errors", "redundant_calls", "looks_up_first"}

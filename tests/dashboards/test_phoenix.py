@@ -8,11 +8,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from dashboard_rig import outage, products, revised_run
-from dashboard_rig.phoenix_api import Project
-from dashboard_rig.recorded_runs import FILES, play, send
-from dashboard_rig.ways import WAYS, Evaluation
-from waiting import wait_until
+
+from tests.dashboards.dashboard_rig import outage, products, revised_run
+from tests.dashboards.dashboard_rig.phoenix_api import Project
+from tests.dashboards.dashboard_rig.recorded_runs import FILES, play, send
+from tests.dashboards.dashboard_rig.ways import WAYS, Evaluation
+from tests.support.waiting import wait_until
 
 Found = dict[tuple[str, str], tuple[float | None, str, str]]
 

@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from dashboard_rig.phoenix_api import Project
-from dashboard_rig.recorded_runs import FILES, play
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from otlp_backend import ANYWHERE
-from waiting import wait_until
 
 from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.dashboards.dashboard_rig.phoenix_api import Project
+from tests.dashboards.dashboard_rig.recorded_runs import FILES, play
+from tests.support.otlp_backend import ANYWHERE
+from tests.support.waiting import wait_until
 
 Spans = Sequence[ReadableSpan]
 CONFIG: dict[str, Any] = {

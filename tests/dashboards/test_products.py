@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard_rig import products
-from dashboard_rig.mlflow_api import Experiment
-from dashboard_rig.phoenix_api import Project
-from dashboard_rig.recorded_runs import FILES, exporting, play
-from dashboard_rig.servers import LOOPBACK, Server
-from waiting import wait_until
+from tests.dashboards.dashboard_rig import products
+from tests.dashboards.dashboard_rig.mlflow_api import Experiment
+from tests.dashboards.dashboard_rig.phoenix_api import Project
+from tests.dashboards.dashboard_rig.recorded_runs import FILES, exporting, play
+from tests.dashboards.dashboard_rig.servers import LOOPBACK, Server
+from tests.support.waiting import wait_until
 
 
 def _runs_on_loopback(started: tuple[Server, str]) -> None:

@@ -15,15 +15,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from dashboard_rig import products, revised_run
-from dashboard_rig.recorded_runs import FILES, exporting, play, send
-from dashboard_rig.rest import get
-from dashboard_rig.ways import SCORERS
-from otlp_backend import ANYWHERE
-from waiting import wait_until
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.dashboards.dashboard_rig import products, revised_run
+from tests.dashboards.dashboard_rig.recorded_runs import FILES, exporting, play, send
+from tests.dashboards.dashboard_rig.rest import get
+from tests.dashboards.dashboard_rig.ways import SCORERS
+from tests.support.otlp_backend import ANYWHERE
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "collector_config"

@@ -14,9 +14,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from doc_pages import PAGES, ROOT, document, name_of
 
 from otel_eval import __version__
+from tests.support.doc_pages import PAGES, ROOT, document, name_of
 
 PARTS = ("otel_eval", "tests", "docs", "examples", "collector_config")
 FILES = (

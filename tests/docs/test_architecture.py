@@ -8,7 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from doc_pages import ROOT, document
+from tests.support.doc_pages import ROOT, document
 
 PAGE = document("architecture.md").read_text(encoding="utf-8")
 NAME = re.compile(r"`([a-z_]\w*)`")

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from doc_pages import ROOT, page
+
+from tests.support.doc_pages import ROOT, page
 
 
 @pytest.mark.parametrize("profile", ["lean", "recorded"])

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from doc_pages import PAGES
-from otlp_backend import ANYWHERE
 
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.doc_pages import PAGES
+from tests.support.otlp_backend import ANYWHERE
 
 TEXT = "\n".join(
     page.read_text(encoding="utf-8") for page in PAGES if page.parent.name != "development"

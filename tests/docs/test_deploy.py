@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from doc_pages import ROOT, document
 
 from otel_eval.cli import cli
 from otel_eval.cli.serving import STOP_S
+from tests.support.doc_pages import ROOT, document
 
 DEPLOY = document("Dockerfile").parent
 

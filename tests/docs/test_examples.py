@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from doc_pages import ROOT, page
-from otlp_backend import ANYWHERE
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.config.loader import parse
 from otel_eval.model import Scored
 from otel_eval.testing import trajectory
+from tests.support.doc_pages import ROOT, page
+from tests.support.otlp_backend import ANYWHERE
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

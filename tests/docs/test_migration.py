@@ -8,12 +8,12 @@ import re
 
 import pytest
 import yaml
-from doc_pages import page
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
+from tests.support.doc_pages import page
 
 PAGE = page("migration")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doc_pages import PAGES, README, name_of
+
+from tests.support.doc_pages import PAGES, README, name_of
 
 MOST_WORDS = 2000
 MOST_LINES_OF_README = 150

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from doc_pages import PAGES, README, ROOT, document, name_of
-from doc_pages import page as page_named
 
 from otel_eval.config import EvalConfig, load
 from otel_eval.config.loader import parse
+from tests.support.doc_pages import PAGES, README, ROOT, document, name_of
+from tests.support.doc_pages import page as page_named
 
 WHOLE = [README, document("configuration.md")]  # their YAML is whole configurations, not parts
 

@@ -6,10 +6,10 @@ import re
 from typing import get_args
 
 import pytest
-from doc_pages import README, ROOT, document, name_of, page
 
 from otel_eval.cli import cli
 from otel_eval.model import SkipReason
+from tests.support.doc_pages import README, ROOT, document, name_of, page
 
 PAGE = page("troubleshooting")
 SOURCE = " ".join(

@@ -1,7 +1,7 @@
 """Do to the real receiver what happens to receivers, and print what came of it as a table in
 Markdown.
 
-    python tests/faults [--quick] [FAULT ...]
+    python -m tests.faults [--quick] [FAULT ...]
 
 Each fault is a row: what was done and how often; results lost, duplicated (two result ids for one),
 wrong (unlike the reference, which is counted out by hand and by `otel-eval replay`). Exit 1 if one
@@ -11,10 +11,8 @@ is not 0. Takes some minutes.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path += [str(Path(__file__).parents[1] / name) for name in ("fuzz", "helpers")]
-    from fault_rig.table import main
+    from tests.faults.fault_rig.table import main
 
     sys.exit(main())

@@ -7,12 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doc_pages import page
-from fault_rig import reference
-from fault_rig.books import balance
-from fault_rig.catalogue import SCENARIOS
-from fault_rig.outcome import Scenario
-from fault_rig.traffic import Run, run_of, trace_id
+
+from tests.faults.fault_rig import reference
+from tests.faults.fault_rig.books import balance
+from tests.faults.fault_rig.catalogue import SCENARIOS
+from tests.faults.fault_rig.outcome import Scenario
+from tests.faults.fault_rig.traffic import Run, run_of, trace_id
+from tests.support.doc_pages import page
 
 
 def test_two_references_agree() -> None:

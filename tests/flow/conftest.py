@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from fork_server import ForkServer
-from waiting import wait_until
+
+from tests.support.fork_server import ForkServer
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="session")

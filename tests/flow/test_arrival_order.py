@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-import recorded_traces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.classify import Plan, classified
+from tests.support import recorded_traces
 
 LIMITS = Limits(
     decision_wait_s=1,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
+from tests.support.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[2]
 SECRETS = {

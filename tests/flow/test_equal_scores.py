@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import otlp_backend as backends
 import pytest
-import shop_agent as shop
 import yaml
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -37,6 +35,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
+from tests.support import otlp_backend as backends
+from tests.support import shop_agent as shop
 
 LOADER = [
     each for each in entry_points(group="opentelemetry_instrumentor") if each.name == "otel_eval"

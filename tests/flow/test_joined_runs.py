@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_spans import frames, span
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
@@ -17,6 +16,7 @@ from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import Pipeline
+from tests.support.made_spans import frames, span
 
 TRACE = b"t" * 16
 NOW = 1_700_000_000 * 10**9

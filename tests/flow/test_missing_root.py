@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, span
 
 from otel_eval.assembly import Limits, evidence_of
 from otel_eval.engine import Engine
@@ -18,6 +17,7 @@ from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
+from tests.support.made_spans import FakeSpan, span
 
 TRACE = b"t" * 16
 OP = "gen_ai.operation.name"

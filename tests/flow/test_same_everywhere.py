@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import agent_programs
 import grpc
 import pytest
 from hypothesis import given, settings
@@ -26,6 +25,7 @@ from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.otlp.protobuf import read_traces
+from tests.support import agent_programs
 
 QUICK = {"traces": {"decision_wait": "400ms", "decision_wait_partial": "600ms"}}
 

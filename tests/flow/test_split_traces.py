@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-import split_traces
-from made_spans import frames, span
 
 from otel_eval import merge_results
 from otel_eval.app import engine_of
 from otel_eval.config import load
+from tests.support import split_traces
+from tests.support.made_spans import frames, span
 
 
 @pytest.mark.parametrize("runs", ["outermost", "all"])
 def test_no_wrong_score_is_unmarked(runs: str) -> None:
-    """The short form of `python tests/helpers/split_traces.py`; without the marks many scores would
+    """The short form of `python -m tests.support.split_traces`; without the marks many scores would
     be wrong.
     """
     unmarked, wrong, scores = split_traces.count(runs, 150, seed=7)

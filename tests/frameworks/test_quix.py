@@ -13,11 +13,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from fault_rig.books import balance, until
-from fault_rig.reference import CONVENTIONS, EVALUATION
-from fault_rig.traffic import Run, body, run_of, trace_id
-from kafka_rig.broker import Broker, missing
-from kafka_rig.results import ResultsReader
+
+from tests.faults.fault_rig.books import balance, until
+from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
+from tests.faults.fault_rig.traffic import Run, body, run_of, trace_id
+from tests.kafka.kafka_rig.broker import Broker, missing
+from tests.kafka.kafka_rig.results import ResultsReader
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "quix" / "evaluate_topic.py"
 RESULTS_OF_A_RUN = 4

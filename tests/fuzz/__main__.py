@@ -1,6 +1,6 @@
 """Look for bytes that break a decoder, for as long as there is time.
 
-    python tests/fuzz [--seconds 60] [--pure] [--cost] [--sanitized] [--folder .fuzz] [TARGET ...]
+    python -m tests.fuzz [--seconds 60] [--pure] [--cost] [--sanitized] [--folder .fuzz] [NAME ...]
 
 Each target runs in a process of its own, so long. With atheris installed the coverage of the
 package guides the search, and what it finds is kept in the folder for the next time; without it,
@@ -21,9 +21,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from fuzzing.costing import Costly, search
-from fuzzing.mutation import TOKENS, spoilt
-from fuzzing.sanitized import build, environment
+from tests.fuzz.fuzzing.costing import Costly, search
+from tests.fuzz.fuzzing.mutation import TOKENS, spoilt
+from tests.fuzz.fuzzing.sanitized import build, environment
 
 ROOT = Path(__file__).parents[2]
 FLAGS = (
@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
 
 
 def _names() -> list[str]:
-    from fuzzing.targets import TARGETS
+    from tests.fuzz.fuzzing.targets import TARGETS
 
     return list(TARGETS)
 
@@ -104,8 +104,8 @@ def _one(options: argparse.Namespace) -> int:
     except ImportError:
         atheris = None
     with atheris.instrument_imports(include=["otel_eval"]) if atheris else nullcontext():
-        from fuzzing.seeds import seeds
-        from fuzzing.targets import TARGETS, use_default_limits
+        from tests.fuzz.fuzzing.seeds import seeds
+        from tests.fuzz.fuzzing.targets import TARGETS, use_default_limits
     (name,) = options.targets
     corpus = options.folder / name
     corpus.mkdir(parents=True, exist_ok=True)

@@ -10,11 +10,12 @@ from contextlib import suppress
 from itertools import islice
 
 import pytest
-from fuzzing.costing import LIMIT, Costly, growing_cost, search
-from fuzzing.growing import growth_of
-from fuzzing.seeds import seeds
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.fuzz.fuzzing.costing import LIMIT, Costly, growing_cost, search
+from tests.fuzz.fuzzing.growing import growth_of
+from tests.fuzz.fuzzing.seeds import seeds
 
 SEEDS = seeds()
 SIZE = 100_000

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Final
 
 import pytest
-from fuzzing.hostile import SHAPES
-from fuzzing.mutation import spoilt
-from fuzzing.seeds import seeds
-from fuzzing.targets import TARGETS
+
+from tests.fuzz.fuzzing.hostile import SHAPES
+from tests.fuzz.fuzzing.mutation import spoilt
+from tests.fuzz.fuzzing.seeds import seeds
+from tests.fuzz.fuzzing.targets import TARGETS
 
 TRIES: Final = 600
 SEED: Final = 20

@@ -1,6 +1,6 @@
 """The long form, with a row of Markdown for each fault.
 
-    python tests/kafka [--seconds 300] [--rate 700] [--assignment cooperative|eager|broker]
+    python -m tests.kafka [--seconds 300] [--rate 700] [--assignment cooperative|eager|broker]
     [members] [results-away]
 
 `members`: three members, one of them killed, added or paused every few seconds. `results-away`: the
@@ -18,14 +18,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-if __name__ == "__main__":
-    for folder in ("faults", "helpers", "fuzz"):
-        sys.path.append(str(Path(__file__).parents[1] / folder))
-
-from kafka_rig.broker import Broker, missing
-from kafka_rig.group import ASSIGNMENTS, Group, Ledger
-from kafka_rig.outage import results_away
-from kafka_rig.traffic import Load
+from tests.kafka.kafka_rig.broker import Broker, missing
+from tests.kafka.kafka_rig.group import ASSIGNMENTS, Group, Ledger
+from tests.kafka.kafka_rig.outage import results_away
+from tests.kafka.kafka_rig.traffic import Load
 
 AWAY_S = 60.0
 AWAY_RATE = 100.0

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kafka_rig.broker import Broker, missing
+
+from tests.kafka.kafka_rig.broker import Broker, missing
 
 TEST_S = 180
 _NOT_RUN = pytest.StashKey[tuple[str, list[str]]]()

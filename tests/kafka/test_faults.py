@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_rig.books import until
-from kafka_rig.broker import Broker
-from kafka_rig.group import ASSIGNMENTS, Group, Ledger
-from kafka_rig.outage import results_away
-from kafka_rig.results import ResultsReader
-from kafka_rig.traffic import Load
+
+from tests.faults.fault_rig.books import until
+from tests.kafka.kafka_rig.broker import Broker
+from tests.kafka.kafka_rig.group import ASSIGNMENTS, Group, Ledger
+from tests.kafka.kafka_rig.outage import results_away
+from tests.kafka.kafka_rig.results import ResultsReader
+from tests.kafka.kafka_rig.traffic import Load
 
 RATE = 60.0
 

@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from fault_rig.books import until
-from fault_rig.traffic import body, run_of, trace_id
-from kafka_rig.broker import USER, Broker
-from kafka_rig.group import Group
+
+from tests.faults.fault_rig.books import until
+from tests.faults.fault_rig.traffic import body, run_of, trace_id
+from tests.kafka.kafka_rig.broker import USER, Broker
+from tests.kafka.kafka_rig.group import Group
 
 
 @pytest.fixture(scope="module")

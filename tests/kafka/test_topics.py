@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
-from fault_rig.books import until
-from fault_rig.traffic import body, run_of, trace_id
 from google.protobuf.json_format import MessageToDict
-from kafka_rig.broker import Broker
-from kafka_rig.group import Group
-from kafka_rig.results import ResultsReader
-from kafka_rig.traffic import Load
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -27,6 +21,12 @@ from otel_eval import merge_results
 from otel_eval.exporters.kafka import KafkaTopicExporter, key_of_row
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Evidence, Report, Result, Scored, Stamp, Trajectory
+from tests.faults.fault_rig.books import until
+from tests.faults.fault_rig.traffic import body, run_of, trace_id
+from tests.kafka.kafka_rig.broker import Broker
+from tests.kafka.kafka_rig.group import Group
+from tests.kafka.kafka_rig.results import ResultsReader
+from tests.kafka.kafka_rig.traffic import Load
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import signal
 import time
 from pathlib import Path
 
-from fault_rig.books import until
-from kafka_rig.broker import Broker
-from kafka_rig.group import Group
-from kafka_rig.traffic import Load
+from tests.faults.fault_rig.books import until
+from tests.kafka.kafka_rig.broker import Broker
+from tests.kafka.kafka_rig.group import Group
+from tests.kafka.kafka_rig.traffic import Load
 
 RATE = 60.0
 

@@ -3,7 +3,7 @@
 With Python 3.11 the oldest one comes with the oldest version of every dependency that
 pyproject.toml allows, and more tests.
 
-    python tests/sdk_range [VERSION ...]
+    python -m tests.sdk_range [VERSION ...]
 
 Each SDK has an environment of its own in .venv-sdk/, which is made once and again when this file
 changes. The last one has `opentelemetry-instrument` too, so that the tests of zero-code run there,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recorded_traces import TRUTH, traces
 
 from otel_eval.model import UNRECORDED, ToolCall, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.recorded_traces import TRUTH, traces
 
 PLAN = Plan(needs=ALL_NEEDS)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from cpu_time import is_in_proportion
-from made_spans import span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.kept_trees import Tombstones
@@ -15,6 +13,8 @@ from otel_eval.otlp.schema import decode_all
 from otel_eval.otlp.spans import LOG_READER
 from otel_eval.storage.segments import Damage, header_bytes, record_header, scan
 from otel_eval.wire import read_varint, sized, varint
+from tests.support.cpu_time import is_in_proportion
+from tests.support.made_spans import span
 
 SMALL = 50_000
 TIMES = 8

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from costs.otlp import body
-from costs.shapes import Request, Shape
 from otel_eval import app
 from otel_eval.assembly import Limits
 from otel_eval.config import load
@@ -32,6 +30,8 @@ from otel_eval.sources.receiver.export_handler import (
     ReceiverLimits,
 )
 from otel_eval.sources.receiver.memory import Reservation
+from tests.cost.costs.otlp import body
+from tests.cost.costs.shapes import Request, Shape
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 

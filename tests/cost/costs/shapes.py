@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from costs.otlp import ROOT, TRACE, agent, any_value, attributes, identity, logs, span, tool, traces
+from tests.cost.costs.otlp import (
+    ROOT,
+    TRACE,
+    agent,
+    any_value,
+    attributes,
+    identity,
+    logs,
+    span,
+    tool,
+    traces,
+)
 
 __all__ = ["SHAPES", "Shape"]
 

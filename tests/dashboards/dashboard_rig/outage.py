@@ -18,8 +18,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
-from receiver_process import Served
-from waiting import wait_until
+
+from tests.support.receiver_process import Served
+from tests.support.waiting import wait_until
 
 from .rest import get
 from .revised_run import SCORERS, TOOL

@@ -16,8 +16,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
-from recorded_traces import FOLDER, attribute_values
-from waiting import wait_until
+
+from tests.support.recorded_traces import FOLDER, attribute_values
+from tests.support.waiting import wait_until
 
 MINUTE_NS = 60_000_000_000
 FILES = (  # eight agents in six conventions; all but the fourth have a call that failed

@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
-from otlp_backend import ANYWHERE
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.otlp_backend import ANYWHERE
 
 from .recorded_runs import send
 

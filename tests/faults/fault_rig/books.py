@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fault_rig.reference import by_hand, same
-from fault_rig.traffic import Run, trace_id
+from tests.faults.fault_rig.reference import by_hand, same
+from tests.faults.fault_rig.traffic import Run, trace_id
 
 __all__ = ["Books", "balance", "rows_of", "until"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fault_rig.outcome import Scenario
-from fault_rig.scenarios import (
+from tests.faults.fault_rig.outcome import Scenario
+from tests.faults.fault_rig.scenarios import (
     attackers,
     collectors,
     crashing,

@@ -14,7 +14,7 @@ import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fault_rig.service import free_port
+from tests.faults.fault_rig.service import free_port
 
 __all__ = ["Backend", "Endpoint"]
 

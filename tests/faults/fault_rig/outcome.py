@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fault_rig.books import Books, balance, rows_of, until
-from fault_rig.sender import Sender
-from fault_rig.service import Service
-from fault_rig.traffic import Run, trace_id
+from tests.faults.fault_rig.books import Books, balance, rows_of, until
+from tests.faults.fault_rig.sender import Sender
+from tests.faults.fault_rig.service import Service
+from tests.faults.fault_rig.traffic import Run, trace_id
 
 __all__ = ["Outcome", "Scenario", "scored", "settled"]
 

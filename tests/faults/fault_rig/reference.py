@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from fault_rig.traffic import Run, body, trace_id
 from otel_eval import app
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
+from tests.faults.fault_rig.traffic import Run, body, trace_id
 
 __all__ = ["CONVENTIONS", "EVALUATION", "by_hand", "replayed"]
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import grpc
 
-from fault_rig.traffic import Run, body
+from tests.faults.fault_rig.traffic import Run, body
 
 __all__ = ["Request", "Sender", "requests_of", "shuffled"]
 

@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from child_process import ChildProcess
-from failing_endpoint import free_port
-
-from fault_rig.reference import CONVENTIONS, EVALUATION
+from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
+from tests.support.child_process import ChildProcess
+from tests.support.failing_endpoint import free_port
 
 __all__ = ["Service", "configuration", "free_port"]
 

@@ -15,10 +15,10 @@ from typing import Final
 
 import pytest
 
-from fault_rig import reference
-from fault_rig.catalogue import SCENARIOS
-from fault_rig.outcome import Scenario
-from fault_rig.traffic import run_of
+from tests.faults.fault_rig import reference
+from tests.faults.fault_rig.catalogue import SCENARIOS
+from tests.faults.fault_rig.outcome import Scenario
+from tests.faults.fault_rig.traffic import run_of
 
 __all__ = ["main"]
 

@@ -20,8 +20,6 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from receiver_process import request
-from waiting import wait_until
 
 from otel_eval import __version__
 from otel_eval.app.server import Server
@@ -32,6 +30,8 @@ from otel_eval.native import extension
 from otel_eval.scorers import scorer
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import Bound, OtlpServer
+from tests.support.receiver_process import request
+from tests.support.waiting import wait_until
 
 OPEN = {
     "otlp": {

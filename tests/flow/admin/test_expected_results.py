@@ -17,11 +17,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from waiting import wait_until
 
 from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.waiting import wait_until
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helpdesk"}
 EVALUATIONS = [

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer
+
+from tests.support.fork_server import ForkServer
 
 ROOT = Path(__file__).parents[3]
 

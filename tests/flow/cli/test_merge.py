@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from merged_lines import ROW
-
 from otel_eval import merge_results
+from tests.support.merged_lines import ROW
 
 Run = Callable[..., "CompletedProcess[str]"]
 

@@ -8,7 +8,6 @@ import json
 from typing import Any
 
 import pytest
-from mock_kafka import consumed, mock_cluster
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.mock_kafka import consumed, mock_cluster
 
 
 def no_run(config: dict[str, Any], way: str) -> None:

@@ -13,10 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import agent_programs
 import grpc
 import pytest
-from exported_results import Received, record_fields, records_of, span_fields, spans_of
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -28,12 +26,20 @@ from opentelemetry.trace import (
     TraceFlags,
     set_span_in_context,
 )
-from otlp_backend import ANYWHERE, Backend, grpc_backend
 
 from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.native import VERSION
+from tests.support import agent_programs
+from tests.support.exported_results import (
+    Received,
+    record_fields,
+    records_of,
+    span_fields,
+    spans_of,
+)
+from tests.support.otlp_backend import ANYWHERE, Backend, grpc_backend
 
 PROJECT = "openinference.project.name"
 DESK = {

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from doc_pages import document
-from response_matrix import RESPONSES, RIGS, outcomes, page
+
+from tests.support.doc_pages import document
+from tests.support.response_matrix import RESPONSES, RIGS, outcomes, page
 
 # A connection that is reset before its TLS handshake is freed by the interpreter's own ssl module,
 # but not closed.

@@ -16,12 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from receiver_process import Served, request, whole
-from score_products import (
+
+from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
+from otel_eval.app import replay
+from otel_eval.app.server import Server
+from otel_eval.app.server_wiring import check
+from otel_eval.cli import main
+from otel_eval.config import EvalConfig, Evaluation, load
+from otel_eval.model import Outcome, Scored, Trajectory
+from otel_eval.scorers import create_scorer
+from tests.support.certificates import Authority
+from tests.support.receiver_process import Served, request, whole
+from tests.support.score_products import (
     HANG,
     FakeDatadog,
     FakeLangfuse,
@@ -32,15 +41,6 @@ from score_products import (
     FakeProduct,
     serving,
 )
-
-from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
-from otel_eval.app import replay
-from otel_eval.app.server import Server
-from otel_eval.app.server_wiring import check
-from otel_eval.cli import main
-from otel_eval.config import EvalConfig, Evaluation, load
-from otel_eval.model import Outcome, Scored, Trajectory
-from otel_eval.scorers import create_scorer
 
 Until = Callable[[Callable[[], bool]], None]
 EVALUATIONS = [

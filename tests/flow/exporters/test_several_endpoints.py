@@ -11,14 +11,14 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from otlp_backend import Backend, grpc_backend, http_backend
-from waiting import wait_until
 
 from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, Exporters, load
 from otel_eval.config.exporters import OtlpExporter
 from otel_eval.errors import ConfigError
+from tests.support.otlp_backend import Backend, grpc_backend, http_backend
+from tests.support.waiting import wait_until
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helpdesk"}
 

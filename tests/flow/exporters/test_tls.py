@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import otlp_backend as backends
 import pytest
-import scripted_judge as scripted
-from certificates import Authority
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
@@ -32,6 +29,9 @@ from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
 from otel_eval.scorers.judge import JudgeError
+from tests.support import otlp_backend as backends
+from tests.support import scripted_judge as scripted
+from tests.support.certificates import Authority
 
 RECEIVERS = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
 QUICK = {"decision_wait": "100ms", "decision_wait_partial": "200ms"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import otlp_backend
 import pytest
+
+from tests.support import otlp_backend
 
 
 @pytest.fixture(params=["grpc", "http/protobuf"])

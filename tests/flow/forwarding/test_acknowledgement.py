@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from otlp_backend import Backend
 
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import load
@@ -25,6 +24,7 @@ from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
 from otel_eval.storage.durable import Ack
 from otel_eval.testing import trajectory
+from tests.support.otlp_backend import Backend
 
 ENGINE = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
 TRACE = (7).to_bytes(16)

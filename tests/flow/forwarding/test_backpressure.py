@@ -7,14 +7,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import agent_programs
 import grpc
-import otlp_backend as backends
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.support import agent_programs
+from tests.support import otlp_backend as backends
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import otlp_backend as backends
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.config import load
+from tests.support import otlp_backend as backends
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

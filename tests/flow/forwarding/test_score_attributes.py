@@ -7,10 +7,11 @@ from __future__ import annotations
 import urllib.request
 from typing import Any
 
-import otlp_backend as backends
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from receiver_process import whole
+
+from tests.support import otlp_backend as backends
+from tests.support.receiver_process import whole
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import otlp_backend as backends
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support import otlp_backend as backends
 
 SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 

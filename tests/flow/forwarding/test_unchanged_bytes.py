@@ -12,9 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-import agent_programs
 import grpc
-import otlp_backend as backends
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -23,6 +21,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.otlp.otlp_json import rewrite
+from tests.support import agent_programs
+from tests.support import otlp_backend as backends
 
 TRACES = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 RECORDED = [path for path in TRACES if path.name != "truth.json"]

@@ -16,7 +16,8 @@ from opentelemetry._logs import set_logger_provider
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, ConsoleLogExporter
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-from traced_program import Program, provider_with, run_agent
+
+from tests.support.traced_program import Program, provider_with, run_agent
 
 
 def logger_provider(whose: str) -> LoggerProvider:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import traced_program
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.support import traced_program
 
 HERE = Path(__file__).parent
 
@@ -132,9 +133,7 @@ def test_scores_arrive_when_the_interpreter_ends(
 
 
 def end_program(*arguments: str) -> str:
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[2]), str(HERE.parents[1] / "helpers")])
-    }
+    env = os.environ | {"PYTHONPATH": str(HERE.parents[2])}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "exit_program.py"), *arguments],
         capture_output=True,

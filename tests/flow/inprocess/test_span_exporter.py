@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import agent_programs
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
@@ -24,6 +23,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import SpanKind
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
+from tests.support import agent_programs
 
 RESULT = "gen_ai.evaluation.result"
 AGENT = {"gen_ai.operation.name": "invoke_agent"}

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from scripted_judge import Endpoint
+
+from tests.support.scripted_judge import Endpoint
 
 collect_ignore = ["exit_program.py", "fork_program.py"]  # programs, not tests
 

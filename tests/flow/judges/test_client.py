@@ -14,7 +14,6 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
-import scripted_judge as scripted
 
 from otel_eval import create_scorer
 from otel_eval.judges.client import JudgeClient
@@ -22,6 +21,7 @@ from otel_eval.judges.endpoint import last_object
 from otel_eval.model import Failed, Scored
 from otel_eval.scorers.judge import JudgeError
 from otel_eval.testing import call, trajectory
+from tests.support import scripted_judge as scripted
 
 KEY = "sk-not-to-be-seen-0123456789"
 RUN = trajectory(call("search", arguments={"q": "rates"}, result="4 %"), output="4 %")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scripted_judge as scripted
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -29,6 +28,7 @@ from otel_eval.app.server import Server
 from otel_eval.cli import main
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
+from tests.support import scripted_judge as scripted
 
 ROOT = Path(__file__).parents[3]
 TOOLS = ("search", "search", "book")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scripted_judge as scripted
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -23,6 +22,7 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
+from tests.support import scripted_judge as scripted
 
 SCHEMA = {"properties": {"score": {"type": "number"}}}
 USAGE = {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}

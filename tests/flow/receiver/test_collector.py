@@ -15,10 +15,11 @@ from typing import Any
 
 import grpc
 import pytest
-from collector_process import CollectorProcess
-from doc_pages import ROOT, page
-from fault_rig.service import free_port
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.faults.fault_rig.service import free_port
+from tests.support.collector_process import CollectorProcess
+from tests.support.doc_pages import ROOT, page
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"

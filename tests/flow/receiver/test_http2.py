@@ -18,7 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http2_client import (
+
+from otel_eval.sources.receiver import grpc_server
+from otel_eval.sources.receiver.credentials import BearerTokens
+from otel_eval.sources.receiver.memory import RssMonitor
+from tests.support.http2_client import (
     DATA,
     HEADERS,
     MORE,
@@ -31,10 +35,6 @@ from http2_client import (
     headers,
     message,
 )
-
-from otel_eval.sources.receiver import grpc_server
-from otel_eval.sources.receiver.credentials import BearerTokens
-from otel_eval.sources.receiver.memory import RssMonitor
 
 MIB = 2**20
 

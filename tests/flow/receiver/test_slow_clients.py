@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 import pytest
-from certificates import Authority
 
 from otel_eval.sources.receiver import grpc_server, http_server
+from tests.support.certificates import Authority
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"

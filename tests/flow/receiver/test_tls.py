@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 import pytest
-from certificates import Authority
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,6 +22,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import OtlpServer
+from tests.support.certificates import Authority
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 

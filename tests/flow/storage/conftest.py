@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
-from receiver_process import Served
+
+from tests.support.fork_server import ForkServer
+from tests.support.receiver_process import Served
 
 
 @pytest.fixture

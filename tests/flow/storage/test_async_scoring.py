@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from receiver_process import request, whole
-from waiting import wait_until
 
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.storage.durable import Durable
+from tests.support.receiver_process import request, whole
+from tests.support.waiting import wait_until
 
 
 class Judge:

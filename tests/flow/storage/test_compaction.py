@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing_pipeline import Lives
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from receiver_process import request
 
 from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.config import Storage
@@ -23,6 +21,8 @@ from otel_eval.storage.durable import Durable
 from otel_eval.storage.record_types import records_of
 from otel_eval.storage.recovery import Recovery
 from otel_eval.testing import trajectory
+from tests.support.crashing_pipeline import Lives
+from tests.support.receiver_process import request
 
 TRACE = (1).to_bytes(16)
 

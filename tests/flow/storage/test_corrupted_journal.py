@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from receiver_process import Served, whole
 
 from otel_eval.app.server import Server
 from otel_eval.assembly import Limits, TraceBuffer
@@ -19,6 +18,7 @@ from otel_eval.storage.durable import Durable
 from otel_eval.storage.record_types import RecordKind
 from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, scan
+from tests.support.receiver_process import Served, whole
 
 Make = Callable[..., Served]
 

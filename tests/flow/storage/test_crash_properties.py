@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from receiver_process import request
 
 from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
@@ -35,6 +34,7 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES
+from tests.support.receiver_process import request
 
 ALLOWED = 3
 BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")

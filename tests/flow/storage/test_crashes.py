@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from receiver_process import Served, request, twice, whole
+
+from tests.support.receiver_process import Served, request, twice, whole
 
 Make = Callable[..., Served]
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from receiver_process import ENVIRONMENT, Served, request, twice, whole
-from waiting import wait_until
+
+from tests.support.receiver_process import ENVIRONMENT, Served, request, twice, whole
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)  # several starts each, and the machine may be busy
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from otlp_backend import BACKENDS
-from receiver_process import Served, whole
+
+from tests.support.otlp_backend import BACKENDS
+from tests.support.receiver_process import Served, whole
 
 Make = Callable[..., Served]
 AWAY = {"grpc": "UNAVAILABLE", "http/protobuf": 503}

@@ -23,7 +23,8 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from receiver_process import ENVIRONMENT, Served, request, whole
+
+from tests.support.receiver_process import ENVIRONMENT, Served, request, whole
 
 Make = Callable[..., Served]
 EVENT = "gen_ai.evaluation.result"

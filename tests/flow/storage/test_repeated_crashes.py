@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from crashing_pipeline import Lives
 
 from otel_eval.model import Failed, Report
 from otel_eval.storage.in_progress import key_of_trace
+from tests.support.crashing_pipeline import Lives
 
 RUN = ((1, 10, 0, ""), (1, 11, 10, "search"))
 TRACE = (1).to_bytes(16)

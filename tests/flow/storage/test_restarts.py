@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
-from crashing_pipeline import Lives
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support.crashing_pipeline import Lives
 
 ROOT = 9999  # never arrives
 Spans = tuple[tuple[int, int, int, str], ...]

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from receiver_process import ENVIRONMENT, Served, request, twice, whole
+
+from tests.support.receiver_process import ENVIRONMENT, Served, request, twice, whole
 
 Make = Callable[..., Served]
 

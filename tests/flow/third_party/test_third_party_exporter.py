@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ForkServer
-from receiver_process import Served, whole
+
+from tests.support.fork_server import ForkServer
+from tests.support.receiver_process import Served, whole
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
-from receiver_process import Served
+
+from tests.support.receiver_process import Served
 
 
 class ServedByWorkers(Served):

@@ -19,13 +19,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from otlp_backend import Backend, grpc_backend
-from receiver_process import request, twice, whole
 
 from otel_eval.app.server import Server
 from otel_eval.app.workers.front import FrontServer
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
+from tests.support.otlp_backend import Backend, grpc_backend
+from tests.support.receiver_process import request, twice, whole
 
 Serving = Callable[..., Any]
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

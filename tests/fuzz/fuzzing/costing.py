@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from fuzzing.growing import Grow, growth_of
-from fuzzing.mutation import spoilt
+from tests.fuzz.fuzzing.growing import Grow, growth_of
+from tests.fuzz.fuzzing.mutation import spoilt
 
 __all__ = ["LIMIT", "Cost", "Costly", "growing_cost", "per_byte", "search"]
 

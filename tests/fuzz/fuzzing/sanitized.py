@@ -5,6 +5,7 @@ Knows the compiler's flags and how a sanitized library is loaded into an ordinar
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -53,7 +54,7 @@ def environment(copy: Path) -> dict[str, str]:
         ["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
     ).stdout.strip()
     return {
-        "PYTHONPATH": str(copy),
+        "PYTHONPATH": f"{copy}{os.pathsep}{ROOT}",
         "LD_PRELOAD": library,
         "PYTHONMALLOC": "malloc",
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",  # an interpreter that ends keeps much

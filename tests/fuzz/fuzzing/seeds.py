@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from fuzzing.targets import segment
 from otel_eval.otlp.otlp_json import rewrite
 from otel_eval.otlp.protobuf import read_traces
+from tests.fuzz.fuzzing.targets import segment
 
 __all__ = ["seeds"]
 

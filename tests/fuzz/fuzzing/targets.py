@@ -22,7 +22,6 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fuzzing.plain_size import plain_size
 from otel_eval import app
 from otel_eval.app.workers.front import split_request, split_request_python
 from otel_eval.assembly import Limits, TraceBuffer
@@ -42,6 +41,7 @@ from otel_eval.sources.files.reader import read_file
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.memory import MemoryLimiter
 from otel_eval.storage.segments import Damage, header_bytes, record_header, salt_of, scan
+from tests.fuzz.fuzzing.plain_size import plain_size
 
 __all__ = ["TARGETS", "segment", "use_default_limits"]
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from fault_rig.service import free_port
+
+from tests.faults.fault_rig.service import free_port
 
 __all__ = ["USER", "Broker", "install", "missing"]
 

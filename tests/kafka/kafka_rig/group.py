@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from fault_rig.books import Books, balance, rows_of, until
-from fault_rig.reference import CONVENTIONS, EVALUATION
-from fault_rig.service import QUICK, Service
-from fault_rig.traffic import Run
+
+from tests.faults.fault_rig.books import Books, balance, rows_of, until
+from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
+from tests.faults.fault_rig.service import QUICK, Service
+from tests.faults.fault_rig.traffic import Run
 
 __all__ = ["ASSIGNMENTS", "Group", "Ledger"]
 

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from fault_rig.books import until
 
-from kafka_rig.broker import Broker
-from kafka_rig.group import Group, Ledger
-from kafka_rig.results import ResultsReader
-from kafka_rig.traffic import Load
+from tests.faults.fault_rig.books import until
+from tests.kafka.kafka_rig.broker import Broker
+from tests.kafka.kafka_rig.group import Group, Ledger
+from tests.kafka.kafka_rig.results import ResultsReader
+from tests.kafka.kafka_rig.traffic import Load
 
 __all__ = ["results_away"]
 

@@ -9,7 +9,8 @@ import time
 from typing import Any, Final
 
 from confluent_kafka import Producer
-from fault_rig.traffic import Run, body, run_of, trace_id
+
+from tests.faults.fault_rig.traffic import Run, body, run_of, trace_id
 
 __all__ = ["Load"]
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_spans import FakeSpan, span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
 from otel_eval.model import Completeness
+from tests.support.made_spans import FakeSpan, span
 
 LIMITS = Limits(
     decision_wait_s=1, decision_wait_partial_s=6, max_bytes=10_000, max_bytes_per_trace=10_000

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made_spans import FakeSpan, span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
+from tests.support.made_spans import FakeSpan, span
 
 LIMITS = Limits(
     decision_wait_s=1, decision_wait_partial_s=6, grace_period_s=30, idle_s=300, max_age_s=3600

@@ -6,11 +6,11 @@ import weakref
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_spans import FakeSpan, span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
 from otel_eval.otlp.spans import LOG_READER
+from tests.support.made_spans import FakeSpan, span
 
 TRACE = b"t" * 16
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_spans import span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.kept_trees import Tombstones
+from tests.support.made_spans import span
 
 
 def of(number: int) -> bytes:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from made_spans import span
 
 from otel_eval.config.conventions import convention_from_mapping
 from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field
@@ -20,6 +19,7 @@ from otel_eval.conventions.reader import Reader
 from otel_eval.conventions.values import unwrap
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import SpanEvent
+from tests.support.made_spans import span
 
 MINE: dict[str, Any] = {
     "name": "mine",

@@ -6,11 +6,11 @@ import re
 from dataclasses import fields
 
 import yaml
-from doc_pages import page
 
 from otel_eval.config.conventions import convention_from_mapping
 from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule
 from otel_eval.conventions.message_formats import Wrapper
+from tests.support.doc_pages import page
 
 PAGE = page("conventions")
 OWN = page("custom-convention")

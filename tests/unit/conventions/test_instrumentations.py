@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.made_spans import FakeSpan, closed, span
 
 OP = "gen_ai.operation.name"
 OI = "openinference.span.kind"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_spans import span
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -18,6 +17,7 @@ from otel_eval.conventions.reader import DROPPED, UNRECOGNIZED, Reader, ScopeRea
 from otel_eval.interfaces import LONG_TEXT, SpanReader
 from otel_eval.model import Kind
 from otel_eval.otlp.spans import read_span
+from tests.support.made_spans import span
 
 SEARCHED = Convention(
     name="searched",

@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_spans import span
 
 from otel_eval.conventions import TABLES, Convention, Rule
 from otel_eval.conventions.message_formats import WRAPPERS
 from otel_eval.conventions.reader import DROPPED, Reader
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.model import Kind
+from tests.support.made_spans import span
 
 READER = Reader(TABLES)
 OP = "gen_ai.operation.name"

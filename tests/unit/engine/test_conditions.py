@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_spans import closed, span
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import FailedCondition, RunFilter, ScorerSet
 from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.scorers import create_scorer
+from tests.support.made_spans import closed, span
 
 SCORER = create_scorer({"type": "tool_errors"})
 PATTERNS = st.sampled_from(["*", "a", "a*", "b", "?"])

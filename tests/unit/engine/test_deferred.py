@@ -9,13 +9,13 @@ from math import inf
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, frames, span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.runs import CUT
+from tests.support.made_spans import FakeSpan, frames, span
 
 OP = "gen_ai.operation.name"
 DETACHED_WAITS = Limits(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, frames, span
 
 from otel_eval.engine import Engine, result_id
 from otel_eval.evaluations import RunFilter, ScorerSet
@@ -25,6 +24,7 @@ from otel_eval.model import (
     Trajectory,
 )
 from otel_eval.scorers import create_scorer
+from tests.support.made_spans import FakeSpan, closed, frames, span
 
 OP = "gen_ai.operation.name"
 COUNT = create_scorer({"type": "tool_call_count", "criteria": {"search": "<= 1"}})

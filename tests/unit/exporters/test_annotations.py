@@ -17,17 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_products import (
-    HANG,
-    FakeDatadog,
-    FakeLangfuse,
-    FakeLangsmith,
-    FakeLogfire,
-    FakeMlflow,
-    FakePhoenix,
-    serving,
-)
-from waiting import wait_until
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.deferred import DeferredReports
@@ -45,6 +34,17 @@ from otel_eval.exporters.scores import KnownScorers
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import RetryPolicy
+from tests.support.score_products import (
+    HANG,
+    FakeDatadog,
+    FakeLangfuse,
+    FakeLangsmith,
+    FakeLogfire,
+    FakeMlflow,
+    FakePhoenix,
+    serving,
+)
+from tests.support.waiting import wait_until
 
 from .conftest import SPAN, TRACE, make_report
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
 
 from otel_eval import create_scorer
 from otel_eval.counters import Counters
@@ -25,6 +24,7 @@ from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
 from otel_eval.model import Report
 from otel_eval.retry import RetryPolicy
 from otel_eval.testing import call, trajectory
+from tests.support.waiting import wait_until
 
 Reports = Callable[..., Report]
 SENT, LATER, NEVER = (

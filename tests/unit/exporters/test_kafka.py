@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mock_kafka import consumed, mock_cluster
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_eval.config import load
@@ -19,6 +18,7 @@ from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.kafka import KafkaTopicExporter, key_of_row
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Evidence, NoRun, Report, Result, Scored, Trajectory
+from tests.support.mock_kafka import consumed, mock_cluster
 
 
 def report(

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from made_spans import frames, span
-
 from otel_eval.app import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
@@ -20,6 +18,7 @@ from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
 from otel_eval.storage.record_types import key_of, report_from_json, report_to_json
+from tests.support.made_spans import frames, span
 
 TRACE = b"t" * 16
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}

@@ -21,8 +21,6 @@ import pytest
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from queued_exporters import otlp_exporters
-from waiting import wait_until
 
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
@@ -32,6 +30,8 @@ from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls, PemFile
 from otel_eval.retry import RetryPolicy
 from otel_eval.wire import fields
+from tests.support.queued_exporters import otlp_exporters
+from tests.support.waiting import wait_until
 
 Reports = Callable[..., Report]
 

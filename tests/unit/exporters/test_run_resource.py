@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from exported_results import attributes_of
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.exporters.result_requests import REQUESTS, logs_request, spans_request
 from otel_eval.model import Report
+from tests.support.exported_results import attributes_of
 
 Reports = Callable[..., Report]
 SHOP: dict[str, Any] = {"service.name": "shop", "process.command_args": ["shop", "-v"]}

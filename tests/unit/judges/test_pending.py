@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from made_spans import closed, span
 
 from otel_eval.engine import Engine, result_id, sampling_hash
 from otel_eval.evaluations import ScorerSet
@@ -14,6 +13,7 @@ from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.build import FunctionScorer
+from tests.support.made_spans import closed, span
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}

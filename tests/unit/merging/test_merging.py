@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cpu_time import is_in_proportion
 from hypothesis import given
 from hypothesis import strategies as st
-from merged_lines import ROW
 
 from otel_eval import InputError, merge_results
+from tests.support.cpu_time import is_in_proportion
+from tests.support.merged_lines import ROW
 
 
 def row(evaluator: str | None = "a", **fields: Any) -> dict[str, Any]:

@@ -15,18 +15,18 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from failing_endpoint import PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
 from grpc import StatusCode
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from otlp_backend import BACKENDS, Backend
-from waiting import wait_until
 
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint as Address
 from otel_eval.retry import ExportResult
+from tests.support.failing_endpoint import PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
+from tests.support.otlp_backend import BACKENDS, Backend
+from tests.support.waiting import wait_until
 
 PROTOCOLS = ("grpc", "http/protobuf")
 Connect = Callable[..., OtlpClient]

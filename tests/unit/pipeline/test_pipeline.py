@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, span
-from waiting import wait_until
 
 from otel_eval.assembly import Limits
 from otel_eval.engine import Engine
@@ -21,6 +19,8 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import Completeness, Report, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
+from tests.support.made_spans import FakeSpan, span
+from tests.support.waiting import wait_until
 
 OP = "gen_ai.operation.name"
 SIZE = 100

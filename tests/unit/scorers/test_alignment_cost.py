@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cpu_time import is_in_proportion
 
 from otel_eval import create_scorer
 from otel_eval.model import Outcome, Scored, Skipped, ToolCall, Trajectory
 from otel_eval.testing import call, trajectory
+from tests.support.cpu_time import is_in_proportion
 
 TIMES = 8
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64

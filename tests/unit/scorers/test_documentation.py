@@ -6,17 +6,17 @@ import re
 
 import pytest
 import yaml
-from doc_pages import page
-from scorer_reference import built_in, generated
 
 from otel_eval.scorers import create_scorer
+from tests.support.doc_pages import page
+from tests.support.scorer_reference import built_in, generated
 
 PAGE = page("scorers")
 SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |^<!-- |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 
 
 def test_the_sections_of_scorers_are_made_from_their_docstrings():
-    """Each scorer has a section; `python tests/helpers/scorer_reference.py` writes them."""
+    """Each scorer has a section; `python -m tests.support.scorer_reference` writes them."""
     assert generated(PAGE) == PAGE
     assert {*SECTIONS} == {*built_in()}
 

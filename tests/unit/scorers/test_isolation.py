@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_spans import closed, span
 
 from otel_eval.app.wiring import guarded
 from otel_eval.counters import Counters
@@ -15,6 +14,7 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.build import FunctionScorer
+from tests.support.made_spans import closed, span
 
 ARGS = {
     "type": "tool_call_args",

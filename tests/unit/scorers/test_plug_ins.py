@@ -6,7 +6,6 @@ import json
 import sys
 
 import pytest
-from made_spans import closed, span
 
 from otel_eval import config
 from otel_eval.cli import main
@@ -18,6 +17,7 @@ from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
 from otel_eval.scorers.build import FunctionScorer
 from otel_eval.scorers.registry import unused_entry_points
 from otel_eval.testing import call, trajectory
+from tests.support.made_spans import closed, span
 
 RUN = trajectory(call("a"))
 CODE = """

@@ -12,11 +12,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from opened_journal import journal, read
 
 from otel_eval.errors import ConfigError
 from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.journal import StorageFull
+from tests.support.opened_journal import journal, read
 
 
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opened_journal import journal, read
 
 from otel_eval.errors import ConfigError
 from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.journal import Journal
 from otel_eval.storage.segments import HEAD_BYTES
+from tests.support.opened_journal import journal, read
 
 SEGMENT = 1000
 RECORD = bytes(180)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.made_spans import FakeSpan, closed, span
 
 PLAN = Plan(needs=ALL_NEEDS)
 RUN = span(

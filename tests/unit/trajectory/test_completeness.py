@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
+from tests.support.made_spans import FakeSpan, closed, span
 
 PLAN = Plan()
 OP = "gen_ai.operation.name"

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cpu_time import is_in_proportion
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
@@ -19,6 +17,8 @@ from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.cpu_time import is_in_proportion
+from tests.support.made_spans import FakeSpan, closed, span
 
 TIMES = 8
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64

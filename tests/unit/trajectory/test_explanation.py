@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_spans import closed, span
-from recorded_traces import traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
@@ -26,6 +24,8 @@ from otel_eval.trajectory.explanation import (
     TraceExplanation,
     explain_trace,
 )
+from tests.support.made_spans import closed, span
+from tests.support.recorded_traces import traces
 
 FILES = sorted(
     path.name

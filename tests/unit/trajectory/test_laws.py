@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_spans import FakeSpan, closed, span
-from recorded_traces import TRUTH, traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.trajectory.explanation import explain_trace
+from tests.support.made_spans import FakeSpan, closed, span
+from tests.support.recorded_traces import TRUTH, traces
 
 PLAN = Plan(needs=ALL_NEEDS)
 OP = "gen_ai.operation.name"

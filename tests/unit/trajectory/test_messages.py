@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import ClosedTrace, SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory, Unnamed
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.made_spans import FakeSpan, closed, span
 
 PLAN = Plan(needs=ALL_NEEDS)
 OP = "gen_ai.operation.name"

@@ -8,7 +8,6 @@ import json
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.config.conventions import convention_from_mapping
 from otel_eval.conventions import TABLES
@@ -16,6 +15,7 @@ from otel_eval.interfaces import SpanEvent
 from otel_eval.model import Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.made_spans import FakeSpan, closed, span
 
 OP = "gen_ai.operation.name"
 CLIENT = "opentelemetry.instrumentation.openai_v2"

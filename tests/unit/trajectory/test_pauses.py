@@ -8,12 +8,12 @@ import json
 from typing import Any
 
 import pytest
-from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from tests.support.made_spans import FakeSpan, closed, span
 
 OP = "gen_ai.operation.name"
 KIND = "openinference.span.kind"

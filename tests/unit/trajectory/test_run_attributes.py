@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_spans import FakeResourceScope, FakeSpan, closed, span
 
 from otel_eval.model import Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
+from tests.support.made_spans import FakeResourceScope, FakeSpan, closed, span
 
 OP = "gen_ai.operation.name"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from made_spans import FakeResourceScope
 
 from otel_eval.interfaces import Frame
 from otel_eval.trajectory.classify import span_tree_of
+from tests.support.made_spans import FakeResourceScope
 
 IDS = [bytes([number]) * 8 for number in range(1, 9)]
 SCOPE = FakeResourceScope("shop", "scope")

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from made_spans import FakeResourceScope, FakeSpan
-from recorded_traces import traces
 
 from otel_eval.conventions import TABLES, Field
 from otel_eval.interfaces import ClosedTrace, Frame, SpanEvent
@@ -19,6 +17,8 @@ from otel_eval.model import UNRECORDED, Completeness, ToolCall, Trajectory
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
+from tests.support.made_spans import FakeResourceScope, FakeSpan
+from tests.support.recorded_traces import traces
 
 PLAN = Plan(needs=ALL_NEEDS)
 FILES = [

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final, Self
 
 import grpc
-from fault_rig.outcome import Outcome, settled
-from fault_rig.sender import METHOD, Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of
-from fuzzing.hostile import SHAPES
-from fuzzing.mutation import spoilt
-from fuzzing.seeds import seeds
 
 from otel_eval.otlp.json_fields import sized
+from tests.faults.fault_rig.outcome import Outcome, settled
+from tests.faults.fault_rig.sender import METHOD, Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of
+from tests.fuzz.fuzzing.hostile import SHAPES
+from tests.fuzz.fuzzing.mutation import spoilt
+from tests.fuzz.fuzzing.seeds import seeds
 
 __all__ = ["bombs", "flood", "hollow", "malformed", "slow_loris"]
 

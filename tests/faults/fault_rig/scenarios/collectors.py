@@ -19,15 +19,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from collector_process import CollectorProcess
-from collector_sets import CollectorSet
-from fault_rig.books import Books, balance, rows_of, until
-from fault_rig.outcome import SCORERS, Outcome
-from fault_rig.sender import Request, Sender, requests_of, shuffled
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import Run, run_of, trace_id
-
 from otel_eval import merge_results
+from tests.faults.fault_rig.books import Books, balance, rows_of, until
+from tests.faults.fault_rig.outcome import SCORERS, Outcome
+from tests.faults.fault_rig.sender import Request, Sender, requests_of, shuffled
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import Run, run_of, trace_id
+from tests.support.collector_process import CollectorProcess
+from tests.support.collector_sets import CollectorSet
 
 __all__ = ["changed", "gone", "restarted"]
 

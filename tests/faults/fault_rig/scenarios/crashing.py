@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fault_rig.books import balance, rows_of, until
-from fault_rig.endpoint import Backend
-from fault_rig.outcome import Outcome, scored
-from fault_rig.sender import Request, Sender, requests_of, shuffled
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import Run, run_of
+from tests.faults.fault_rig.books import balance, rows_of, until
+from tests.faults.fault_rig.endpoint import Backend
+from tests.faults.fault_rig.outcome import Outcome, scored
+from tests.faults.fault_rig.sender import Request, Sender, requests_of, shuffled
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import Run, run_of
 
 __all__ = ["killed_at", "passing_on", "sigkill", "worker_killed"]
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import grpc
 import trustme
-from fault_rig.outcome import Outcome, settled
-from fault_rig.sender import METHOD, Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import body, run_of, trace_id
+
+from tests.faults.fault_rig.outcome import Outcome, settled
+from tests.faults.fault_rig.sender import METHOD, Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import body, run_of, trace_id
 
 __all__ = ["bad_tls", "wrong_token"]
 

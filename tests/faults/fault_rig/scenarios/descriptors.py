@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fault_rig.books import Books
-from fault_rig.outcome import Outcome, scored, settled
-from fault_rig.sender import Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of
-
 from otel_eval.descriptors import raise_limit
+from tests.faults.fault_rig.books import Books
+from tests.faults.fault_rig.outcome import Outcome, scored, settled
+from tests.faults.fault_rig.sender import Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of
 
 __all__ = ["idle", "leaking"]
 

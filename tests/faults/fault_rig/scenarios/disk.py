@@ -14,11 +14,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from fault_rig.books import Books, balance, rows_of, until
-from fault_rig.outcome import Outcome, scored, settled
-from fault_rig.sender import Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of, trace_id
+
+from tests.faults.fault_rig.books import Books, balance, rows_of, until
+from tests.faults.fault_rig.outcome import Outcome, scored, settled
+from tests.faults.fault_rig.sender import Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of, trace_id
 
 __all__ = ["corrupt", "full", "restart", "storage_limit", "torn"]
 

@@ -7,11 +7,11 @@ import threading
 import time
 from pathlib import Path
 
-from fault_rig.books import Books, balance, rows_of
-from fault_rig.outcome import Outcome
-from fault_rig.sender import Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of
+from tests.faults.fault_rig.books import Books, balance, rows_of
+from tests.faults.fault_rig.outcome import Outcome
+from tests.faults.fault_rig.sender import Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of
 
 __all__ = ["sigterm"]
 

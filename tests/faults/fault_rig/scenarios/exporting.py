@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fault_rig.books import balance, rows_of
-from fault_rig.endpoint import Endpoint
-from fault_rig.outcome import Outcome, scored
-from fault_rig.sender import Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of
+from tests.faults.fault_rig.books import balance, rows_of
+from tests.faults.fault_rig.endpoint import Endpoint
+from tests.faults.fault_rig.outcome import Outcome, scored
+from tests.faults.fault_rig.sender import Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of
 
 __all__ = ["absent", "refusal", "trouble", "unsupported"]
 

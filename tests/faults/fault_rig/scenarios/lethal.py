@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from fault_rig.books import balance, rows_of, until
-from fault_rig.broken import DEATHS
-from fault_rig.outcome import SCORERS, Outcome, scored
-from fault_rig.sender import Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of, trace_id
+from tests.faults.fault_rig.books import balance, rows_of, until
+from tests.faults.fault_rig.broken import DEATHS
+from tests.faults.fault_rig.outcome import SCORERS, Outcome, scored
+from tests.faults.fault_rig.sender import Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of, trace_id
 
 __all__ = ["lethal"]
 

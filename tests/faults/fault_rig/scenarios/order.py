@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fault_rig.books import balance, rows_of
-from fault_rig.outcome import Outcome, scored, settled
-from fault_rig.sender import Request, Sender, requests_of, shuffled
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import body, run_of
+
+from tests.faults.fault_rig.books import balance, rows_of
+from tests.faults.fault_rig.outcome import Outcome, scored, settled
+from tests.faults.fault_rig.sender import Request, Sender, requests_of, shuffled
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import body, run_of
 
 __all__ = ["clock_jumps", "late_spans", "mixed_spans", "senders_clocks"]
 
@@ -108,8 +109,8 @@ def senders_clocks(folder: Path, *, runs: int) -> Outcome:
 
 def _any_time(path: Path) -> Iterable[dict[str, object]]:
     """Results on time are taken as they are: there is no right one."""
-    from fault_rig.reference import by_hand
-    from fault_rig.traffic import trace_id
+    from tests.faults.fault_rig.reference import by_hand
+    from tests.faults.fault_rig.traffic import trace_id
 
     known = {
         trace_id(number).hex(): by_hand(run_of(number))["time_cost"] for number in range(10_000)

@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from fault_rig.books import balance, rows_of, until
-from fault_rig.outcome import Outcome, scored, settled
-from fault_rig.sender import Request, Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import Run, body, run_of, trace_id
+from tests.faults.fault_rig.books import balance, rows_of, until
+from tests.faults.fault_rig.outcome import Outcome, scored, settled
+from tests.faults.fault_rig.sender import Request, Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import Run, body, run_of, trace_id
 
 __all__ = ["endless_trace", "giant_trace", "memory_limit", "too_many_traces"]
 

@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from fault_rig.books import rows_of
-from fault_rig.outcome import Outcome, settled
-from fault_rig.sender import Sender, requests_of
-from fault_rig.service import Service, configuration
-from fault_rig.traffic import run_of
+from tests.faults.fault_rig.books import rows_of
+from tests.faults.fault_rig.outcome import Outcome, settled
+from tests.faults.fault_rig.sender import Sender, requests_of
+from tests.faults.fault_rig.service import Service, configuration
+from tests.faults.fault_rig.traffic import run_of
 
 __all__ = ["allocating", "hanging", "raising"]
 

@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fault_rig.reference import CONVENTIONS, EVALUATION
-from fault_rig.traffic import body, run_of, trace_id
 
 from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits
@@ -26,6 +24,8 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Start
 from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
+from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
+from tests.faults.fault_rig.traffic import body, run_of, trace_id
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 WAITS = Limits(

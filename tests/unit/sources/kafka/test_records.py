@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_rig.traffic import body, run_of, trace_id
 
 from otel_eval.otlp import Encoding
 from otel_eval.sources.kafka.records import DeadRecordsFile, RecordReader, TopicRecord
+from tests.faults.fault_rig.traffic import body, run_of, trace_id
 
 
 def record(number: int, offset: int = 0, **changes: Any) -> TopicRecord:

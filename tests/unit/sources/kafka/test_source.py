@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from fault_rig.reference import CONVENTIONS, EVALUATION
-from fault_rig.traffic import body, run_of, trace_id
 
 from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits
@@ -24,6 +22,8 @@ from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
 from otel_eval.sources.kafka.partition import RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader
 from otel_eval.sources.kafka.source import KafkaSource
+from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
+from tests.faults.fault_rig.traffic import body, run_of, trace_id
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 

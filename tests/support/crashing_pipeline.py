@@ -6,8 +6,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from receiver_process import request
-
 from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
@@ -16,6 +14,7 @@ from otel_eval.otlp.protobuf import read_traces
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery
+from tests.support.receiver_process import request
 
 
 class Lives:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fault_rig.service import free_port
+from tests.faults.fault_rig.service import free_port
 
 __all__ = ["CollectorSet"]
 

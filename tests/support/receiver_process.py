@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fork_server import ForkedProcess, ForkServer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.fork_server import ForkedProcess, ForkServer
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -11,7 +11,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
-from recorded_traces import FILES, FOLDER, attribute_values
+
+from tests.support.recorded_traces import FILES, FOLDER, attribute_values
 
 __all__ = ["recorded_spans", "whole_traces"]
 

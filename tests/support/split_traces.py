@@ -1,7 +1,7 @@
 """Count scores that are wrong, and not marked so, after traces were split at random between two
 evaluators and merged.
 
-    python tests/helpers/split_traces.py [TRACES]
+    python -m tests.support.split_traces [TRACES]
 
 Recorded traces (`tests/traces`) and generated ones (`agent_programs.py`) are evaluated whole, which
 gives the reference, and in two parts, with each span in one or the other at random. A merged score
@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import agent_programs
-
 from otel_eval import merge_results
 from otel_eval.app import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
@@ -28,6 +26,7 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Stamp
 from otel_eval.otlp.protobuf import read_traces
 from otel_eval.sources.files.reader import read_file
+from tests.support import agent_programs
 
 TESTS = Path(__file__).parents[1]
 RECORDED = sorted(path for path in (TESTS / "traces").glob("*.json") if path.name != "truth.json")

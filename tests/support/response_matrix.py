@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import grpc
-from failing_endpoint import MISREAD, PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
-from queued_exporters import otlp_exporters
 
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Storage, load
@@ -31,6 +29,16 @@ from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import RetryPolicy
 from otel_eval.storage.durable import AcknowledgedRequest, Durable
 from otel_eval.testing import trajectory
+from tests.support.failing_endpoint import (
+    MISREAD,
+    PARTIAL,
+    REFUSED,
+    RESET,
+    THROTTLED,
+    TIMEOUT,
+    Endpoint,
+)
+from tests.support.queued_exporters import otlp_exporters
 
 ENGINE: Final = engine_of(
     load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]})

@@ -1,7 +1,7 @@
 """The sections of docs/reference/scorers.md about single scorers, made from their docstrings and
 parameters.
 
-``python tests/helpers/scorer_reference.py`` writes them between the two markers of the page; a test
+``python -m tests.support.scorer_reference`` writes them between the two markers of the page; a test
 compares them.
 """
 
@@ -21,7 +21,7 @@ from otel_eval.scorers.build import parameters_of
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scorers.md"
 BEGIN = (
     "<!-- The sections of scorers are made from their docstrings by"
-    " tests/helpers/scorer_reference.py. -->\n\n"
+    " tests/support/scorer_reference.py. -->\n\n"
 )
 END = "<!-- End of the sections of scorers. -->\n"
 HEADING = re.compile(r"^## `(\w+)`$", re.MULTILINE)

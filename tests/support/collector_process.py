@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final, Self
 
 import pytest
-from child_process import ChildProcess
-from collector_build import built
-from fault_rig.service import free_port
+
+from tests.faults.fault_rig.service import free_port
+from tests.support.child_process import ChildProcess
+from tests.support.collector_build import built
 
 __all__ = ["CollectorProcess", "program"]
 

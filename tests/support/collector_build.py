@@ -1,7 +1,7 @@
 """Builds the Collector of tests/collector/manifest.yaml with the Collector's own builder, once for
 each content of the manifest.
 
-    python tests/helpers/collector_build.py
+    python -m tests.support.collector_build
 
 Prints the path of the program. It is kept in `${XDG_CACHE_HOME:-~/.cache}/otel-eval`, outside the
 tree, under the manifest's checksum. Without Go, prints that it is not run, and ends with 0.

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from made_spans import FakeResourceScope, FakeSpan
-
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.model import Completeness
+from tests.support.made_spans import FakeResourceScope, FakeSpan
 
 FOLDER = Path(__file__).parents[1] / "traces"
 # what really happened in each recorded trace

@@ -1,0 +1,1 @@
+"""What tests share: spans, traces, servers and programs that they drive."""
