@@ -194,9 +194,12 @@ class HttpClient:
         self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None
     ) -> HttpResponse:
         until = time.monotonic() + self._timeout_s
-        connection.response_class = lambda sock, **options: http.client.HTTPResponse(
-            _Stream(sock, until), **options
-        )  # type: ignore[assignment,arg-type]
+
+        def response_reader(sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
+            stream = _Stream(sock, until)
+            return http.client.HTTPResponse(stream, **options)  # type: ignore[arg-type]
+
+        connection.response_class = response_reader  # type: ignore[assignment]
         if connection.sock is not None:
             connection.sock.settimeout(self._timeout_s)
         try:
