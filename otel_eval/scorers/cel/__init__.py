@@ -9,31 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.cel.binding import (
-    REASONS,
-    Bindings,
-    fitting,
-    is_fitting,
-    is_unicode,
-    plain_value,
-)
-from otel_eval.scorers.cel.rewrite import charged, hoisted, is_light
-from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
-from otel_eval.scorers.cel.vocabulary import (
-    TOO_LARGE,
-    FieldsRead,
-    Memory,
-    extension,
-    extensions,
-    read,
-)
+from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_unicode
+from otel_eval.scorers.cel.tree import parse
+from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, read, text_functions
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
@@ -64,16 +49,12 @@ class Program:
         reading: the variables and fields that it reads.
         returns: CEL's name for the type of its value: `BOOL`, `STRING`, `DYN`, ….
         labels: the labels of task outputs that it reads.
-        plain: whether its value survives conversion to Python and back unchanged.
-        heavy: whether its value may be much larger in Python than in the evaluator.
     """
 
     source: str
     reading: FieldsRead
     returns: str
     labels: frozenset[str]
-    plain: bool
-    heavy: bool
     type: Any = field(repr=False, compare=False)
     _environment: Any = field(repr=False, compare=False)
     _expression: Any = field(repr=False, compare=False)
@@ -87,18 +68,11 @@ class ExpressionEvaluator:
         self._plain: Any = None
         self._known: dict[str, Any] = {}
         self._unfit: dict[str, NoScore] = {}
-        self._memory = Memory()
-
-    def lacks(self, program: Program) -> bool:
-        """Whether a field of the run that the program reads was not recorded, so that an evaluation
-        would hardly have a value.
-        """
-        return not program.reading.run <= self._bound.values.get("run", {}).keys()
 
     def bind_label(self, label: str, value: Any) -> None:
         """Bind a label to a value for later evaluations."""
         try:
-            self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
+            self._known |= fitting({label: value}, [value])
         except NoScore as unfit:  # raised only for programs that read the label
             self._unfit[label] = unfit
 
@@ -110,20 +84,14 @@ class ExpressionEvaluator:
                 `ExpressionError`, if the expression cannot be applied to what was recorded.
         """
         if program.labels:
-            # freed after this evaluation
-            activation, memory = self._labelled(program), Memory(self._memory)
+            activation = self._labelled(program)
         else:
             if self._plain is None:
                 self._plain = program._environment.Activation(self._bound.values)
-            activation, memory = self._plain, self._memory
-        memory.use()
+            activation = self._plain
         try:
             found = program._expression.eval(activation)
-            value = (
-                found.value()
-                if program.returns in _SCALARS
-                else plain_value(found, heavy=program.heavy)
-            )
+            value = found.value() if program.returns in _SCALARS else found.plain_value()
         except RuntimeError as error:
             if _STEPS in str(error):
                 raise NoScore(too_large(f"more than {_MOST_STEPS} steps")) from None
@@ -150,16 +118,9 @@ class ExpressionEvaluator:
         }
         return program._environment.Activation(values)
 
-    def renew(self) -> None:
-        """Free the memory of earlier evaluations and start with a new budget, if the budget is
-        exceeded.
-        """
-        if self._memory.left < 0:
-            self._plain, self._memory = None, Memory(self._memory)
-
     def _outcome_of(self, message: str, program: Program) -> Skipped | Failed:
-        if spent := _TOO_LARGE.fullmatch(message):
-            return too_large(spent[1])
+        if problem := _TOO_LARGE.fullmatch(message):
+            return too_large(problem[1])
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
         # Fields that only other programs read are no cause; but the value of a label may stem from
         # such a field.
@@ -223,71 +184,12 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
             )
         ) from None
     try:
-        root = parse(expression.serialize())
-        reading = read(root)
+        reading = read(parse(expression.serialize()))
     except ConfigError as error:
         raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
+    returned = expression.return_type()
     named = reading.names.intersection(labels or ())
-    try:
-        return _program(source, reading, named, root, environment, expression)
-    except RuntimeError:
-        raise ConfigError(f"{key}: {_TOO_DEEP}") from None
-
-
-def combined(source: str, reading: FieldsRead) -> Program | None:
-    """Compile an expression that was composed of checked ones; return None if it is too large or
-    too deep.
-
-    It may also use `cel.bind`, and `fits(value)`, which is whether a label may have this value. The
-    caller must ensure that it is valid otherwise.
-
-    Args:
-        source: the composed expression.
-        reading: what the checked expressions read.
-    """
-    if not is_unicode(source):  # a verdict that no value of an expression can equal
-        return None
-    environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
-    try:
-        expression = environment.compile(source)
-        return _program(
-            source, reading, frozenset(), parse(expression.serialize()), environment, expression
-        )
-    except RuntimeError:
-        return None
-
-
-def _program(
-    source: str,
-    reading: FieldsRead,
-    labels: frozenset[str],
-    root: Expr,
-    environment: Any,
-    expression: Any,
-) -> Program:
-    """Return the program of a checked expression, rewritten with hoisted loop invariants and memory
-    charges.
-
-    Raises:
-        RuntimeError: the rewritten expression is too deep.
-    """
-    returned, serialized = expression.return_type(), expression.serialize()
-    try:
-        expression = environment.deserialize(rewritten(serialized, charged(hoisted(root))))
-    except RuntimeError:
-        expression = environment.deserialize(rewritten(serialized, charged(without_lazy(root))))
-    heavy = not is_light(root)
-    return Program(
-        source,
-        reading,
-        returned.name(),
-        labels,
-        is_plain(root),
-        heavy,
-        returned,
-        environment,
-        expression,
-    )
+    return Program(source, reading, returned.name(), named, returned, environment, expression)
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
@@ -335,23 +237,11 @@ def _plain_environment(cel: Any) -> Any:
     return _environment(cel, {})
 
 
-@lru_cache(maxsize=2)
-def _combining_environment(cel: Any, gathers: bool) -> Any:
-    further = extension(
-        cel,
-        "otel_eval_labels",
-        [("fits", partial(is_fitting, gathers=gathers), cel.Type.BOOL, [cel.Type.DYN])],
-    )
-    return _environment(
-        cel, {}, import_module("cel_expr_python.ext.ext_bindings").ExtBindings(), further
-    )
-
-
-def _environment(cel: Any, labels: Mapping[str, Any], *more: Any) -> Any:
+def _environment(cel: Any, labels: Mapping[str, Any]) -> Any:
     record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
     further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
-    return cel.NewEnv(variables=variables | further, extensions=[*extensions(cel), *more])
+    return cel.NewEnv(variables=variables | further, extensions=[text_functions(cel)])
 
 
 def _problems(message: str, variables: list[str]) -> list[str]:
@@ -416,9 +306,9 @@ class Expression(BaseScorer):
 
     The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a
     number from 0 to 1 is itself; anything else fails. The explanation is the expression and its
-    value. Skipped: something was not recorded that decides the value, or the evaluation takes too
-    much memory or too many steps (`too_large`). Needs the extra `cel`. Variables, functions and
-    limits: [dag.md](dag.md#expressions).
+    value. Skipped: something was not recorded that decides the value, or the run is too large for
+    an expression, or the evaluation takes too many steps (`too_large`). Needs the extra `cel`.
+    Variables, functions and limits: [dag.md](dag.md#expressions).
 
     Attributes:
         expression: the expression.

@@ -2,8 +2,9 @@
 to Python.
 
 What was not recorded is left out, not replaced by a default: reading it is an error in CEL, which
-`&&` and `||` ignore if the other operand decides. Sizes and depths are limited, since the evaluator
-traverses values recursively.
+`&&` and `||` ignore if the other operand decides. What a run may hand to an expression is limited,
+whatever the expression does with it: the evaluator traverses values recursively, and `filter` and
+`map` take time and memory in the square of a list's length.
 """
 
 from __future__ import annotations
@@ -23,18 +24,12 @@ from otel_eval.model import (
     elapsed_ns,
 )
 from otel_eval.scorers.base_scorer import NoScore, too_large
-from otel_eval.scorers.cel.vocabulary import (
-    MOST_CHARACTERS,
-    MOST_GATHERED,
-    FieldsRead,
-    passed_size,
-    spend,
-    text_size,
-)
+from otel_eval.scorers.cel.vocabulary import MOST_ITEMS, FieldsRead
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
 
 MOST_VALUES: Final = 100_000
+MOST_CHARACTERS: Final = 2**18
 _DEEPEST: Final = 64  # the evaluator recurses into values; beyond its stack the process would crash
 _NS_PER_MS: Final = 1_000_000
 
@@ -76,8 +71,7 @@ class Bindings:
             contents += chain.from_iterable([columns[name] for name in _ANYTHING & reading.calls])
             if "name" in columns:
                 contents.append("".join(columns["name"]))
-            if reading.gathers:
-                _refuse_long(values["calls"])
+            _refuse_long(values["calls"])
         no_reference = (
             reference.text
             if isinstance(reference, Skipped)
@@ -89,7 +83,7 @@ class Bindings:
             values["reference"] = reference
             contents.append(reference)
         self._no_reference = no_reference
-        self.values = fitting(values, contents, gathers=reading.gathers)
+        self.values = fitting(values, contents)
 
     def without(self, variable: str) -> str:
         """Return why `calls` or `reference` has no value, or "" for any other variable."""
@@ -240,23 +234,21 @@ _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
 }
 
 
-def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> dict[str, Any]:
+def fitting(values: dict[str, Any], contents: list[Any]) -> dict[str, Any]:
     """Return the values in the types that CEL accepts: lists and dicts of Unicode texts without
     NUL, and numbers of 64 bits.
 
     Args:
         values: variables by name.
         contents: the recorded values among them, of any size and kind.
-        gathers: whether an expression builds lists from them.
 
     Raises:
-        NoScore: there are too many values, texts are too long or nesting is too deep, or, with
-            `gathers`, a list is too long.
+        NoScore: there are too many values, texts or a list are too long, or nesting is too deep.
     """
     level = contents
     room, characters, clean = MOST_VALUES - len(level), MOST_CHARACTERS, True
     for _ in range(_DEEPEST):
-        texts, below, plain = _surveyed(level, gathers=gathers)
+        texts, below, plain = _surveyed(level)
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
             limit = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
@@ -267,20 +259,7 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
     raise NoScore(too_large(f"nested deeper than {_DEEPEST} levels"))
 
 
-def is_fitting(value: Any, *, gathers: bool) -> bool:
-    """Whether `fitting` accepts a value that an expression passes to Python; its size is charged to
-    the evaluation.
-    """
-    spend(
-        text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0
-    )
-    try:
-        return bool(fitting({"": value}, [value], gathers=gathers))
-    except NoScore:
-        return False
-
-
-def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]:
+def _surveyed(level: list[Any]) -> tuple[int, list[Any], bool]:
     """Return the characters on a level of nesting, the values below it, and whether CEL accepts all
     of it unchanged.
     """
@@ -297,8 +276,7 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
             characters += len(keys)
             clean = clean and _is_accepted(keys)
         elif kind is list or kind is tuple:
-            if gathers:
-                _refuse_long(each)
+            _refuse_long(each)
             clean = clean and kind is list
             below += each
         elif kind is int:
@@ -324,10 +302,8 @@ def _keys_of(each: dict[Any, Any]) -> str:
 
 
 def _refuse_long(items: Sequence[Any]) -> None:
-    """Raise `NoScore` for a long list: building a list from it takes time in the square of its
-    length.
-    """
-    if len(items) > MOST_GATHERED:
+    """Raise `NoScore` for a list of more than `MOST_ITEMS`."""
+    if len(items) > MOST_ITEMS:
         raise NoScore(too_large(f"a list of {len(items)} items"))
 
 
@@ -360,34 +336,3 @@ def _as_double(value: int) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
-
-
-def plain_value(found: Any, *, heavy: bool) -> Any:
-    """Convert a value of the library to plain Python types.
-
-    Args:
-        found: the value.
-        heavy: whether it may be much larger in Python, so that it must be converted part by part,
-            with limits.
-
-    Raises:
-        NoScore: a heavy value exceeds the limits.
-    """
-    return _ValueConverter().of(found, 0) if heavy else found.plain_value()
-
-
-class _ValueConverter:
-    def __init__(self) -> None:
-        self._values, self._characters = MOST_VALUES, MOST_CHARACTERS
-
-    def of(self, found: Any, depth: int) -> Any:
-        value = found.value()
-        self._values -= 1
-        self._characters -= len(value) if isinstance(value, str) else 0
-        if depth > _DEEPEST or self._values < 0 or self._characters < 0:
-            raise NoScore(too_large("what the expression gives"))
-        if isinstance(value, list):
-            return [self.of(each, depth + 1) for each in value]
-        if isinstance(value, dict):
-            return {key: self.of(each, depth + 1) for key, each in value.items()}
-        return value

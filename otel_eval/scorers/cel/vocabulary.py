@@ -1,17 +1,8 @@
-"""The fields of the run and of its calls that expressions may use, and functions that limit their
-own memory.
-
-The evaluator frees no text or list before an evaluation ends, so every function charges what it
-creates to a budget. Sizes are in bytes and were measured with cel-expr-python 0.1.3: a text takes
-its length in UTF-8 when a function creates it, and again when it is passed to or from a function
-written in Python. The functions over texts are those of CEL's strings extension
-(https://pkg.go.dev/github.com/google/cel-go/ext#Strings), whose own implementation sets no limit.
-"""
+"""The fields of the run and of its calls that expressions may use, and which of them one reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import astuple, dataclass
 from operator import or_
 from typing import Any, Final
@@ -55,14 +46,12 @@ class FieldsRead:
         names: the variables: `run`, `calls`, `reference`, labels.
         run, calls: the fields of the run and of calls.
         attributes: the keys of `run.attributes`.
-        gathers: whether it builds lists, which takes time in the square of their length.
     """
 
     names: frozenset[str] = frozenset()
     run: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
-    gathers: bool = False
 
     def __or__(self, other: FieldsRead) -> FieldsRead:
         return FieldsRead(*map(or_, astuple(self), astuple(other)))
@@ -93,11 +82,10 @@ def read(root: Expr) -> FieldsRead:
         frozenset(what for each, what in facts if each == kind)
         for kind in ("variable", "run", "calls", "attribute")
     )
-    return FieldsRead(variables, run, calls, attributes, _GATHERS in facts)
+    return FieldsRead(variables, run, calls, attributes)
 
 
 _Fact = tuple[str, str]
-_GATHERS: Final[_Fact] = ("gathers", "")
 # the fields of a call that is used as a whole
 _WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]
 
@@ -123,8 +111,6 @@ def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
         )
     if any(RECORD in part.type and _takes(node, part) for part in node.parts):
         yield from _WHOLE_CALL
-    if node.kind == "comprehension" and node.parts[1].kind == "list":
-        yield _GATHERS
     for at, part in enumerate(node.parts):
         # the range is outside of the scope of these variables
         yield from _seen(part, bound | node.binds if at else bound)
@@ -200,223 +186,46 @@ def _is_step(node: Expr) -> bool:
     return node.kind == "list" and len(node.parts) == 1 and node.parts[0].kind == "ident"
 
 
-BUDGET: Final = 64 * 2**20
-# characters that repeated searches may read: about four seconds at worst
-MOST_SEARCHED: Final = 5 * 2**28
-MOST_TEXT: Final = 4 * 2**20
-# parts of a text, and items of a list that an expression builds lists from
-MOST_GATHERED: Final = 1000
 TOO_LARGE: Final = "too large"
-
-_LIST, _ITEM, _GATHERED = 80, 34, 16
-_MAP, _ENTRY = 200, 160
-_PASSED_ITEM: Final = 112  # for each item of a list that is passed to or from Python
-
-
-class Memory:
-    """The memory budget of an evaluation, and the texts that it searches.
-
-    Args:
-        before: the memory of an earlier evaluation, with which the count of searched characters is
-            shared.
-    """
-
-    __slots__ = ("left", "searched", "texts")
-
-    def __init__(self, before: Memory | None = None) -> None:
-        self.left = BUDGET
-        # a list, so that it can be shared
-        self.searched: list[int] = before.searched if before else [0]
-        self.texts: list[str] = []
-
-    def use(self) -> None:
-        """Charge evaluations in this context to this budget from now on."""
-        _MEMORY.set(self)
-
-
-_MEMORY: Final[ContextVar[Memory]] = ContextVar("memory")
-
-
-def spend(size: int) -> bool:
-    """Charge `size` bytes and return true.
-
-    Raises:
-        ValueError: the budget is exceeded, now or by an earlier charge. The value must then not be
-            created.
-    """
-    memory = _MEMORY.get()
-    memory.left -= size
-    if memory.left < 0:
-        raise ValueError(f"{TOO_LARGE}: more than {BUDGET >> 20} MiB of memory")
-    return True
-
-
-def text_size(*texts: str) -> int:
-    """Return the bytes of texts in UTF-8."""
-    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
-
-
-def list_size(items: int) -> int:
-    """Return the bytes of a list, without its items."""
-    return _LIST + _ITEM * items
-
-
-def map_size(entries: int) -> int:
-    """Return the bytes of a map, without its keys and values."""
-    return _MAP + _ENTRY * entries
-
-
-def passed_size(texts: list[str]) -> int:
-    """Return the bytes of a list of texts that is passed to or from Python."""
-    return text_size(*texts) + _PASSED_ITEM * len(texts)
-
-
-def _sum(size: int, signs: int) -> bool:
-    """Check and charge a sum of `size` bytes with `signs` operators `+`, before it is evaluated."""
-    return _fits(size) and spend(size * signs)
-
-
-def _fits(size: int) -> bool:
-    if size > MOST_TEXT:  # in Python it may take four times as much
-        raise ValueError(f"{TOO_LARGE}: a text or list of more than {MOST_TEXT >> 20} MiB")
-    return spend(0)
-
-
-def _gather(items: int) -> bool:
-    """Check a list of `items` items from which a list is to be built, which takes time in the
-    square of their number.
-    """
-    if items > MOST_GATHERED:
-        raise ValueError(f"{TOO_LARGE}: a list of {items} items")
-    return spend(0)
-
-
-def _gathered(items: int) -> bool:
-    """Charge for a list of `items` items that was built item by item; each step copied all items
-    before.
-    """
-    return spend(_LIST + _GATHERED * items * (items + 1))
-
-
-def _hold(text: str) -> int:
-    """Keep a text for `_find` and return its number, from 1."""
-    spend(2 * text_size(text))
-    texts = _MEMORY.get().texts
-    texts.append(text)
-    return len(texts)
-
-
-def _find(number: int, sought: str) -> bool:
-    """Whether `sought` is in a kept text. Python takes about half the time of the evaluator if
-    there are many near matches.
-    """
-    memory = _MEMORY.get()
-    text = memory.texts[number - 1]
-    memory.searched[0] += len(text)
-    if memory.searched[0] > MOST_SEARCHED:
-        raise ValueError(f"{TOO_LARGE}: more than {MOST_SEARCHED} characters to search")
-    spend(text_size(sought))
-    return sought[:1] in text and sought in text  # a search for one character is many times faster
-
-
-MOST_CHARACTERS: Final = 2**18
-
-_LOWER: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
+MOST_ITEMS: Final = 2_000
+"""Items of a list, which may be that of the calls, and parts of a text. `filter` and `map` take
+time and memory in the square of a list's length, and how long it is the trace decides.
+"""
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Return the parts between separators, or the characters if the separator is empty."""
-    if (text.count(separator) + 1 if separator else len(text)) > MOST_GATHERED:
-        raise ValueError(f"{TOO_LARGE}: a text of more than {MOST_GATHERED} parts")
-    parts = text.split(separator) if separator else list(text)
-    spend(text_size(text, separator) + passed_size(parts))
-    return parts
+    if (text.count(separator) + 1 if separator else len(text)) > MOST_ITEMS:
+        raise ValueError(f"{TOO_LARGE}: a text of more than {MOST_ITEMS} parts")
+    return text.split(separator) if separator else list(text)
 
 
-def _join(parts: list[str], separator: str) -> str:
-    if sum(map(len, parts)) + len(separator) * len(parts) > MOST_CHARACTERS:
-        raise ValueError(f"{TOO_LARGE}: a text of more than {MOST_CHARACTERS} characters")
-    spend(passed_size(parts) + text_size(separator))
-    return _made(separator.join(parts))
+_LOWER: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
 
-def _replace(text: str, old: str, new: str) -> str:
-    if len(text) + text.count(old) * len(new) > MOST_CHARACTERS:
-        raise ValueError(f"{TOO_LARGE}: a text of more than {MOST_CHARACTERS} characters")
-    return _made(text.replace(old, new), text, old, new)
+def text_functions(cel: Any) -> Any:
+    """Return the functions over texts, as an extension for an environment of the module `cel`.
 
-
-def _trim(text: str) -> str:
-    return _made(text.strip(), text)
-
-
-def _lower(text: str) -> str:
-    return _made(text.translate(_LOWER), text)
-
-
-def _made(text: str, *taken: str) -> str:
-    """Charge for a text and for those that it was made from, and return it; a text from Python is
-    copied twice.
+    They are those of CEL's strings extension
+    (https://pkg.go.dev/github.com/google/cel-go/ext#Strings), whose `split` has no limit.
     """
-    spend(2 * text_size(text) + text_size(*taken))
-    return text
-
-
-def extensions(cel: Any) -> list[Any]:
-    """Return the functions for an environment of the module `cel`: those of expressions, and those
-    that `rewrite` adds.
-    """
-    text, texts, number, truth = (
-        cel.Type.STRING,
-        cel.Type.List(cel.Type.STRING),
-        cel.Type.INT,
-        cel.Type.BOOL,
-    )
-    members = [
+    text, texts = cel.Type.STRING, cel.Type.List(cel.Type.STRING)
+    functions = [
         ("split", _split, texts, [text, text]),
-        ("join", _join, text, [texts, text]),
-        ("replace", _replace, text, [text, text, text]),
-        ("trim", _trim, text, [text]),
-        ("lowerAscii", _lower, text, [text]),
+        ("join", lambda parts, separator: separator.join(parts), text, [texts, text]),
+        ("replace", str.replace, text, [text, text, text]),
+        ("trim", str.strip, text, [text]),
+        ("lowerAscii", lambda letters: letters.translate(_LOWER), text, [text]),
     ]
-    added = [
-        ("@spend", spend, truth, [number]),
-        ("@sum", _sum, truth, [number, number]),
-        ("@fits", _fits, truth, [number]),
-        ("@gather", _gather, truth, [number]),
-        ("@gathered", _gathered, truth, [number]),
-        ("@hold", _hold, number, [text]),
-        ("@find", _find, truth, [number, text]),
-    ]
-    return [
-        extension(cel, "otel_eval", members, is_member=True),
-        extension(cel, "otel_eval_memory", added),
-    ]
-
-
-def extension(
-    cel: Any,
-    name: str,
-    functions: list[tuple[str, Any, Any, list[Any]]],
-    *,
-    is_member: bool = False,
-) -> Any:
-    """Return an extension of functions, each given as its name, implementation, return type and
-    parameter types.
-    """
-    overloads = [
-        (
-            called,
-            cel.Overload(
-                f"otel_eval_{called.removeprefix('@')}",
-                returned,
-                taken,
-                is_member=is_member,
-                impl=function,
-            ),
+    declarations = [
+        cel.FunctionDecl(
+            name,
+            [
+                cel.Overload(
+                    f"otel_eval_{name}", returned, parameters, is_member=True, impl=function
+                )
+            ],
         )
-        for called, function, returned, taken in functions
+        for name, function, returned, parameters in functions
     ]
-    return cel.CelExtension(
-        name, [cel.FunctionDecl(called, [overload]) for called, overload in overloads]
-    )
+    return cel.CelExtension("otel_eval", declarations)

@@ -28,13 +28,11 @@ from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.dag.resolve import CoverageSearch, nodes
 from otel_eval.scorers.dag.walk import (
-    CompiledTree,
     NodeAnswer,
     Step,
     TreePlan,
     WalkResult,
     answered,
-    compile_tree,
     finished,
     instruction_of,
     shown_of,
@@ -126,13 +124,12 @@ class Dag(AskingScorer):
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
     plan: TreePlan = field(init=False, repr=False, compare=False)
-    compiled: CompiledTree | None = field(init=False, repr=False, compare=False)
     reading: FieldsRead = field(init=False, repr=False, compare=False)
     scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)
     asynchronous: bool = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
-        """Check roots, coverage, judge and reference, and compile the tree.
+        """Check roots, coverage, judge and reference.
 
         Raises:
             ConfigError: with every problem.
@@ -147,7 +144,6 @@ class Dag(AskingScorer):
             raise ConfigError(*dict.fromkeys(problems))
         programs = [node.program for node in made.values() if node.program is not None]
         self._set("reading", reduce(or_, [program.reading for program in programs], FieldsRead()))
-        self._set("compiled", compile_tree(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
         self._set(
             "scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None)
@@ -245,8 +241,7 @@ class Dag(AskingScorer):
             )
 
         evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, found))
-        walked = self.compiled and self.compiled.walked(evaluation)
-        return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
+        return await self._ended(await walk(self.plan, evaluation, ask), trajectory)
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end

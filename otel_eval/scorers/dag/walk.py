@@ -4,28 +4,19 @@ gives the score.
 The walk runs in rounds: all nodes that are ready, then those that become ready by them. The result
 depends on the verdicts alone, neither on the order in which nodes were written nor on which judge
 answers first. A node without an answer blocks only the nodes that depend on it.
-
-A tree without judges is also compiled to one expression, whose value is the number of the path that
-a run takes; each node's expression stands where a walk would evaluate it. If the expression has no
-value (an error, a value that was not recorded, an output that is too large), the run is walked. In
-a tree of ten expressions, this takes half the time of a walk for small runs, and two thirds for
-large ones (`tests/bench/decision_tree.py`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import NoScore, prefixed
-from otel_eval.scorers.cel import ExpressionEvaluator, Program, combined
+from otel_eval.scorers.cel import ExpressionEvaluator, Program
 from otel_eval.scorers.cel.binding import REASONS
-from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_as_data, failed
 
@@ -337,97 +328,3 @@ def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
     if node.kind == "task":
         return NodeAnswer(reply["output"])
     return NodeAnswer(reply["verdict"], reply["reason"].strip()[:_LONGEST])
-
-
-_MOST_NODES: Final = 100  # a node counts once for each path that leads to it
-_UNDECIDED: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledTree:
-    """A tree compiled to one expression.
-
-    Attributes:
-        program: its value is an index of `paths`, or `_UNDECIDED`.
-        paths: all paths that end in a verdict.
-    """
-
-    program: Program
-    paths: tuple[WalkResult, ...]
-
-    def walked(self, evaluation: ExpressionEvaluator) -> WalkResult | None:
-        """Return the result that `walk` would return, or None if the run must be walked."""
-        if evaluation.lacks(self.program):
-            return None  # the expression would hardly have a value
-        try:
-            found = evaluation.of(self.program)
-        except NoScore:
-            evaluation.renew()
-            return None
-        return None if found == _UNDECIDED else self.paths[found]
-
-
-def compile_tree(plan: TreePlan) -> CompiledTree | None:
-    """Compile the tree to one expression; return None if it has judges, or is too large or too
-    deep.
-    """
-    nodes = plan.nodes.values()
-    programs = [node.program for node in nodes if node.program is not None]
-    # The value of a task is passed to a function in Python (`fits`), which decides whether a label
-    # may have it.
-    handed = [node.program for node in nodes if node.kind == "task" and node.program is not None]
-    if len(programs) != len(nodes) or not all(each.plain and not each.heavy for each in handed):
-        return None
-    writer = _Writer(plan, programs)
-    source = writer.round(WalkState(plan), plan.roots)
-    if writer.left < 0:
-        return None
-    program = combined(source, reduce(or_, [program.reading for program in programs], FieldsRead()))
-    return None if program is None else CompiledTree(program, tuple(writer.paths))
-
-
-class _Writer:
-    """Writes the source of the expression by following every path, as `walk` follows one."""
-
-    def __init__(self, plan: TreePlan, programs: Sequence[Program]) -> None:
-        self._plan = plan
-        self._verdict = "verdict"  # a name that no expression contains
-        while any(self._verdict in program.source for program in programs):
-            self._verdict += "_"
-        self.left = _MOST_NODES
-        self.paths: list[WalkResult] = []
-
-    def round(self, state: WalkState, ready: Sequence[str]) -> str:
-        """Return the source for a round in which these nodes are ready."""
-        if state.end is None and ready:
-            return self._after(state, ready, [])
-        if state.end is None:
-            return str(_UNDECIDED)
-        self.paths.append(WalkResult(tuple(state.path), state.end))
-        return str(len(self.paths) - 1)
-
-    def _after(self, state: WalkState, ready: Sequence[str], coming: list[str]) -> str:
-        """Return the source for the rest of a round; `coming` are the nodes of the next round."""
-        if not ready:
-            return self.round(state, sorted(coming))
-        self.left -= 1
-        if self.left < 0:
-            return str(_UNDECIDED)
-        node, further = self._plan.nodes[ready[0]], ready[1:]
-        # the newline ends a comment
-        asked = f"({'' if node.program is None else node.program.source}\n)"
-        if node.kind == "task":
-            then = self._after(state, further, [*coming, *state.record(node, None)])
-            return f"cel.bind({node.label}, {asked}, fits({node.label}) ? {then} : {_UNDECIDED})"
-        followed = [(verdict.verdict, state.fork()) for verdict in node.verdicts]
-        then_by = {
-            verdict: self._after(fork, further, [*coming, *fork.record(node, verdict)])
-            for verdict, fork in followed
-        }
-        if node.kind == "binary":
-            return f"({asked} ? {then_by[True]} : {then_by[False]})"
-        chosen = "".join(
-            f"{self._verdict} == {json.dumps(each, ensure_ascii=False)} ? {then} : "
-            for each, then in then_by.items()
-        )
-        return f"cel.bind({self._verdict}, {asked}, {chosen}{_UNDECIDED})"
