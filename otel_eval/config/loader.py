@@ -203,8 +203,6 @@ def refuse_credentials(config: EvalConfig) -> None:
 
 MAX_DEPTH: Final = 50
 MAX_DIGITS: Final = 1000
-# after aliases are resolved, so that an alias bomb is refused before it is expanded
-MAX_NODES: Final = 100_000
 _REMEDY: Final = (
     "see that lines of one level begin below one another, indented by blanks, that a blank follows"
     " each colon, that brackets and quotes close, and that special characters are quoted"
@@ -231,8 +229,8 @@ def parse(text: str, *, where: str) -> Any:
     """The plain Python value of a YAML document; `where` names it in errors.
 
     Raises:
-        ConfigError: it is no YAML, repeats a key, is nested or aliased beyond reason, or leaves an
-            operator unquoted.
+        ConfigError: it is no YAML, repeats a key, is nested too deeply, or leaves an operator
+            unquoted.
     """
     try:
         loader = _Loader(text)
@@ -257,14 +255,13 @@ def typed(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars of YAML 1.2 and limits of depth and size."""
+    """PyYAML's safe loader with the scalars of YAML 1.2 and a limit of depth."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.deep_construct = True  # refuses a value that contains itself
-        self._weights: dict[int, int] = {}
         self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -276,22 +273,7 @@ class _Loader(yaml.SafeLoader):
             )
         node = super().compose_node(parent, index)
         self._depth -= 1
-        if id(node) not in self._weights:
-            self._weights[id(node)] = self._weigh(node)
-        if self._weights[id(node)] > MAX_NODES:
-            problem = f"more than {MAX_NODES} values once aliases are followed; write less of it"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         return node
-
-    def _weigh(self, node: Any) -> int:
-        if isinstance(node, yaml.ScalarNode):
-            return 1
-        # Inner nodes are weighed before outer ones, each once; an alias has the weight of its node.
-        # So ten levels of ten aliases are refused without being expanded.
-        inner = [
-            part for item in node.value for part in (item if isinstance(item, tuple) else (item,))
-        ]
-        return 1 + sum(self._weights[id(part)] for part in inner)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build a mapping; refuse duplicate keys, and merging by `<<`, which YAML 1.2 does not

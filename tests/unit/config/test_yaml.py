@@ -115,13 +115,6 @@ def test_what_cannot_be_read_is_one_line(text: str, text_of_error: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_bomb_of_aliases_is_refused_before_it_is_walked() -> None:
-    """Ten levels of ten aliases would be ten thousand million values."""
-    levels = "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 11))
-    with pytest.raises(ConfigError, match="more than 100000 values"):
-        parse("a0: &a0 x\n" + levels, where="eval.yaml")
-
-
 def test_a_few_aliases_are_welcome() -> None:
     """An anchor may be used again."""
     assert parse("a: &x [1]\nb: *x", where="eval.yaml") == {"a": [1], "b": [1]}
