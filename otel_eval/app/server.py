@@ -95,13 +95,20 @@ class Server:
             go to stdout. This is always one process: `app.workers.front.FrontServer` starts
                 several.
         listens: whether receiver and admin server listen; otherwise requests arrive by `take`.
+        clock: monotonic seconds, by which traces are closed.
 
     Raises:
         ConfigError: an exporter cannot be opened, or the storage directory belongs to several
             workers.
     """
 
-    def __init__(self, config: EvalConfig, *, listens: bool = True) -> None:
+    def __init__(
+        self,
+        config: EvalConfig,
+        *,
+        listens: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config: Final = config
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
@@ -115,7 +122,7 @@ class Server:
         self._emit: Final = self._diagnostics.counted(self._export)
         if config.storage:
             claim_split(config.storage.directory, 1)
-        self._durable: Final = Durable(config.storage) if config.storage else None
+        self._durable: Final = Durable(config.storage, clock=clock) if config.storage else None
         self._forward: Final = forward_of(config, engine, self._counters, self._durable)
         accepted = self._durable.accepted if self._durable else None
         self._delivery: Final = export_queues_of(
@@ -135,6 +142,7 @@ class Server:
             engine,
             self._emit,
             limits_of(config),
+            clock,
             evaluated=evaluated,
             later=self._later,
             journal=self._durable,

@@ -271,7 +271,10 @@ class AsyncEvaluator:
         are complete.
         """
         self._abandon_blocked()
-        last, thread = self._last, self._thread
+        return self._wait(self._thread, timeout_s)
+
+    def _wait(self, thread: LoopThread | None, timeout_s: float) -> bool:
+        last = self._last
         if thread is not None and not thread.has_thread:
             thread.run(lambda: self._is_over(last), timeout_s)
             return self._is_over(last)
@@ -288,12 +291,12 @@ class AsyncEvaluator:
         with self._changed:
             self._stopped = True
         done = self.wait(timeout_s)
-        thread = self._thread
+        with self._changed:  # of concurrent calls only one closes the loop
+            thread, self._thread = self._thread, None
         if thread is not None:
             if not done:
                 thread.cancel()
-                self.wait(_GIVEN_UP_S)
-            self._thread = None
+                self._wait(thread, _GIVEN_UP_S)
             thread.close(_GIVEN_UP_S)
             self._fail_pending()
         return done

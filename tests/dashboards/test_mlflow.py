@@ -57,7 +57,7 @@ def test_every_score_is_an_assessment_of_its_run(mlflow: str, way: str, tmp_path
     WAYS[way](evaluation)
     expected = _expected(evaluation.rows())
     assert len({trace for trace, _ in expected}) == len(FILES)
-    wait_until(lambda: len(_found(experiment)) >= len(expected), 120, 1)
+    wait_until(lambda: len(_found(experiment)) >= len(expected), interval_s=1)
     assert _found(experiment) == expected
     low = {
         trace
@@ -83,10 +83,10 @@ def test_a_second_replay_changes_no_count(mlflow: str, tmp_path: Path) -> None:
         }
 
     evaluation.by_replay()
-    wait_until(lambda: len(updated()) == len(_expected(evaluation.rows())), 120, 1)
+    wait_until(lambda: len(updated()) == len(_expected(evaluation.rows())), interval_s=1)
     first = updated()
     evaluation.replay_again()
-    wait_until(lambda: all(updated()[key] > at for key, at in first.items()), 120, 1)
+    wait_until(lambda: all(updated()[key] > at for key, at in first.items()), interval_s=1)
     assert updated().keys() == first.keys()
 
 
@@ -121,6 +121,8 @@ def test_a_late_revision_replaces_and_clears_scores(mlflow: str) -> None:
         {"mlflow": {"endpoint": mlflow, "experiment": experiment.id}}
     ) as receive:
         receive(spans)
-        wait_until(lambda: scores() == {"tool_errors": 1.0, "redundant_calls": 1.0}, 120, 0.5)
+        wait_until(lambda: scores() == {"tool_errors": 1.0, "redundant_calls": 1.0}, interval_s=0.5)
         receive([late])
-        wait_until(lambda: scores() == {"tool_errors": 0.5, "redundant_calls": None}, 120, 0.5)
+        wait_until(
+            lambda: scores() == {"tool_errors": 0.5, "redundant_calls": None}, interval_s=0.5
+        )

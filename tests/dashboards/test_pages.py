@@ -188,12 +188,12 @@ def _scored_runs(url: str) -> int:
 
 def test_the_commands_put_scores_into_phoenix(phoenix_page: str) -> None:
     """Each of the runs has all three."""
-    wait_until(lambda: _scored_runs(phoenix_page) == RUNS, 90, 1)
+    wait_until(lambda: _scored_runs(phoenix_page) == RUNS, interval_s=1)
 
 
 def test_pictures_of_phoenix(phoenix_page: str, shoot: Shoot) -> None:
     """One click from the list to a score and its reason, one to the run."""
-    wait_until(lambda: _scored_runs(phoenix_page) == RUNS, 90, 1)
+    wait_until(lambda: _scored_runs(phoenix_page) == RUNS, interval_s=1)
     listed = [
         ("open", f"{phoenix_page}/projects"),
         ("click", "text=shop"),
@@ -245,7 +245,7 @@ def _assessed(url: str) -> int:
 
 def test_the_commands_put_scores_into_mlflow(mlflow_page: str) -> None:
     """Each of the runs has all three, and the yes or no of the evaluation."""
-    wait_until(lambda: _assessed(mlflow_page) == RUNS, 180, 1)
+    wait_until(lambda: _assessed(mlflow_page) == RUNS, interval_s=1)
 
 
 def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
@@ -254,7 +254,7 @@ def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
 
     The reason of one score that is a number is folded, which makes three.
     """
-    wait_until(lambda: _assessed(mlflow_page) == RUNS, 180, 1)
+    wait_until(lambda: _assessed(mlflow_page) == RUNS, interval_s=1)
     visited = [("open", f"{mlflow_page}/#/experiments/0/traces"), ("wait", "text=tool_errors")]
     visited += [("click", "role=button[name='Got it']"), ("click", "[aria-label*=lose] >> nth=-1")]
     shoot(
@@ -282,12 +282,12 @@ def test_the_commands_put_scores_and_an_alert_into_prometheus(prometheus_page: s
         assert get(f"{prometheus_page}/api/v1/query?query={quote(expression)}")["data"]["result"], (
             expression
         )
-    wait_until(lambda: _firing(prometheus_page) == [("archive", "tool_errors")], 60, 1)
+    wait_until(lambda: _firing(prometheus_page) == [("archive", "tool_errors")], interval_s=1)
 
 
 def test_pictures_of_prometheus(prometheus_page: str, shoot: Shoot) -> None:
     """Without a click."""
-    wait_until(lambda: bool(_firing(prometheus_page)), 60, 1)
+    wait_until(lambda: bool(_firing(prometheus_page)), interval_s=1)
     panels = "&".join(
         f"g{number}.expr={quote(expression)}&g{number}.tab=0&g{number}.range_input=5m"
         for number, expression in enumerate(_expressions())

@@ -54,7 +54,7 @@ def test_every_score_is_an_annotation_of_its_run(phoenix: str, way: str, tmp_pat
     WAYS[way](evaluation)
     expected = _expected(rows := evaluation.rows())
     assert len({row["span_id"] for row in rows}) == len(FILES)
-    wait_until(lambda: len(_found(project, rows)) >= len(expected), 60, 0.5)
+    wait_until(lambda: len(_found(project, rows)) >= len(expected), interval_s=0.5)
     assert _found(project, rows) == expected
 
 
@@ -70,10 +70,12 @@ def test_scores_can_be_filtered_and_averaged(phoenix: str, tmp_path: Path) -> No
     ]
     low = {row["span_id"] for row in rows if row["value"] < 0.8}
     assert 0 < len(low) < len(rows)
-    wait_until(lambda: project.span_ids("annotations['tool_errors'].score < 0.8") == low, 60, 0.5)
+    wait_until(
+        lambda: project.span_ids("annotations['tool_errors'].score < 0.8") == low, interval_s=0.5
+    )
     # of all, some of which may arrive after the low ones
     mean = pytest.approx(fmean(row["value"] for row in rows))
-    wait_until(lambda: project.mean_scores().get("tool_errors") == mean, 60, 0.5)
+    wait_until(lambda: project.mean_scores().get("tool_errors") == mean, interval_s=0.5)
 
 
 def test_a_second_replay_changes_no_count(phoenix: str, tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_second_replay_changes_no_count(phoenix: str, tmp_path: Path) -> None:
     evaluation = _evaluation(project, tmp_path)
     evaluation.by_replay()
     expected = _expected(rows := evaluation.rows())
-    wait_until(lambda: _found(project, rows) == expected, 60, 0.5)
+    wait_until(lambda: _found(project, rows) == expected, interval_s=0.5)
 
     def updated() -> dict[str, str]:
         return {
@@ -92,7 +94,7 @@ def test_a_second_replay_changes_no_count(phoenix: str, tmp_path: Path) -> None:
 
     first = updated()
     evaluation.replay_again()
-    wait_until(lambda: all(updated()[key] > at for key, at in first.items()), 60, 0.5)
+    wait_until(lambda: all(updated()[key] > at for key, at in first.items()), interval_s=0.5)
     assert updated().keys() == first.keys()
 
 

@@ -23,7 +23,7 @@ def test_phoenix_has_the_runs_in_their_project(phoenix: str) -> None:
     project = Project(phoenix, "arrival")
     runs = play([exporting(f"{phoenix}/v1/traces")], project=project.name)
     roots = {run.root_id for run in runs}  # Phoenix counts a trace before it has stored its root
-    wait_until(lambda: roots <= project.span_ids(), 60, 0.5)
+    wait_until(lambda: roots <= project.span_ids(), interval_s=0.5)
     assert project.trace_count() == len(FILES)
 
 

@@ -61,7 +61,7 @@ def _build(what: str, source: Path, out: Path) -> None:
         env=env,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "Deprecat" not in done.stderr

@@ -60,7 +60,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     done = subprocess.run(
-        [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=50
+        [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=300
     )
     if "Failed to initialize manager" in done.stderr:
         pytest.skip(f"not run: {done.stderr.strip()}")

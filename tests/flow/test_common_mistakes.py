@@ -53,7 +53,7 @@ def run(code: str, *, cwd: Path, **environment: str) -> tuple[list[dict[str, Any
         [sys.executable, "-W", "ignore", "-c", PROGRAM + code],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         cwd=cwd,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
     )
@@ -68,7 +68,7 @@ def otel_eval(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "otel_eval", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
@@ -244,7 +244,7 @@ def test_the_sender_uses_the_wrong_port(tmp_path: Path):
             assert line
         grpc, http = re.findall(r"127\.0\.0\.1:\d+", line)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=300)
     finally:
         process.kill()
     assert (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.waiting import STAYS_OPEN, ShiftedClock, wait_until
 
 ASKED = [
     {
@@ -45,24 +45,25 @@ def test_arguments_come_from_the_log_event_of_the_model_span(
 
 def _serve(folder: Path, logs_first: bool) -> list[dict[str, Any]]:
     results = folder / "results.jsonl"
+    clock = ShiftedClock()
     server = Server(
         load(
             {
-                "traces": {"decision_wait": "400ms"},
+                "traces": STAYS_OPEN,
                 "evaluations": [{"name": "content", "scorers": SCORERS}],
                 "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
                 "exporters": {"jsonl": {"path": str(results)}},
             }
-        )
+        ),
+        clock=clock,
     )
     bound = server.start()
     try:
         _agent(f"http://{bound.grpc}", logs_first)
-        deadline = time.monotonic() + 10
-        while server.counts()["open_traces"] and time.monotonic() < deadline:
-            time.sleep(0.05)
+        clock.advance()
+        wait_until(lambda: not server.counts()["open_traces"])
     finally:
-        server.stop(5)
+        server.stop(60.0)
     return [json.loads(line) for line in results.read_text().splitlines()]
 
 

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
 from tests.support.fork_server import ForkServer
+from tests.support.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 SECRETS = {
@@ -77,7 +78,7 @@ def asked(address: str, path: str, token: str | None = None, body: bytes | None 
     request = urllib.request.Request(f"http://{address}{path}", body, headers)
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            request, timeout=10
+            request, timeout=300
         ) as answer:
             return f"{answer.headers} {answer.read().decode()}"
     except urllib.error.HTTPError as error:
@@ -115,7 +116,7 @@ def test_a_receiver_with_secrets_tells_none(config: Any, tmp_path: Path) -> None
             ]
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGTERM)
-            said += process.communicate(timeout=30)
+            said += process.communicate(timeout=LIMIT_S)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -228,7 +228,7 @@ def started_by_the_loader(
     ]
     command = [sys.executable, *loader, str(shop.__file__), *words]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=50, env={**kept, **environment}
+        command, capture_output=True, text=True, timeout=300, env={**kept, **environment}
     )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +25,7 @@ from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.otlp.protobuf import read_traces
 from tests.support import agent_programs
-
-QUICK = {"traces": {"decision_wait": "400ms", "decision_wait_partial": "600ms"}}
+from tests.support.waiting import STAYS_OPEN, ShiftedClock, wait_until
 
 
 def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
@@ -44,7 +42,7 @@ def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _server(results: Path) -> Iterator[tuple[Server, Any]]:
+def _server(results: Path, clock: ShiftedClock) -> Iterator[tuple[Server, Any]]:
     anywhere = {
         "otlp": {
             "protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
@@ -53,31 +51,28 @@ def _server(results: Path) -> Iterator[tuple[Server, Any]]:
     config = load(
         {
             **agent_programs.CONFIG,
-            **QUICK,
+            "traces": STAYS_OPEN,
             "receivers": anywhere,
             "exporters": {"jsonl": {"path": str(results)}},
         }
     )
-    server = Server(config)
+    server = Server(config, clock=clock)
     try:
         yield server, server.start()
     finally:
-        server.stop(5)
+        server.stop(60.0)
 
 
-def _settled(server: Server) -> None:
-    """Wait until nothing is open any more; bounded."""
-    deadline = time.monotonic() + 15
-    while server.counts()["open_traces"] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert server.counts()["open_traces"] == 0
+def _close_traces(server: Server, clock: ShiftedClock) -> None:
+    clock.advance()
+    wait_until(lambda: not server.counts()["open_traces"])
 
 
 def _grpc(bound: Any, bodies: list[Any]) -> None:
     with grpc.insecure_channel(bound.grpc) as channel:
         export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
         for body in bodies:
-            export(agent_programs.protobuf(body), timeout=10)
+            export(agent_programs.protobuf(body), timeout=300)
 
 
 def _http(encode: Callable[[Any], bytes], content_type: str) -> Callable[[Any, list[Any]], None]:
@@ -88,7 +83,7 @@ def _http(encode: Callable[[Any], bytes], content_type: str) -> Callable[[Any, l
             request = urllib.request.Request(
                 url, data=encode(body), headers={"Content-Type": content_type}
             )
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=300) as answer:
                 assert answer.status == 200
 
     return send
@@ -121,9 +116,10 @@ def test_every_way_in_gives_the_same_results(seed: int, tmp_path: Path) -> None:
         results = tmp_path / f"{name}.jsonl"
         mixed = [*spans, *rng.sample(spans, len(spans) // 3)]
         rng.shuffle(mixed)
-        with _server(results) as (server, bound):
+        clock = ShiftedClock()
+        with _server(results, clock) as (server, bound):
             send(bound, [mixed[at : at + 7] for at in range(0, len(mixed), 7)])
-            _settled(server)
+            _close_traces(server, clock)
         # the spans are older than the server
         joined = [row | {"completeness": "joined"} for row in expected]
         assert agent_programs.rows(results.read_text()) == joined, name

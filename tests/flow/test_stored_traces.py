@@ -270,7 +270,7 @@ def test_a_pipe_is_an_input_too(tmp_path: Path):
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,))
     writer.start()
     found, problems = rows([tmp_path / "pipe"])
-    writer.join(10)
+    writer.join(300)
     assert (len(found), problems) == (3 * len(SCORERS), [])
 
 
@@ -295,7 +295,7 @@ def peak(path: Path, config: Path) -> tuple[int, float]:
         [sys.executable, "-c", MEASURE, path, config],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
     count, grown = done.stdout.split()

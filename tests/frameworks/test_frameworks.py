@@ -57,7 +57,7 @@ def ran(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=55,
+        timeout=300,
         env=environment,
     )
     assert (done.returncode, done.stderr) == (0, "")

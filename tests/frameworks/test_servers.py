@@ -28,7 +28,7 @@ def asked(port: int, path: str) -> str:
     socket waits until it serves.
     """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{port}/{path}", timeout=40) as answer:
+    with opener.open(f"http://127.0.0.1:{port}/{path}", timeout=300) as answer:
         return str(answer.read().decode())
 
 
@@ -73,7 +73,7 @@ def gunicorn(results: Path, *options: str) -> Iterator[int]:
             yield port
             _wait_until_all_workers_handle_signals(results.with_suffix(".log"))
             server.send_signal(signal.SIGTERM)
-            assert server.wait(20) == 0, results.with_suffix(".log").read_text()
+            assert server.wait(300) == 0, results.with_suffix(".log").read_text()
         finally:
             server.kill()
             server.wait()
@@ -104,7 +104,7 @@ def test_a_loop_of_uvloop_and_threads_keep_their_runs_apart(tmp_path: Path):
         [sys.executable, "-W", "ignore", str(program), "uvloop", str(results)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -79,7 +79,7 @@ class CollectorProcess(ChildProcess):
         """The sum of one of its metrics, without `otelcol_`, over the series with these labels; 0
         if there is none yet.
         """
-        with _OPENER.open(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
+        with _OPENER.open(f"http://127.0.0.1:{self._port}/metrics", timeout=300) as answer:
             text = answer.read().decode()
         series = re.findall(rf"^otelcol_{name}(?:_total)?(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
         wanted = [f'{key}="{value}"' for key, value in labels.items()]

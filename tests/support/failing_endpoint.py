@@ -105,7 +105,7 @@ class Endpoint:
         self.asked += 1
         response = self.response
         if response == TIMEOUT:
-            self._hung.wait(5)
+            self._hung.wait(300)
             response = ""  # released: the client that still waits gets a success
         if response in ("", PARTIAL):
             signal = next(each for each in ("logs", "metrics", "trace") if each in path)
@@ -129,7 +129,7 @@ class Endpoint:
                 place, grpc.ssl_server_credentials([(self._tls.private_key_pem.bytes(), chain)])
             )
         server.start()
-        return lambda: server.stop(0).wait(5)
+        return lambda: server.stop(0).wait(300)
 
     def _export(self, method: str, context: Any) -> bytes:
         response = self._take(method)
@@ -159,7 +159,7 @@ class Endpoint:
             server.shutdown()
             server.server_close()
             server.cut()
-            thread.join(5)
+            thread.join(300)
 
         return stop
 
@@ -174,7 +174,7 @@ class Endpoint:
         def stop() -> None:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
-            thread.join(5)
+            thread.join(300)
 
         return stop
 

@@ -92,7 +92,7 @@ class Frames:
             if room <= 0:
                 self.listen(0.05)
                 continue
-            self.socket.settimeout(5)
+            self.socket.settimeout(300)
             self.socket.sendall(frame(DATA, 0, stream, bytes(room)))
             self._take(0, room)
             self._take(stream, room)

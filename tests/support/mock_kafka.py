@@ -16,7 +16,7 @@ def mock_cluster(brokers: int = 1) -> Iterator[str]:
     """`bootstrap.servers` of a cluster that lives as long as the context."""
     owner = Producer({"test.mock.num.brokers": brokers, "log_level": 2})
     yield ",".join(
-        f"{each.host}:{each.port}" for each in owner.list_topics(timeout=10).brokers.values()
+        f"{each.host}:{each.port}" for each in owner.list_topics(timeout=300).brokers.values()
     )
 
 
@@ -24,7 +24,7 @@ def consumed(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> l
     """So many records of a topic, from its beginning."""
     settings = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer(settings)
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=300).topics[topic].partitions
     # without the group's protocol
     consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
     found: list[Any] = []

@@ -16,6 +16,7 @@ import grpc
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.waiting import LIMIT_S
 
 SERVICES = {
     "trace.v1.TraceService": "traces",
@@ -55,8 +56,8 @@ class Backend:
             self.changed.notify_all()
             return status
 
-    def wait(self, holds: Any, timeout_s: float = 10.0) -> bool:
-        """Until something holds of what arrived."""
+    def wait(self, holds: Any, timeout_s: float = LIMIT_S) -> bool:
+        """Wait until something holds of what arrived; False if it does not in time."""
         with self.changed:
             return self.changed.wait_for(holds, timeout_s)
 
@@ -88,7 +89,7 @@ def grpc_backend(credentials: Any = None) -> Iterator[Backend]:
     try:
         yield backend
     finally:
-        server.stop(0.2).wait(5)
+        server.stop(0.2).wait(300)
 
 
 @contextmanager
@@ -123,7 +124,7 @@ def http_backend(context: ssl.SSLContext | None = None) -> Iterator[Backend]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(300)
 
 
 BACKENDS = {"grpc": grpc_backend, "http/protobuf": http_backend}
@@ -146,4 +147,4 @@ def forwarding(
     try:
         yield server, server.start()
     finally:
-        server.stop(5)
+        server.stop(60.0)

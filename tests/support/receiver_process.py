@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -20,7 +19,10 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_eval.storage.record_types import RecordKind
+from otel_eval.storage.segments import Damage, scan
 from tests.support.fork_server import ForkedProcess, ForkServer
+from tests.support.waiting import LIMIT_S, STAYS_OPEN, wait_until
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -67,8 +69,9 @@ class Served:
         self.config: dict[str, Any] = {
             "traces": {
                 "decision_wait": "200ms",
-                "decision_wait_partial": "300ms",
-                "grace_period": "5s",
+                "decision_wait_partial": "15m",
+                "idle_timeout": "15m",
+                "grace_period": "1h",
             },
             "evaluations": [
                 {
@@ -117,10 +120,15 @@ class Served:
 
     def _await(self) -> None:
         assert self.process is not None
-        while not (found := re.search(r"^ready .*http=(\S+)[ \n]", self.said(), re.MULTILINE)):
-            assert self.process.poll() is None, self.said()
-            time.sleep(0.01)
-        self.address = found[1]
+
+        def is_ready() -> bool:
+            found = re.search(r"^ready .*http=(\S+)[ \n]", self.said(), re.MULTILINE)
+            assert found or process.poll() is None, self.said()
+            self.address = found[1] if found else ""
+            return found is not None
+
+        process = self.process
+        wait_until(is_ready)
 
     def said(self) -> str:
         """What this life wrote to stderr so far."""
@@ -135,7 +143,7 @@ class Served:
             method="POST",
         )
         try:
-            with _OPENER.open(asked, timeout=10) as answer:
+            with _OPENER.open(asked, timeout=300) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -144,34 +152,46 @@ class Served:
         except OSError:
             return 0
 
-    def insist(self, body: bytes, timeout_s: float = 40.0) -> None:
+    def insist(self, body: bytes) -> None:
         """Send until it is taken, as an exporter does."""
-        deadline = time.monotonic() + timeout_s
-        while self.post(body) != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: self.post(body) == 200)
+
+    def leave_open(self, *bodies: bytes, then: str = "100ms") -> None:
+        """Spend a life in which the requests are taken and no trace is closed; in later lives
+        `decision_wait` is `then`.
+        """
+        traces = self.config["traces"]
+        self.config["traces"] = traces | STAYS_OPEN
+        self.start()
+        for body in bodies:
+            assert self.post(body) == 200
+        assert self.end(signal.SIGTERM) == 0
+        self.config["traces"] = traces | {"decision_wait": then}
+
+    def recorded(self, kind: RecordKind) -> int:
+        """The number of records of this kind in the journal."""
+        return sum(
+            record.kind == kind
+            for segment in self.storage.glob("*.journal")
+            for record in scan(segment.read_bytes(), Damage())
+        )
 
     def end(self, number: int = signal.SIGKILL) -> int:
         """End the life; the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(LIMIT_S)
 
     def rows(self) -> list[dict[str, Any]]:
         """The results so far; a line that is being written is left out."""
         text = self.results.read_text() if self.results.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
-    def wait_for(self, count: int, timeout_s: float = 40.0) -> list[dict[str, Any]]:
+    def wait_for(self, count: int, limit_s: float = LIMIT_S) -> list[dict[str, Any]]:
         """The results once there are so many distinct ones."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            rows = self.rows()
-            if len({row["result_id"] for row in rows}) >= count:
-                return rows
-            assert time.monotonic() < deadline, (len(rows), self.said())
-            time.sleep(0.02)
+        wait_until(lambda: len({row["result_id"] for row in self.rows()}) >= count, limit_s)
+        return self.rows()
 
 
 def twice(rows: list[dict[str, Any]]) -> dict[str, int]:

@@ -67,7 +67,7 @@ class FakeProduct:
             self.sent_headers.append(headers)
             status = self.script.pop(0) if self.script else self.status
         if status == HANG:
-            self.closing.wait(30)
+            self.closing.wait(300)
             return 503, {}
         if status:
             return status, {"detail": "scripted"}
@@ -351,4 +351,4 @@ def serving(product: FakeProduct, wrap: Callable[[Any], Any] = lambda sock: sock
         product.closing.set()
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(300)

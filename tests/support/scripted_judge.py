@@ -78,7 +78,7 @@ class Endpoint:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5.0)
+        self._thread.join(300)
 
     def prompts(self) -> list[str]:
         return [request["messages"][0]["content"] for request in self.requests]

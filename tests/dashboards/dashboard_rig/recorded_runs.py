@@ -88,7 +88,7 @@ def flushed(flush: Callable[[int], bool]) -> None:
     """Again after an attempt that began before the spans arrived: it fails where a product does not
     wait for them.
     """
-    wait_until(lambda: flush(120_000), 120, 0.2)
+    wait_until(lambda: flush(120_000), interval_s=0.2)
 
 
 def _play_file(

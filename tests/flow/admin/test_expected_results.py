@@ -74,7 +74,7 @@ def served(
     try:
 
         def scraped() -> Found:
-            with urlopen(f"http://{server.admin.address}/metrics", timeout=10) as answer:
+            with urlopen(f"http://{server.admin.address}/metrics", timeout=300) as answer:
                 return found_in(answer.read().decode())
 
         return what(server, scraped, str(bound.grpc))
@@ -114,7 +114,7 @@ def test_an_agent_begins_with_zeros_before_its_run_is_evaluated(
         )
         provider.get_tracer("t").start_span("invoke_agent helpdesk", attributes=AGENT).end()
         provider.shutdown()
-        wait_until(lambda: ("all", "shop", "helpdesk") in scraped(), 10)
+        wait_until(lambda: ("all", "shop", "helpdesk") in scraped())
         return scraped()
 
     found = served(tmp_path, send, forward, decision_wait=30, decision_wait_partial=30)
@@ -147,7 +147,7 @@ def test_in_a_process_an_agent_begins_with_zeros_while_its_span_is_open() -> Non
         return found
 
     with provider.get_tracer("t").start_as_current_span("invoke_agent helpdesk", attributes=AGENT):
-        wait_until(lambda: ("all", "shop", "helpdesk") in counted(), 10)
+        wait_until(lambda: ("all", "shop", "helpdesk") in counted())
         open_counts = counted()
     provider.shutdown()
     expected = [("all", None, None), ("named", "billing", "clerk"), ("all", "shop", "helpdesk")]

@@ -45,7 +45,7 @@ def otel_eval_process(tmp_path: Path) -> Run:
             text=True,
             input=stdin,
             cwd=tmp_path,
-            timeout=50,
+            timeout=300,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environment},
         )
 

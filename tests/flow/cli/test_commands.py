@@ -67,7 +67,7 @@ def test_the_version_is_quick_and_loads_nothing_heavy(otel_eval_process: Run) ->
     )
     root = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, timeout=50
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, timeout=300
     )
     assert done.stdout.startswith(
         f"otel-eval {__version__} ({'pure' if extension('_native') is None else 'compiled'},"
@@ -416,7 +416,7 @@ def test_a_reader_that_goes_away_hears_no_complaint(recorded: Path) -> None:
             stdout=target,
             stderr=subprocess.PIPE,
             cwd=Path(__file__).parents[3],
-            timeout=50,
+            timeout=300,
         )
     finally:
         os.close(target)
@@ -442,7 +442,7 @@ def test_progress_is_shown_on_a_terminal_only(recorded: Path, config: Write) -> 
             stdout=subprocess.PIPE,
             stderr=theirs,
             cwd=Path(__file__).parents[3],
-            timeout=50,
+            timeout=300,
         )
         shown = os.read(terminal, 65536).decode()
     finally:

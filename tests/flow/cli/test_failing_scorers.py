@@ -85,7 +85,7 @@ def test_a_failing_scorer_is_logged_and_where_only_if_asked_for(
         [sys.executable, "-c", PROGRAM, str(path)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=True,
         env={"PYTHONPATH": _path(tmp_path), "OTEL_EVAL_DEBUG": debug},
     )

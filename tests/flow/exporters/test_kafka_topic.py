@@ -35,7 +35,7 @@ def no_run(config: dict[str, Any], way: str) -> None:
         provider.get_tracer("t").start_span("GET /").end()
         provider.shutdown()
     finally:
-        server.stop(10.0)
+        server.stop(60.0)
 
 
 @pytest.mark.parametrize("way", ["processor", "serve"])

@@ -137,10 +137,10 @@ def serving(backend: Backend) -> Iterator[Any]:
     try:
         with grpc.insecure_channel(server.start().grpc) as channel:
             yield lambda spans: channel.unary_unary(EXPORT)(
-                agent_programs.protobuf(spans), timeout=10
+                agent_programs.protobuf(spans), timeout=300
             )
     finally:
-        server.stop(5)
+        server.stop(60.0)
 
 
 def received(backend: Backend, count: int) -> tuple[list[Received], list[Received]]:
@@ -207,7 +207,7 @@ def test_a_trace_is_the_same_with_and_without_its_evaluations(first: str) -> Non
 def send_to(backend: Backend, spans: Sequence[ReadableSpan]) -> None:
     """What the program's own exporter sends."""
     with grpc.insecure_channel(backend.url.removeprefix("http://")) as channel:
-        channel.unary_unary(EXPORT)(agent_programs.protobuf(spans), timeout=10)
+        channel.unary_unary(EXPORT)(agent_programs.protobuf(spans), timeout=300)
 
 
 def test_a_late_revision_is_as_neutral() -> None:

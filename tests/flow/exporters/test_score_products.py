@@ -173,12 +173,14 @@ def receiving(given: Any) -> Iterator[Callable[[bytes], None]]:
     def post(body: bytes) -> None:
         headers = {"Content-Type": "application/x-protobuf"}
         asked = urllib.request.Request(f"http://{bound.http}/v1/traces", data=body, headers=headers)
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10).close()
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            asked, timeout=300
+        ).close()
 
     try:
         yield post
     finally:
-        server.stop(10.0)
+        server.stop(60.0)
 
 
 @pytest.mark.parametrize("way", [in_process, wrapped, served, replayed])

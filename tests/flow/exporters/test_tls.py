@@ -113,7 +113,7 @@ def served(otlp: dict[str, Any], backend: Any) -> bool:
         request = urllib.request.Request(
             f"http://{server.start().http}/v1/traces", traced(), headers=HEADERS
         )
-        urllib.request.urlopen(request, timeout=5).close()
+        urllib.request.urlopen(request, timeout=300).close()
         backend.wait(lambda: backend.got["logs"] and backend.got["traces"])
     finally:
         server.stop(2)
@@ -127,7 +127,7 @@ def in_process(otlp: dict[str, Any], backend: Any) -> bool:
         EvalSpanProcessor({"evaluations": EVALUATIONS, "exporters": {"otlp": otlp}})
     )
     run_agent(provider)
-    provider.force_flush(5000)
+    provider.force_flush(300_000)
     provider.shutdown()
     return all(backend.got.values())
 
@@ -204,7 +204,7 @@ def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, prot
     try:
         server.start()
         text = (
-            urllib.request.urlopen(f"http://{server.admin.address}/metrics", timeout=5)
+            urllib.request.urlopen(f"http://{server.admin.address}/metrics", timeout=300)
             .read()
             .decode()
         )

@@ -40,7 +40,7 @@ def export(bound: Any, body: bytes, method: str = TRACES) -> str:
     """The status of one request."""
     with grpc.insecure_channel(bound.grpc) as channel:
         try:
-            channel.unary_unary(method)(body, timeout=10)
+            channel.unary_unary(method)(body, timeout=300)
         except grpc.RpcError as error:
             return str(error.code().name)
     return "OK"

@@ -78,7 +78,7 @@ def export(address: str, *spans: Span) -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add(spans=spans)
     with grpc.insecure_channel(address) as channel:
-        channel.unary_unary(TRACES)(request.SerializeToString(), timeout=10)
+        channel.unary_unary(TRACES)(request.SerializeToString(), timeout=300)
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def test_open_traces_are_forwarded_completely_with_the_scores_of_the_new_evaluat
         service.export(*half[2:])
         service.export(*after)
         service.process.send_signal(signal.SIGTERM)
-        assert service.process.wait(20) == 0
+        assert service.process.wait(300) == 0
     found = arrived(backend)
     sent = {
         (span.trace_id, span.span_id): span.SerializeToString() for span in (*whole, *half, *after)

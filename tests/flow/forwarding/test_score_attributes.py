@@ -24,7 +24,7 @@ def test_each_score_is_an_attribute_beside_the_events_where_asked(
         sent = urllib.request.Request(
             f"http://{bound.http}/v1/traces", data=whole(1), headers=headers
         )
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sent, timeout=10).close()
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sent, timeout=300).close()
         assert backend.wait(lambda: len(spans(backend)) == 4)
     (run,) = [span for span in spans(backend) if span.events]
     scores = {

@@ -37,7 +37,7 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "/CN=127.0.0.1",
     ]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=30)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
     return folder
 
 
@@ -71,8 +71,8 @@ def test_a_client_certificate_is_shown(pems: Path) -> None:
             backends.forwarding(backend, forward={"tls": tls}) as (_, bound),
             grpc.insecure_channel(bound.grpc) as channel,
         ):
-            channel.unary_unary(f"/{SERVICE}/Export")(request.SerializeToString(), timeout=10)
+            channel.unary_unary(f"/{SERVICE}/Export")(request.SerializeToString(), timeout=300)
             assert backend.wait(lambda: backend.got["traces"])
     finally:
-        server.stop(0.2).wait(5)
+        server.stop(0.2).wait(300)
     assert backend.got["traces"] == [request.SerializeToString()]

@@ -41,7 +41,7 @@ def export(bound: Any, *bodies: bytes, signal: str = "traces") -> None:
     """Send requests over gRPC."""
     with grpc.insecure_channel(bound.grpc) as channel:
         for body in bodies:
-            channel.unary_unary(METHODS[signal])(body, timeout=10)
+            channel.unary_unary(METHODS[signal])(body, timeout=300)
 
 
 def _opaque() -> Any:
@@ -151,7 +151,7 @@ def forwarded(request: pytest.FixtureRequest) -> dict[str, tuple[Placed, Placed]
             post = urllib.request.Request(
                 f"http://{bound.http}/v1/traces", body, headers, method="POST"
             )
-            with opener.open(post, timeout=10) as answer:
+            with opener.open(post, timeout=300) as answer:
                 assert json.loads(answer.read()) == {}
         assert arrived(backend, sum(map(len, sent.values())))
     file_of = {
@@ -319,7 +319,7 @@ def test_metrics_in_json_become_protobuf(backend: Any) -> None:
             method="POST",
         )
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            request, timeout=10
+            request, timeout=300
         ).close()
         assert backend.wait(lambda: backend.got["metrics"])
     sent = ExportMetricsServiceRequest.FromString(backend.got["metrics"][0])

@@ -80,7 +80,7 @@ def processes(method: str, results: str) -> None:
     for each in children:
         each.start()
     for each in children:
-        each.join(20)
+        each.join(300)
     agent("after")
     assert [each.exitcode for each in children] == [0, 0, 0]
 

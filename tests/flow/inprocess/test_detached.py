@@ -205,7 +205,7 @@ def test_a_span_open_in_another_thread_below_a_run_is_waited_for(tmp_path: Path)
             "execute_tool search", context=set_span_in_context(parent), attributes=TOOL
         ):
             began.set()
-            done.wait(10)
+            done.wait(300)
 
     with tracer.start_as_current_span("websocket"):
         with tracer.start_as_current_span(
@@ -213,7 +213,7 @@ def test_a_span_open_in_another_thread_below_a_run_is_waited_for(tmp_path: Path)
         ) as agent:
             thread = threading.Thread(target=work, args=(agent,))
             thread.start()
-            began.wait(10)
+            began.wait(300)
         processor.force_flush()
         assert rows(results) == []
         done.set()

@@ -34,7 +34,7 @@ def gauges(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
             for _ in range(searches):
                 tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
                 tracer.start_span("execute_tool search", attributes=tool).end()
-    assert provider.force_flush(10_000)
+    assert provider.force_flush(300_000)
     scopes = [
         scope for each in reader.get_metrics_data().resource_metrics for scope in each.scope_metrics
     ]

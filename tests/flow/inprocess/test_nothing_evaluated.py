@@ -39,7 +39,7 @@ def lines(code: str) -> list[str]:
         [sys.executable, "-W", "ignore", "-c", PROGRAM + code],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr

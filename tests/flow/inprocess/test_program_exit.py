@@ -138,7 +138,7 @@ def end_program(*arguments: str) -> str:
         [sys.executable, "-W", "ignore", str(HERE / "exit_program.py"), *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         env=env,
         check=True,
     )

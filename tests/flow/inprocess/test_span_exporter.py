@@ -234,7 +234,7 @@ def test_no_export_runs_beside_another():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     # both processors: the first one's shutdown ends the exporter for the second
     provider.force_flush()
     provider.shutdown()

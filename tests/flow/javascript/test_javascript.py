@@ -50,7 +50,7 @@ def packages() -> Path:
         (folder / "package.json").write_bytes(wanted)
         command = [NPM, "install", "--no-audit", "--no-fund", "--ignore-scripts"]
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50)
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
             pytest.skip("not run: npm did not install the packages in time")
         if done.returncode:
@@ -74,7 +74,7 @@ def receiver(results: Path, scorers: list[dict[str, Any]]) -> Iterator[tuple[Ser
     try:
         yield server, server.start()
     finally:
-        server.stop(5)
+        server.stop(60.0)
 
 
 def node(folder: Path, *arguments: str) -> str:
@@ -83,7 +83,7 @@ def node(folder: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     command = [NODE, *arguments]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=40, env=environment
+        command, cwd=folder, capture_output=True, text=True, timeout=300, env=environment
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -94,7 +94,7 @@ def scored(server: Server, results: Path) -> list[dict[str, Any]]:
     deadline = time.monotonic() + 15
     while server.counts()["open_traces"] and time.monotonic() < deadline:
         time.sleep(0.05)
-    server.stop(5)
+    server.stop(60.0)
     return [json.loads(line) for line in results.read_text().splitlines()]
 
 

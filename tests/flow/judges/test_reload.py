@@ -183,7 +183,7 @@ def receiver(serve: Callable[..., Any], tmp_path: Path) -> Iterator[tuple[Any, S
     server = Server(_receiving(endpoint, tmp_path))
     bound = server.start()
     yield endpoint, server, f"http://{bound.http}/v1/traces"
-    server.stop(5.0)
+    server.stop(60.0)
 
 
 def _receiving(endpoint: Any, tmp_path: Path) -> EvalConfig:

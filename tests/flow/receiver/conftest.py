@@ -37,7 +37,7 @@ class ListIntake:
 
     def spans(self, framed: SpanBatch) -> None:
         self.entered.release()
-        assert self.gate.wait(10)
+        assert self.gate.wait(300)
         if self.full:
             raise Overloaded("full")
         if self.broken:

@@ -110,7 +110,7 @@ LIMIT = 20 * 2**20  # the Collector's own default over HTTP
 
 def over_http(address: str, case: tuple[str, str, str, bytes, str]) -> int:
     method, path, kind, body, coding = case
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=300)
     try:
         # A server may answer and close before it has read a body beyond its limit: the answer is
         # there to read.
@@ -130,7 +130,7 @@ def over_grpc(address: str, case: tuple[str, bytes]) -> str:
     method, body = case
     with grpc.insecure_channel(address) as channel:
         try:
-            channel.unary_unary(method)(body, timeout=20, wait_for_ready=True)
+            channel.unary_unary(method)(body, timeout=300, wait_for_ready=True)
         except grpc.RpcError as error:
             return str(error.code().name)
     return "OK"

@@ -52,7 +52,7 @@ def opened() -> Iterator[Callable[[str], http.client.HTTPConnection]]:
 
     def dial(bound: str) -> http.client.HTTPConnection:
         host, port = bound.rsplit(":", 1)
-        connections.append(http.client.HTTPConnection(host, int(port), timeout=10))
+        connections.append(http.client.HTTPConnection(host, int(port), timeout=300))
         return connections[-1]
 
     yield dial
@@ -323,7 +323,7 @@ def test_a_connection_that_only_waits_makes_room(
 def raw(bound: str, data: bytes) -> bytes:
     """Everything that comes back to some bytes, until the other side closes."""
     host, port = bound.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=300) as connection:
         connection.sendall(data)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -370,7 +370,7 @@ def test_a_client_that_sends_byte_by_byte_is_not_waited_for(start: Any) -> None:
 def drip(bound: str, head: bytes, seconds: float) -> None:
     """Send a byte twenty times a second."""
     host, port = bound.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    with socket.create_connection((host, int(port)), timeout=300) as connection:
         connection.sendall(head)
         for _ in range(int(seconds * 20)):
             connection.sendall(b"x")
@@ -387,7 +387,7 @@ def test_a_client_that_waits_for_permission_gets_it(start: Any) -> None:
     """`Expect: 100-continue`, as curl sends it with great bodies."""
     _, bound = start()
     host, port = bound.http.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    with socket.create_connection((host, int(port)), timeout=300) as connection:
         connection.sendall(HEAD + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 100")
         connection.sendall(b"\x1a\x00")

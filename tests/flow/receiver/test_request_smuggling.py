@@ -18,7 +18,7 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n"
 def statuses(address: str, data: bytes) -> list[int]:
     """What some bytes are answered until the other side closes; ours is closed for writing."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=300) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         received = b"".join(iter(lambda: connection.recv(65536), b""))

@@ -123,7 +123,7 @@ def test_a_client_has_to_show_its_certificate(
 def shown(address: str) -> str:
     """The certificate that a server shows."""
     host, port = address.rsplit(":", 1)
-    return ssl.get_server_certificate((host, int(port)), timeout=5)
+    return ssl.get_server_certificate((host, int(port)), timeout=300)
 
 
 def comes(condition: Callable[[], bool]) -> bool:
@@ -272,7 +272,7 @@ def test_plain_text_to_a_secure_port_breaks_nothing(
     host, port = bound.http.rsplit(":", 1)
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        connection.settimeout(5)
+        connection.settimeout(300)
         while connection.recv(100):
             pass
     assert sent(http_exporter(bound.http, authority))

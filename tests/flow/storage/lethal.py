@@ -19,7 +19,7 @@ ENDS: dict[str, Callable[[], object]] = {
     "segfault": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "freeze": lambda: re.match("(a+)+$", "a" * 64 + "b"),  # holds the interpreter's lock
-    "hang": lambda: time.sleep(60),
+    "hang": lambda: time.sleep(3600),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from otel_eval.storage.record_types import RecordKind
 from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, scan
 from tests.support.receiver_process import Served, whole
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Served]
 
@@ -41,10 +41,7 @@ def journal_of(receiver: Served, runs: int) -> Path:
         receiver.insist(whole(trace))
         receiver.wait_for(trace)
     (segment,) = receiver.storage.glob("*.journal")
-    deadline = time.monotonic() + 10
-    while sum(kind == RecordKind.DELIVERED for kind, _, _ in records(segment.read_bytes())) < runs:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: receiver.recorded(RecordKind.DELIVERED) >= runs)
     receiver.end()
     return segment
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.receiver_process import Served, request, twice, whole
+from tests.support.waiting import STAYS_OPEN
 
 Make = Callable[..., Served]
 
@@ -19,11 +20,12 @@ def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> N
     """Killed before the trace closed; the next process scores it. It is older than the directory:
     completeness `joined`.
     """
-    receiver = served(traces={"decision_wait": "1s"})
+    receiver = served(traces=STAYS_OPEN)
     receiver.start()
     assert receiver.post(whole(1)) == 200
     receiver.end()
     assert receiver.rows() == []
+    receiver.config["traces"] = {"decision_wait": "100ms"}
     receiver.start()
     (row,) = receiver.wait_for(1)
     assert (row["trace_id"], row["value"], row["completeness"], row["revision"]) == (
@@ -53,11 +55,12 @@ def test_what_was_scored_is_not_scored_again(served: Make) -> None:
     for trace in range(1, 6):
         assert receiver.post(whole(trace)) == 200
     receiver.wait_for(5)
-    for _ in range(2):
+    for later in (6, 7):
         receiver.end()
         receiver.start()
-        time.sleep(0.6)
-    assert len(receiver.rows()) == 5
+        receiver.insist(whole(later))
+        receiver.wait_for(later)
+    assert len(receiver.rows()) == 7
 
 
 def test_a_span_that_comes_late_after_a_restart_makes_the_next_revision(served: Make) -> None:
@@ -81,14 +84,17 @@ def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_res
     receiver.start()
     assert receiver.post(whole(1)) == 200
     receiver.wait_for(1)
-    time.sleep(0.3)
-    for _ in range(2):  # the second start finds no segment with its spans
+    for other in (2, 3):  # the second start finds no segment with its spans
         receiver.end()
         receiver.start()
-        time.sleep(0.3)
+        receiver.insist(whole(other))
+        receiver.wait_for(other)
         assert receiver.post(request((1, 9, 0, ""))) == 200
-    time.sleep(0.5)
-    assert [row["revision"] for row in receiver.rows()] == [0]
+    receiver.insist(whole(4))
+    rows = receiver.wait_for(4)
+    assert [(int(row["trace_id"], 16), row["revision"]) for row in rows] == [
+        (trace, 0) for trace in range(1, 5)
+    ]
 
 
 @pytest.mark.slow

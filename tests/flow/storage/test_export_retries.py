@@ -5,7 +5,6 @@ meanwhile.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,8 +12,10 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_eval.storage.record_types import RecordKind
 from tests.support.otlp_backend import BACKENDS
 from tests.support.receiver_process import Served, whole
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Served]
 AWAY = {"grpc": "UNAVAILABLE", "http/protobuf": 503}
@@ -65,7 +66,6 @@ def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backe
     for trace in range(1, 21):
         assert receiver.post(whole(trace)) == 200
     assert backend.wait(lambda: backend.asked > 0)
-    time.sleep(0.3)
     receiver.end()
     receiver.start()
     backend.status = ""
@@ -100,13 +100,16 @@ def test_clients_get_a_retryable_error_while_an_exporter_is_away_and_not_longer(
     """The queue is full: 503 with Retry-After below ten seconds. Nothing has to be restarted, and
     nothing is lost.
     """
-    receiver = served(exporters={**exporter(backend, timeout="1s"), "max_queue": 3})
+    receiver = served(exporters={**exporter(backend), "max_queue": 3})
     receiver.start()
-    taken, deadline = 0, time.monotonic() + 10
-    while receiver.post(whole(taken + 1)) == 200:
-        taken += 1
-        time.sleep(0.1)
-        assert time.monotonic() < deadline
+    taken = 0
+
+    def is_refused() -> bool:
+        nonlocal taken
+        taken += (refused := receiver.post(whole(taken + 1)) != 200) is False
+        return refused
+
+    wait_until(is_refused, interval_s=0.1)
     assert 0 < receiver.retry_after < 10
     backend.status = ""
     assert backend.wait(lambda: len(set(logged(backend))) == taken)
@@ -123,19 +126,15 @@ def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -
     receiver.start()
     assert receiver.post(whole(1, tools=5)) == 200
     path = receiver.storage / "dead_letter.jsonl"
-    deadline = time.monotonic() + 10
-    # journaled
-    while not any(
-        b"otlp.logs" in segment.read_bytes() for segment in receiver.storage.glob("*.journal")
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: receiver.recorded(RecordKind.DELIVERED))
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
     assert (row["value"], row["exporter"], row["why"]) == (0.0, "otlp.logs", str(backend.status))
     receiver.end()
+    backend.status = ""
     receiver.start()
-    time.sleep(0.3)
-    assert len(path.read_text().splitlines()) == 1
+    receiver.insist(whole(2))
+    assert backend.wait(lambda: logged(backend))
+    assert len(path.read_text().splitlines()) == len(logged(backend)) == 1
 
 
 def test_one_404_costs_an_endpoint_that_worked_nothing(served: Make, backend: Any) -> None:
@@ -159,10 +158,7 @@ def test_what_an_endpoint_accepted_is_known_after_a_kill(served: Make, backend: 
     receiver = served(exporters=exporter(backend))
     receiver.start()
     assert receiver.post(whole(1)) == 200
-    deadline = time.monotonic() + 10
-    while not (receiver.storage / "accepted.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until((receiver.storage / "accepted.json").exists)
     receiver.end()
     backend.status = UNSUPPORTED[backend.protocol]
     receiver.start()
@@ -187,10 +183,7 @@ def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(
     path = receiver.storage / "dead_letter.jsonl"
     for trace in range(1, 11):
         receiver.insist(whole(trace))
-        deadline = time.monotonic() + 10
-        while len(path.read_text().splitlines()) < trace:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda trace=trace: len(path.read_text().splitlines()) >= trace)
     assert backend.asked == 1
     assert (
         f"does not support logs ({backend.status}): results are written to the dead-letter file"

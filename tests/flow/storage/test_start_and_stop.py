@@ -8,23 +8,20 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
 
 from tests.support.receiver_process import ENVIRONMENT, Served, request, twice, whole
+from tests.support.waiting import STAYS_OPEN, wait_until
 
 Make = Callable[..., Served]
 
 
 def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
     """SIGTERM leaves undecided traces for the next start, which scores complete runs."""
-    receiver = served(traces={"decision_wait": "1s"})
-    receiver.start()
-    assert receiver.post(request((1, 2, 1, "search"))) == 200
-    assert receiver.post(whole(2)) == 200
-    assert receiver.end(signal.SIGTERM) == 0
+    receiver = served()
+    receiver.leave_open(request((1, 2, 1, "search")), whole(2))
     assert receiver.rows() == []
     receiver.start()
     assert receiver.post(request((1, 1, 0, ""))) == 200
@@ -37,7 +34,7 @@ def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
     """`--drain` scores undecided traces as they are, delivers the results, and leaves nothing for
     the next start.
     """
-    receiver = served(traces={"decision_wait": "5s", "decision_wait_partial": "6s"})
+    receiver = served(traces=STAYS_OPEN)
     receiver.start()
     assert receiver.post(whole(1)) == 200
     assert receiver.post(request((2, 2, 1, "search"))) == 200
@@ -69,7 +66,7 @@ def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "otel_eval", *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         env=ENVIRONMENT,
     )
 
@@ -89,7 +86,7 @@ def test_a_second_process_is_refused(served: Make) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         env=ENVIRONMENT,
     )
     assert done.returncode == 2
@@ -123,8 +120,8 @@ def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make
     assert twice(rows) == {}
     receiver.end()
     receiver.start()
-    time.sleep(0.5)
-    assert len(receiver.rows()) == taken + 1
+    receiver.insist(whole(taken + 2))
+    assert len(receiver.wait_for(taken + 2)) == taken + 2
 
 
 def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(
@@ -140,12 +137,9 @@ def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_
         trace += 1
     found = re.search(r"telemetry=(\S+)", receiver.said())
     assert found
-    deadline = time.monotonic() + 15
-    while not (body := readiness(found[1])).startswith(
-        "ready: evaluation is paused: storage cannot be written"
-    ):
-        assert time.monotonic() < deadline, body
-        time.sleep(0.05)
+    address = found[1]
+    paused = "ready: evaluation is paused: storage cannot be written"
+    wait_until(lambda: readiness(address).startswith(paused))
     assert receiver.process is not None
     resource.prlimit(
         receiver.process.pid,
@@ -153,12 +147,12 @@ def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
     )
     receiver.wait_for(trace - 1)
-    assert readiness(found[1]) == "ready\n"
+    wait_until(lambda: readiness(address) == "ready\n")
 
 
 def readiness(address: str) -> str:
     """Return the body of `/readyz`, whose status must be 200."""
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=300)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
@@ -171,11 +165,12 @@ def readiness(address: str) -> str:
 @pytest.mark.parametrize("cut", [1, 300])
 def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> None:
     """Records before that are scored, and the start succeeds."""
-    receiver = served(traces={"decision_wait": "500ms"})
+    receiver = served(traces=STAYS_OPEN)
     receiver.start()
     for trace in range(1, 4):
         assert receiver.post(whole(trace)) == 200
     receiver.end()
+    receiver.config["traces"] = {"decision_wait": "100ms"}
     (segment,) = receiver.storage.glob("*.journal")
     segment.write_bytes(segment.read_bytes()[:-cut])
     receiver.start()
@@ -185,15 +180,16 @@ def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> 
 
 def test_a_record_that_the_disk_damaged_costs_its_request_alone(served: Make) -> None:
     """The other requests are scored."""
-    receiver = served(traces={"decision_wait": "500ms"})
+    receiver = served(traces=STAYS_OPEN)
     receiver.start()
     for trace in range(1, 4):
         assert receiver.post(whole(trace)) == 200
     receiver.end()
+    receiver.config["traces"] = {"decision_wait": "100ms"}
     (segment,) = receiver.storage.glob("*.journal")
     data = bytearray(segment.read_bytes())
     data[data.index((2).to_bytes(16)) + 40] ^= 1
     segment.write_bytes(data)
     receiver.start()
-    time.sleep(1.0)
-    assert {int(row["trace_id"], 16) for row in receiver.wait_for(2)} == {1, 3}
+    receiver.insist(whole(4))
+    assert {int(row["trace_id"], 16) for row in receiver.wait_for(3)} == {1, 3, 4}

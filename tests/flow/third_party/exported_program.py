@@ -22,7 +22,7 @@ def main(config: str) -> None:
         with tracer.start_as_current_span("invoke_agent", attributes=run):
             tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
             tracer.start_span("execute_tool search", attributes=tool).end()
-    processor.force_flush(5000)
+    processor.force_flush(300_000)
     provider.shutdown()
     counts = processor.counts()
     print(json.dumps({key: count for key, count in counts.items() if key.startswith("results.")}))

@@ -32,7 +32,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [*PIP, "install", *OFFLINE, "--target", folder / "site", folder / "source"],
         check=True,
-        timeout=50,
+        timeout=300,
     )
     return folder / "site"
 
@@ -41,7 +41,7 @@ def otel_eval(installed: Path, *arguments: str) -> subprocess.CompletedProcess[s
     path = os.pathsep.join([str(installed), str(ROOT)])
     command = [sys.executable, "-m", "otel_eval", *arguments]
     return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=50
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300
     )
 
 

@@ -39,7 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     subprocess.run(
         [*PIP, "install", *OFFLINE, "--target", folder / "site", folder / "source"],
         check=True,
-        timeout=50,
+        timeout=300,
     )
     return os.pathsep.join([str(folder / "site"), str(ROOT)])
 
@@ -218,7 +218,7 @@ def test_a_process_exports_and_counts_what_was_refused(
         env={**os.environ, "PYTHONPATH": installed},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=True,
     )
     counts = json.loads(ran.stdout.splitlines()[-1])

@@ -25,7 +25,7 @@ class ServedByWorkers(Served):
     def page(self, path: str) -> str:
         """A page of the admin address."""
         address = self.said().split("telemetry=")[1].split()[0]
-        with build_opener(ProxyHandler({})).open(f"http://{address}{path}", timeout=10) as answer:
+        with build_opener(ProxyHandler({})).open(f"http://{address}{path}", timeout=300) as answer:
             return str(answer.read().decode())
 
     def metric(self, name: str) -> float:

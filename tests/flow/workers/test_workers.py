@@ -71,7 +71,7 @@ def send(served: Any, body: bytes, way: str) -> None:
     if way == "grpc":
         address = served.said().split("grpc=")[1].split()[0]
         with grpc.insecure_channel(address) as channel:
-            channel.unary_unary(METHOD)(body, timeout=10)
+            channel.unary_unary(METHOD)(body, timeout=300)
         return
     document = json_format.MessageToDict(ExportTraceServiceRequest.FromString(body))
     for group in document["resourceSpans"]:
@@ -117,7 +117,7 @@ def test_unusable_spans_are_rejected_in_one_partial_success(served: Serving):
         span.span_id = b""
     address = one.said().split("grpc=")[1].split()[0]
     with grpc.insecure_channel(address) as channel:
-        answer = channel.unary_unary(METHOD)(message.SerializeToString(), timeout=10)
+        answer = channel.unary_unary(METHOD)(message.SerializeToString(), timeout=300)
     partial = ExportTraceServiceResponse.FromString(answer).partial_success
     assert (partial.rejected_spans, "span id" in partial.error_message) == (4, True)
     assert one.post(b"\x0a\xff") == 400
@@ -193,10 +193,10 @@ def test_another_number_of_workers_needs_a_drain(served: Serving):
         one.insist(whole(trace))
     assert one.end(signal.SIGTERM) == 0
     one.start("--workers", "3", awaited=False)
-    assert one.process.wait(30) == 2
+    assert one.process.wait(300) == 2
     assert one.said().startswith("otel-eval: workers: 3, but storage.directory")
     one.start("--drain", awaited=False)
-    assert one.process.wait(30) == 0, one.said()
+    assert one.process.wait(300) == 0, one.said()
     assert len(one.wait_for(10)) == 10
     one.start("--workers", "3")
     assert len(one.workers()) == 3

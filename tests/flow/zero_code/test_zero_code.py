@@ -52,7 +52,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=50,
+        timeout=300,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
     )
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -325,3 +326,17 @@ def test_reports_are_as_they_were_where_nothing_comes_later():
     """Without pending results there is no thread and no wait."""
     reports = [report_of()]
     assert list(with_late_results(reports, lambda emit: None)) == reports
+
+
+def test_concurrent_stops_close_the_loop_once():
+    """A drain and the request to stop it both end the evaluator; neither call raises."""
+    for _ in range(8):
+        seen = Seen()
+        evaluator = AsyncEvaluator(seen)
+        evaluator.put(report_of(after(600.0)))
+        with ThreadPoolExecutor(8) as pool:
+            stops = [pool.submit(evaluator.stop, 600.0) for _ in range(7)]
+            stops.append(pool.submit(evaluator.stop, 0.0))
+        for stop in stops:
+            stop.result()
+        assert seen.outcomes() == [Failed("timeout")]
