@@ -48,21 +48,23 @@ def test_a_run_shows_its_calls_in_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("length", range(1, 90))
 def test_a_headline_breaks_after_a_separator_and_keeps_units_beside_their_numbers(
-    length: int,
+    subtests: pytest.Subtests,
 ) -> None:
     """Wherever the line is full; a longer name is broken itself."""
-    first, *more = run_block(
-        trajectory(agent="a" * length, service="shop", start_ns=0, end_ns=18_900_000)
-    )
-    assert " ".join([first, *(line.strip() for line in more)]).endswith(
-        " · shop · 1970-01-01 00:00:00Z · 0 tool calls · 18.9 ms · complete"
-    )
-    assert all(
-        line.startswith("    ") and not line.strip().startswith(("·", "ms")) for line in more
-    )
-    assert all(len(line) <= WIDTH for line in (first, *more))
+    for length in range(1, 90):
+        with subtests.test(length=length):
+            first, *more = run_block(
+                trajectory(agent="a" * length, service="shop", start_ns=0, end_ns=18_900_000)
+            )
+            assert " ".join([first, *(line.strip() for line in more)]).endswith(
+                " · shop · 1970-01-01 00:00:00Z · 0 tool calls · 18.9 ms · complete"
+            )
+            assert all(
+                line.startswith("    ") and not line.strip().startswith(("·", "ms"))
+                for line in more
+            )
+            assert all(len(line) <= WIDTH for line in (first, *more))
 
 
 def test_times_that_are_none_are_not_shown() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,69 +12,28 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.config import EvalConfig, load
+from otel_eval.config import load
 from otel_eval.config.loader import parse
-from otel_eval.errors import ConfigError
-from otel_eval.scorers import create_scorer, list_scorers
-from otel_eval.scorers.build import parameters_of
-from otel_eval.scorers.registry import get_scorer
+from otel_eval.scorers import create_scorer
+from tests.support.configurations import (
+    KEYS,
+    MINIMAL,
+    PARAMETERS,
+    configuration_with,
+    problems_of,
+    scored_by,
+)
 
-OFTEN = settings(max_examples=150, deadline=None)
-PARAMETERS = {
-    kind: [*parameters_of(get_scorer(kind))]
-    for kind in list_scorers()
-    if "." not in kind and isinstance(get_scorer(kind), type)
-}
 # words that mean something somewhere below a key, so that what is drawn gets further than the first
 # look
-INNER = [
-    *[
-        "name",
-        "arguments",
-        "result",
-        "include",
-        "exclude",
-        "dataset",
-        "key",
-        "field",
-        "column",
-        "sequence",
-        "choice",
-        "repeat",
-    ],
-    *[
-        "any_order",
-        "optional",
-        "min",
-        "max",
-        "of",
-        "type",
-        "task",
-        "binary",
-        "verdict",
-        "cel",
-        "children",
-        "score",
-        "then",
-        "root",
-    ],
-    *[
-        "criteria",
-        "instructions",
-        "reads",
-        "output_label",
-        "output",
-        "base_url",
-        "model",
-        "scorer",
-        "nodes",
-        "a",
-        "b",
-    ],
-]
+WORDS = (
+    "name arguments result include exclude dataset key field column sequence choice repeat"
+    " any_order optional min max of type task binary verdict cel children score then root criteria"
+    " instructions reads output_label output base_url model scorer nodes a b"
+)
 TEXTS = st.sampled_from(
     [
-        *INNER,
+        *WORDS.split(),
         "",
         " ",
         "<= 3",
@@ -94,39 +53,40 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-SPECS = st.sampled_from([*PARAMETERS]).flatmap(
-    lambda kind: st.dictionaries(st.sampled_from(PARAMETERS[kind]) | TEXTS, VALUES, max_size=4).map(
-        lambda own: {**own, "type": kind}
+HUGE = st.just(5000).map(lambda digits: 10**digits)  # more digits than Python prints
+
+
+@given(st.sampled_from(PARAMETERS), VALUES | HUGE)
+def test_an_invalid_parameter_gives_one_line_that_names_its_key(
+    parameter: tuple[str, str], value: Any
+) -> None:
+    """From Python and, with the path of the scorer before it, from a file; no other exception is
+    raised.
+    """
+    kind, key = parameter
+    spec = {**MINIMAL[kind], key: value}
+    problems = problems_of(partial(create_scorer, spec))
+    for problem in problems:
+        assert problem.startswith(key)
+        assert problem.isprintable()
+        assert "; " in problem
+    if key == "judge" and isinstance(value, str):
+        return  # the name of a judge means something only in a configuration
+    assert problems_of(partial(load, scored_by(spec))) == tuple(
+        f"evaluations[0].scorers[0].{problem}" for problem in problems
     )
-)
 
 
-def message(build: Callable[[], object]) -> tuple[str, ...]:
-    """What is wrong, or nothing; any other exception is the caller's."""
-    try:
-        build()
-    except ConfigError as error:
-        return error.problems
-    return ()
-
-
-@OFTEN
-@given(SPECS)
-def test_no_specification_of_a_scorer_does_anything_else(spec: dict[str, Any]) -> None:
-    """From Python, and within a configuration."""
-    alone = message(lambda: create_scorer(spec))
-    whole = message(lambda: load({"evaluations": [{"name": "e", "scorers": [spec]}]}))
-    # the names of judges mean something only in the whole
-    assert bool(alone) == bool(whole) or "judge" in spec
-    assert not [problem for problem in whole if not problem.startswith("evaluations[0].scorers[0]")]
-    assert all(map(str.isprintable, whole))
-
-
-@OFTEN
-@given(st.dictionaries(st.sampled_from([*EvalConfig.model_fields]) | TEXTS, VALUES, max_size=4))
-def test_no_mapping_does_anything_else(mapping: dict[Any, Any]) -> None:
-    """With the keys of the file and others."""
-    message(lambda: load(mapping))
+@given(st.sampled_from(KEYS) | TEXTS.filter(bool), VALUES | HUGE)
+def test_an_invalid_value_in_a_file_gives_one_line_that_names_its_section(
+    path: str, value: Any
+) -> None:
+    """Or the value may stand there; no other exception is raised."""
+    for problem in problems_of(partial(load, configuration_with(path, value))):
+        assert problem.isprintable()
+        assert "Input should" not in problem  # the words of the library that validates
+        if path in KEYS:
+            assert problem.startswith(path.partition(".")[0].partition("[")[0])
 
 
 WHOLE = """
@@ -151,7 +111,6 @@ exporters: {otlp: {endpoint: "http://127.0.0.1:4317", headers: {x-key: "3"}}}
 """
 
 
-@OFTEN
 @given(
     st.lists(
         st.tuples(
@@ -162,7 +121,9 @@ exporters: {otlp: {endpoint: "http://127.0.0.1:4317", headers: {x-key: "3"}}}
         max_size=4,
     )
 )
-def test_no_slip_in_a_file_does_anything_else(slips: list[tuple[int, int, str]]) -> None:
+def test_a_file_with_slips_is_a_configuration_or_a_configuration_error(
+    slips: list[tuple[int, int, str]],
+) -> None:
     """Letters lost, swapped and added anywhere in a good one."""
     text = WHOLE
     for at, lost, added in slips:
@@ -170,7 +131,7 @@ def test_no_slip_in_a_file_does_anything_else(slips: list[tuple[int, int, str]])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "eval.yaml")
         path.write_text(text, encoding="utf-8")
-        message(lambda: load(path))
+        problems_of(lambda: load(path))
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -204,16 +165,16 @@ def _written(path: tuple[Any, ...]) -> str:
 
 def test_the_file_that_is_changed_is_a_good_one() -> None:
     """Or nothing would be shown by changing it."""
-    assert message(lambda: load(GOOD)) == ()
+    assert problems_of(lambda: load(GOOD)) == ()
 
 
-@settings(OFTEN, max_examples=300)
+@settings(max_examples=200)
 @given(st.sampled_from(PLACES), VALUES)
 def test_one_wrong_value_is_reported_at_its_place_or_as_what_it_leads_to(
     path: tuple[Any, ...], value: Any
 ) -> None:
     """Nothing beside it, above it or below it is blamed but by name."""
-    problems = message(lambda: load(_replaced(GOOD, path, value)))
+    problems = problems_of(lambda: load(_replaced(GOOD, path, value)))
     blamed = [_written(path[:end]) for end in range(1, len(path) + 1)]
     scorers = "evaluations[0].scorers"  # names of judges and scorers are known elsewhere
     assert not [
@@ -232,8 +193,8 @@ def test_a_number_of_thousands_of_digits_is_refused(
     number = written.format("9" * digits)
     path = tmp_path / "eval.yaml"
     path.write_text(f"traces: {{max_traces: {number}}}", encoding="utf-8")
-    assert message(lambda: load(path))
+    assert problems_of(lambda: load(path))
     monkeypatch.setenv("MANY", number)
-    assert message(lambda: load({"traces": {"max_traces": "${env:MANY}"}}))
+    assert problems_of(lambda: load({"traces": {"max_traces": "${env:MANY}"}}))
     path.write_text(yaml.safe_dump({"traces": {number: 1}}), encoding="utf-8")
-    assert message(lambda: load(path))
+    assert problems_of(lambda: load(path))

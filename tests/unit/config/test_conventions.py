@@ -89,25 +89,33 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {key: each for key, each in held.items() if key not in empty or each != empty[key]}
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_whatever_a_built_in_table_holds_can_be_written_by_a_user(table: Convention):
+def test_whatever_a_built_in_table_holds_can_be_written_by_a_user(
+    subtests: pytest.Subtests,
+) -> None:
     """As YAML, and nothing is lost on the way."""
-    assert (
-        convention_from_mapping(yaml.safe_load(yaml.safe_dump(written(table), sort_keys=False)))
-        == table
-    )
+    for table in TABLES:
+        with subtests.test(table=table):
+            assert (
+                convention_from_mapping(
+                    yaml.safe_load(yaml.safe_dump(written(table), sort_keys=False))
+                )
+                == table
+            )
 
 
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_every_built_in_wrapper_can_be_written_by_a_user(name: str):
+def test_every_built_in_wrapper_can_be_written_by_a_user(subtests: pytest.Subtests) -> None:
     """A user's instrumentation may have its own."""
-    table = convention_from_mapping(
-        {
-            **MINE,
-            "wrappers": yaml.safe_load(yaml.safe_dump([written(WRAPPERS[name])], sort_keys=False)),
-        }
-    )
-    assert table.wrappers == (WRAPPERS[name],)
+    for name in WRAPPERS:
+        with subtests.test(name=name):
+            table = convention_from_mapping(
+                {
+                    **MINE,
+                    "wrappers": yaml.safe_load(
+                        yaml.safe_dump([written(WRAPPERS[name])], sort_keys=False)
+                    ),
+                }
+            )
+            assert table.wrappers == (WRAPPERS[name],)
 
 
 def test_a_wrapper_of_a_users_own_is_taken_off():

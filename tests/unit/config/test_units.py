@@ -53,13 +53,14 @@ def test_a_size_is_read_in_bytes(written: Any, size: int) -> None:
     assert bytes_of(written) == size
 
 
-@pytest.mark.parametrize("read", [seconds_of, bytes_of])
-@pytest.mark.parametrize("written", [*NEVER, 10**400, "1s\n1s"])
-def test_anything_else_is_refused_with_what_was_written(read: Any, written: Any) -> None:
+def test_anything_else_is_refused_with_what_was_written(subtests: pytest.Subtests) -> None:
     """The message quotes the value and gives an example."""
-    with pytest.raises(ValueError, match=r"write e\.g\.") as caught:
-        read(written)
-    assert repr(written)[:50] in str(caught.value)
+    for read in [seconds_of, bytes_of]:
+        for written in [*NEVER, 10**400, "1s\n1s"]:
+            with subtests.test(read=read, written=written):
+                with pytest.raises(ValueError, match=r"write e\.g\.") as caught:
+                    read(written)
+                assert repr(written)[:50] in str(caught.value)
 
 
 def refused_as(key: str, written: Any) -> str:
@@ -70,19 +71,25 @@ def refused_as(key: str, written: Any) -> str:
     return f"^{key}: {re.escape(quoted)} is (not|less than|more than) .*; (write|raise|lower) "
 
 
-@pytest.mark.parametrize("key", ["max_queue", "concurrency"])
-@pytest.mark.parametrize("written", [*NEVER, 0, 2.0, "3", 2**60])
-def test_a_count_is_a_whole_number_from_1(key: str, written: Any) -> None:
+def test_a_count_is_a_whole_number_from_1(subtests: pytest.Subtests) -> None:
     """Within what fits."""
-    with pytest.raises(ConfigError, match=refused_as(key, written)):
-        AsyncScoring(**{key: written})
+    for key in ["max_queue", "concurrency"]:
+        for written in [*NEVER, 0, 2.0, "3", 2**60]:
+            with (
+                subtests.test(key=key, written=written),
+                pytest.raises(ConfigError, match=refused_as(key, written)),
+            ):
+                AsyncScoring(**{key: written})
 
 
-@pytest.mark.parametrize("written", [*NEVER, 1.01, "0.5"])
-def test_a_share_is_a_number_from_0_to_1(written: Any) -> None:
+def test_a_share_is_a_number_from_0_to_1(subtests: pytest.Subtests) -> None:
     """True is none."""
-    with pytest.raises(ConfigError, match=refused_as("sample", written)):
-        Evaluation(name="e", sample=written, scorers=[{"type": "tool_errors"}])
+    for written in [*NEVER, 1.01, "0.5"]:
+        with (
+            subtests.test(written=written),
+            pytest.raises(ConfigError, match=refused_as("sample", written)),
+        ):
+            Evaluation(name="e", sample=written, scorers=[{"type": "tool_errors"}])
 
 
 @pytest.mark.parametrize(

@@ -521,16 +521,15 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("write", [json.dumps, repr, lambda value: json.dumps(json.dumps(value))])
-@pytest.mark.parametrize(("shape", "text"), TEXTS)
-def test_a_text_that_holds_a_shape_is_known_by_its_words(
-    shape: MessageShape, text: str, write: Any
-) -> None:
+def test_a_text_that_holds_a_shape_is_known_by_its_words(subtests: pytest.Subtests) -> None:
     """Texts without them are not decoded."""
-    value = _example(shape, text)
-    written = write({shape.within: [value]} if shape.within else [value])
-    assert read_messages(written)
-    assert may_mention(written)
+    for write in [json.dumps, repr, lambda value: json.dumps(json.dumps(value))]:
+        for shape, text in TEXTS:
+            with subtests.test(write=write, shape=shape, text=text):
+                value = _example(shape, text)
+                written = write({shape.within: [value]} if shape.within else [value])
+                assert read_messages(written)
+                assert may_mention(written)
 
 
 @pytest.mark.parametrize(

@@ -211,17 +211,18 @@ def test_numbers_that_json_has_no_name_for_become_null(report: Reports):
 UNSAFE = [*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 
 
-@pytest.mark.parametrize("code", [*range(0x20), *UNSAFE])
-def test_controls_are_escaped_and_decode_to_the_same_text(report: Reports, code: int):
+def test_controls_are_escaped_and_decode_to_the_same_text(report: Reports):
     """No terminal obeys them, no reader ends a line at them, and nothing is shown in another
     order.
     """
-    made = report("scored")
-    text = f"a{chr(code)}b"
+    scored = report("scored")
+    controls = "".join(map(chr, [*range(0x20), *UNSAFE]))
+    text = f"a{controls}b"
     line = line_of(
-        result_fields(made, made.results[0]) | {"agent": text, "details": {text: [text, math.nan]}}
+        result_fields(scored, scored.results[0])
+        | {"agent": text, "details": {text: [text, math.nan]}}
     )
-    assert chr(code) not in line
+    assert not {*controls} & {*line}
     assert len(line.splitlines()) == 1
     decoded = json.loads(line)
     assert (decoded["agent"], decoded["details"]) == (text, {text: [text, None]})

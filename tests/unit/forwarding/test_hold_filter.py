@@ -47,13 +47,14 @@ def waits(held):
     return bool(WAITING.chosen([(b"t" * 16, b"s" * 8, held, 7)]))
 
 
-@pytest.mark.parametrize(("parent", "flags", "kind"), [*product(PARENTS, FLAGS, KINDS)])
-def test_a_local_root_waits_and_no_other_span(parent, flags, kind):
+def test_a_local_root_waits_and_no_other_span(subtests: pytest.Subtests) -> None:
     """Also where its flags say of other things only, as older SDKs write them: then its kind
     tells.
     """
-    held = frame(parent, flags=flags, kind=kind)
-    assert waits(held) == is_local_root(held)
+    for parent, flags, kind in [*product(PARENTS, FLAGS, KINDS)]:
+        with subtests.test(parent=parent, flags=flags, kind=kind):
+            held = frame(parent, flags=flags, kind=kind)
+            assert waits(held) == is_local_root(held)
 
 
 @pytest.mark.parametrize(("flags", "expected"), [(1, True), (0x100, False), (0x300, True)])
@@ -62,10 +63,11 @@ def test_a_server_span_whose_flags_do_not_tell_of_its_parent_waits(flags, expect
     assert waits(frame(b"p" * 8, flags=flags, kind=Span.SPAN_KIND_SERVER)) is expected
 
 
-@pytest.mark.parametrize("flags", FLAGS)
-def test_an_agent_waits_wherever_its_parent_is(flags):
+def test_an_agent_waits_wherever_its_parent_is(subtests: pytest.Subtests) -> None:
     """Its run is scored."""
-    assert waits(frame(b"p" * 8, operation="invoke_agent", flags=flags))
+    for flags in FLAGS:
+        with subtests.test(flags=flags):
+            assert waits(frame(b"p" * 8, operation="invoke_agent", flags=flags))
 
 
 def test_a_span_of_our_own_does_not_wait():

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from otel_eval.app import with_late_results
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.testing import call, trajectory
+from tests.support.waiting import LIMIT_S, ShiftedClock, wait_until
 
 Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
 
@@ -66,26 +68,45 @@ def running(**bounds: Any) -> Iterator[tuple[AsyncEvaluator, Seen]]:
     try:
         yield later, seen
     finally:
-        later.stop(5.0)
+        later.stop(0.0)
 
 
-def after(seconds: float, value: float = 1.0) -> Evaluate:
-    async def evaluate(trajectory: Trajectory) -> Outcome:
-        await asyncio.sleep(seconds)
-        return Scored(value, True)
+class Gated:
+    """Scores a run as soon as its gate is opened; `begun` is set when it was asked."""
 
-    return evaluate
+    def __init__(self, value: float = 1.0, *, is_open: bool = False) -> None:
+        self._value, self.begun, self.gate = value, threading.Event(), threading.Event()
+        if is_open:
+            self.gate.set()
+
+    async def __call__(self, trajectory: Trajectory) -> Outcome:
+        self.begun.set()
+        while not self.gate.is_set():
+            await asyncio.sleep(0.005)
+        return Scored(self._value, True)
 
 
-async def held_up(trajectory: Trajectory) -> Outcome:
-    raise AssertionError("never asked") if trajectory.agent != "a" else OSError("secret")
+def at_once(value: float = 1.0) -> Gated:
+    return Gated(value, is_open=True)
+
+
+async def never(trajectory: Trajectory) -> Outcome:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("unreachable")
+
+
+async def raises(trajectory: Trajectory) -> Outcome:
+    raise OSError("secret")
 
 
 def test_each_result_leaves_in_a_report_of_its_own_as_soon_as_it_is_there():
     """The faster result is emitted first; both have the announced run, revision and id."""
+    slow = Gated(0.25)
     with running() as (later, seen):
-        later.put(report_of(after(0.2, 0.25), after(0.0, 0.75)))
-        assert later.wait(5.0)
+        later.put(report_of(slow, at_once(0.75)))
+        wait_until(lambda: seen.reports)
+        slow.gate.set()
+        assert later.wait(LIMIT_S)
     assert [(r.late, r.revision, r.pending, r.trajectory.agent) for r in seen.reports] == [
         (True, 2, (), "a")
     ] * 2
@@ -93,46 +114,49 @@ def test_each_result_leaves_in_a_report_of_its_own_as_soon_as_it_is_there():
         ("s1", "1"),
         ("s0", "0"),
     ]
-    assert [each.value for each in seen.outcomes()] == [0.75, 0.25]
+    assert [outcome.value for outcome in seen.outcomes()] == [0.75, 0.25]
 
 
-def test_putting_does_not_wait():
-    """Putting a hundred slow results takes less time than evaluating one."""
+def test_put_returns_before_any_result_is_there():
+    """However many results are slow."""
+    slow = Gated()
     with running(concurrency=100) as (later, seen):
-        began = time.monotonic()
-        later.put(report_of(*[after(0.3)] * 100))
-        assert time.monotonic() - began < 0.2
-        assert later.wait(5.0)
+        later.put(report_of(*[slow] * 100))
+        assert seen.reports == []
+        slow.gate.set()
+        assert later.wait(LIMIT_S)
     assert len(seen.reports) == 100
 
 
-def test_no_more_are_worked_on_at_once_than_may_be():
-    """The limit holds for any number of results."""
-    now: list[int] = [0]
-    most: list[int] = [0]
+def test_no_more_results_are_evaluated_at_once_than_the_limit():
+    """The limit holds for any number of results, and is used."""
+    running_now, counts = [0], list[int]()
 
     async def evaluate(trajectory: Trajectory) -> Outcome:
-        now[0] += 1
-        most[0] = max(most[0], now[0])
-        await asyncio.sleep(0.01)
-        now[0] -= 1
+        running_now[0] += 1
+        counts.append(running_now[0])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running_now[0] -= 1
         return Scored(1.0, True)
 
     with running(concurrency=3) as (later, seen):
         for _ in range(4):
             later.put(report_of(*[evaluate] * 5))
-        assert later.wait(5.0)
-    assert (len(seen.reports), most[0]) == (20, 3)
+        assert later.wait(LIMIT_S)
+    assert (len(seen.reports), max(counts)) == (20, 3)
 
 
-def test_what_does_not_fit_into_the_queue_fails_at_once():
-    """It is reported as failed, not dropped, and results that were pending before are still
+def test_results_that_do_not_fit_into_the_queue_fail_at_once():
+    """They are reported as failed, not dropped, and results that were pending before are still
     reported.
     """
+    slow = Gated()
     with running(max_queue=2) as (later, seen):
-        later.put(report_of(*[after(0.2)] * 5))
+        later.put(report_of(*[slow] * 5))
         assert seen.outcomes() == [Failed("judge_queue_full")] * 3
-        assert later.wait(5.0)
+        slow.gate.set()
+        assert later.wait(LIMIT_S)
         assert later.counts() == {
             "late_results": 5,
             "late_timeouts": 0,
@@ -140,33 +164,39 @@ def test_what_does_not_fit_into_the_queue_fails_at_once():
             "late_lost": 0,
             "late_pending": 0,
         }
-        later.put(report_of(after(0.0)))  # there is room again
-        assert later.wait(5.0)
-    assert [type(each) for each in seen.outcomes()] == [Failed] * 3 + [Scored] * 3
+        later.put(report_of(at_once()))  # there is room again
+        assert later.wait(LIMIT_S)
+    assert [type(outcome) for outcome in seen.outcomes()] == [Failed] * 3 + [Scored] * 3
 
 
-def test_a_queue_is_full_when_it_holds_too_much():
+def test_a_queue_is_full_when_its_runs_are_too_large():
     """The limit is the size of all pending runs; an empty queue accepts a run of any size."""
+    slow = Gated()
     heavy = [
-        replace(report_of(after(0.2), after(0.2)), trajectory=trajectory(output=["x" * 5_000] * 10))
+        replace(report_of(slow, slow), trajectory=trajectory(output=["x" * 5_000] * 10))
         for _ in range(3)
     ]
     with running(max_bytes=60_000) as (later, seen):
         for report in heavy:
             later.put(report)
         assert seen.outcomes() == [Failed("judge_queue_full")] * 4
-        assert later.wait(5.0)
+        slow.gate.set()
+        assert later.wait(LIMIT_S)
         later.put(replace(heavy[0], trajectory=trajectory(call("a", result="x" * 100_000))))
-        assert later.wait(5.0)
-    assert [type(each) for each in seen.outcomes()] == [Failed] * 4 + [Scored] * 4
+        assert later.wait(LIMIT_S)
+    assert [type(outcome) for outcome in seen.outcomes()] == [Failed] * 4 + [Scored] * 4
 
 
-def test_one_that_takes_too_long_fails():
+def test_a_result_that_takes_too_long_fails():
     """Other results are not delayed by it."""
     with running(timeout_s=0.1) as (later, seen):
-        later.put(report_of(after(60.0), after(0.0)))
-        assert later.wait(5.0)
-    assert seen.outcomes() == [Scored(1.0, True), Failed("timeout")]
+        later.put(report_of(never))
+        assert later.wait(LIMIT_S)
+    with running() as (later, scored):
+        later.put(report_of(never, at_once()))
+        wait_until(lambda: scored.reports)
+    assert seen.outcomes() == [Failed("timeout")]
+    assert scored.outcomes()[0] == Scored(1.0, True)
 
 
 async def no_outcome(trajectory: Trajectory) -> Any:
@@ -196,7 +226,7 @@ async def cancels_itself(trajectory: Trajectory) -> Outcome:
 @pytest.mark.parametrize(
     ("evaluate", "error_type"),
     [
-        (held_up, "OSError"),
+        (raises, "OSError"),
         (no_outcome, "TypeError"),
         (own_timeout, "TimeoutError"),
         (exits, "SystemExit"),
@@ -204,24 +234,26 @@ async def cancels_itself(trajectory: Trajectory) -> Outcome:
         (runs_out, "OutOfTime"),
     ],
 )
-def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
+def test_a_scorer_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
     """Any exception or return value of a scorer affects its own result only."""
+    other = Gated()
     with running() as (later, seen):
-        later.put(report_of(evaluate, after(0.05)))
-        assert later.wait(5.0)
+        later.put(report_of(evaluate, other))
+        wait_until(lambda: seen.reports)
+        other.gate.set()
+        assert later.wait(LIMIT_S)
     failed, scored = seen.outcomes()
     assert (failed.error_type, scored) == (error_type, Scored(1.0, True))
 
 
-def test_the_end_waits_and_then_gives_up():
+def test_stop_waits_for_results_and_then_fails_them():
     """Results that end in time are reported, the others are failed, and later ones are refused."""
     seen = Seen()
     later = AsyncEvaluator(seen, concurrency=2)
-    later.put(report_of(after(0.05), after(60.0), after(60.0)))
-    began = time.monotonic()
+    later.put(report_of(at_once(), never, never))
+    wait_until(lambda: seen.reports)
     assert not later.stop(0.3)
-    assert time.monotonic() - began < 2.0
-    later.put(report_of(after(0.0)))
+    later.put(report_of(at_once()))
     assert seen.outcomes() == [Scored(1.0, True), *[Failed("timeout")] * 3]
 
 
@@ -229,70 +261,75 @@ class Blocking:
     """Blocks the shared thread until it is released."""
 
     def __init__(self) -> None:
-        self.freed = threading.Event()
+        self.begun, self.released = threading.Event(), threading.Event()
 
     async def __call__(self, trajectory: Trajectory) -> Outcome:
-        self.freed.wait(10.0)
+        self.begun.set()
+        assert self.released.wait(LIMIT_S)
         return Scored(1.0, True)
 
-    def free(self) -> None:
-        self.freed.set()
+    def release(self) -> None:
+        self.released.set()
         for thread in threading.enumerate():
             if thread.name == "otel-eval-later":
-                thread.join(5.0)
+                thread.join(LIMIT_S)
 
 
-def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCaptureFixture):
-    """`wait` and `stop` keep their time limits; unfinished results are failed once."""
+def test_a_scorer_that_blocks_the_thread_cannot_delay_the_end(caplog: pytest.LogCaptureFixture):
+    """`wait` and `stop` return while it blocks; unfinished results are failed once."""
     blocking, seen = Blocking(), Seen()
     later = AsyncEvaluator(seen)
-    began = time.monotonic()
-    later.put(report_of(blocking, after(0.0)))
+    later.put(report_of(blocking, at_once()))
+    assert blocking.begun.wait(LIMIT_S)
     assert not later.wait(0.1)
     assert not later.stop(0.1)
-    assert time.monotonic() - began < 3.5
-    blocking.free()
+    blocking.release()
     assert seen.outcomes() == [Failed("timeout")] * 2
     assert later.counts()["late_lost"] == 2
     assert "2 results were given up" in caplog.text
 
 
-def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
+def test_a_scorer_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
     """Results that are put after the time limit run on another thread; the number of threads is
     limited.
     """
-    monkeypatch.setattr(judges, "_TICK_S", 0.05)
-    blocking, before = Blocking(), threading.active_count()
-    with running(timeout_s=0.1, max_queue=2) as (later, seen):
-        for _ in range(5):
-            later.put(report_of(blocking, after(0.0)))
-            time.sleep(0.3)
-        assert threading.active_count() - before <= 4
+    clock = ShiftedClock()
+    monkeypatch.setattr(judges, "time", SimpleNamespace(monotonic=clock, time_ns=time.time_ns))
+    blocked = list[Blocking]()
+    with running(timeout_s=LIMIT_S, max_queue=2) as (later, seen):
+        for _ in range(3):
+            blocked.append(Blocking())
+            later.put(report_of(blocked[-1], at_once()))
+            assert blocked[-1].begun.wait(LIMIT_S)
+            clock.advance(2 * LIMIT_S)
+        blocked.append(Blocking())
+        later.put(report_of(blocked[-1], at_once()))
+        assert blocked[-1].begun.wait(LIMIT_S)
+        clock.advance(2 * LIMIT_S)
         assert later.counts()["late_lost"] == 6
-        blocking.freed.set()
-        assert later.wait(5.0)
-    blocking.free()
-    assert [each for each in seen.outcomes() if isinstance(each, Failed)][:6] == [
-        Failed("timeout")
-    ] * 6
-    assert len(seen.reports) == 10
+        later.put(report_of(at_once()))  # a fifth thread is not begun: the queue is full
+        assert seen.outcomes() == [Failed("timeout")] * 6 + [Failed("judge_queue_full")]
+        for blocking in blocked:
+            blocking.released.set()
+        assert later.wait(LIMIT_S)
+    assert seen.outcomes()[7:] == [Scored(1.0, True)] * 2
+    for blocking in blocked:
+        blocking.release()
 
 
-def test_waiting_is_for_what_was_put_before():
+def test_waiting_is_for_results_that_were_put_before():
     """`wait` does not wait for a result that was put after its call."""
-    with running(concurrency=2) as (later, _):
-        later.put(report_of(after(0.3)))
-        waiting: list[bool] = []
-        thread = threading.Thread(target=lambda: waiting.append(later.wait(5.0)))
-        thread.start()
-        time.sleep(0.05)
-        later.put(report_of(after(60.0)))
-        thread.join(5.0)
-        assert waiting == [True]
-        later.stop(0.0)
+    first = Gated()
+    with running(concurrency=2) as (later, _), ThreadPoolExecutor(1) as pool:
+        later.put(report_of(first))
+        waiting = pool.submit(later.wait, LIMIT_S)
+        wait_until(lambda: later._changed._waiters)  # type: ignore[attr-defined]
+        later.put(report_of(never))
+        first.gate.set()
+        assert waiting.result() is True
 
 
-def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
+def test_spans_of_judges_are_in_no_trace_of_the_program():
     """A span that a judge creates is not recorded, and the caller's trace is not continued."""
     memory = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -305,24 +342,32 @@ def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
 
     with running() as (later, seen), tracer.start_as_current_span("agent"):
         later.put(report_of(traced))
-        assert later.wait(5.0)
+        assert later.wait(LIMIT_S)
     assert seen.outcomes() == [Scored(1.0, True)]
     assert [span.name for span in memory.get_finished_spans()] == ["agent"]
 
 
-def test_reports_made_whole_keep_their_order_and_ask_ahead():
-    """Twenty runs with slow judges take no longer than a few of them."""
-    reports = [report_of(after(0.2 if i % 2 else 0.1, i / 20), run=i) for i in range(20)]
-    began = time.monotonic()
-    whole = list(with_late_results(reports, lambda emit: AsyncEvaluator(emit, concurrency=20)))
-    assert time.monotonic() - began < 1.5
-    assert [[result.outcome.value for result in report.results] for report in whole] == [
+def test_reports_with_late_results_keep_their_order_and_ask_ahead():
+    """The judges of all twenty runs are asked before the first of them answers."""
+    evaluates = [Gated(i / 20) for i in range(20)]
+    reports = [report_of(evaluate, run=i) for i, evaluate in enumerate(evaluates)]
+    with ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(
+            lambda: list(
+                with_late_results(reports, lambda emit: AsyncEvaluator(emit, concurrency=20))
+            )
+        )
+        for evaluate in evaluates:
+            assert evaluate.begun.wait(LIMIT_S)
+        for evaluate in reversed(evaluates):
+            evaluate.gate.set()
+    assert [[result.outcome.value for result in report.results] for report in whole.result()] == [
         [i / 20] for i in range(20)
     ]
-    assert all(not report.pending for report in whole)
+    assert all(not report.pending for report in whole.result())
 
 
-def test_reports_are_as_they_were_where_nothing_comes_later():
+def test_reports_without_pending_results_are_passed_on():
     """Without pending results there is no thread and no wait."""
     reports = [report_of()]
     assert list(with_late_results(reports, lambda emit: None)) == reports

@@ -63,21 +63,24 @@ def test_equal_calls_that_are_compared_once_give_the_same_value(mode):
     assert outcome.value == pytest.approx(sum(rows[row][at] for row, at in assign(rows)) / 70)
 
 
-@pytest.mark.parametrize("arguments", [{"of": {1, 2}}, {}, 7, "text", [1]], ids=str)
-@pytest.mark.parametrize("kind", ["tool_call_args", "tool_correctness"])
-def test_whatever_arguments_are_they_are_compared(arguments, kind):
+def test_whatever_arguments_are_they_are_compared(subtests: pytest.Subtests) -> None:
     """A set is no JSON and cannot be hashed, but a test may hold one; a model may write no
     object.
     """
-    calls = [call("find", arguments=each) for each in ("other", *[arguments] * 59)]
-    expected = [{"name": "find", "arguments": arguments}] * 59 + [
-        {"name": "find", "arguments": "else"}
-    ]
-    compared = {"compare": ["arguments"]} if kind == "tool_correctness" else {}
-    assert (
-        create_scorer({"type": kind, "expected": expected, **compared})(trajectory(*calls)).value
-        == 59 / 60
-    )
+    for arguments in [{"of": {1, 2}}, {}, 7, "text", [1]]:
+        for kind in ["tool_call_args", "tool_correctness"]:
+            with subtests.test(arguments=arguments, kind=kind):
+                calls = [call("find", arguments=each) for each in ("other", *[arguments] * 59)]
+                expected = [{"name": "find", "arguments": arguments}] * 59 + [
+                    {"name": "find", "arguments": "else"}
+                ]
+                compared = {"compare": ["arguments"]} if kind == "tool_correctness" else {}
+                assert (
+                    create_scorer({"type": kind, "expected": expected, **compared})(
+                        trajectory(*calls)
+                    ).value
+                    == 59 / 60
+                )
 
 
 @pytest.mark.parametrize("arguments", [[], ["arguments"]])

@@ -31,11 +31,12 @@ def refusal(spec):
     return str(refused.value)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS.split())
-def test_a_misspelt_function_gets_a_suggestion(name):
+def test_a_misspelt_function_gets_a_suggestion(subtests: pytest.Subtests) -> None:
     """Of CEL and of the further ones."""
-    said = refusal({"type": "expression", "expression": f"{name}x(1)"})
-    assert said.endswith(f"'{name}x' is not known; did you mean '{name}'?")
+    for name in FUNCTIONS.split():
+        with subtests.test(name=name):
+            said = refusal({"type": "expression", "expression": f"{name}x(1)"})
+            assert said.endswith(f"'{name}x' is not known; did you mean '{name}'?")
 
 
 @pytest.mark.parametrize("variable", ["run", "calls", "reference"])
@@ -45,16 +46,15 @@ def test_a_misspelt_variable_gets_a_suggestion(variable):
     assert said.endswith(f"'{variable}x' is not known; did you mean '{variable}'?")
 
 
-@pytest.mark.parametrize("word", RESERVED.split())
-def test_what_means_something_in_an_expression_labels_no_task(word):
+def test_what_means_something_in_an_expression_labels_no_task(subtests: pytest.Subtests) -> None:
     """The expression would look at something else, or be none."""
-    task = {"type": "task", "cel": "1", "output_label": word, "children": ["b"]}
-    end = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
-    nodes = {"a": task, "b": {"type": "binary", "cel": "true", "children": end}}
-    assert (
-        f"nodes.a.output_label: '{word}' is not a name of letters, digits and _ that is free"
-        in refusal({"type": "dag", "root": "a", "nodes": nodes})
-    )
+    for word in RESERVED.split():
+        with subtests.test(word=word):
+            task = {"type": "task", "cel": "1", "output_label": word, "children": ["b"]}
+            end = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
+            nodes = {"a": task, "b": {"type": "binary", "cel": "true", "children": end}}
+            message = refusal({"type": "dag", "root": "a", "nodes": nodes})
+            assert f"nodes.a.output_label: '{word}' is not a name of letters, digits" in message
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("binary", "true"), ("choice", "good")])
@@ -87,12 +87,13 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize(("written", "meant"), MEANT.items())
-def test_operators_of_other_languages_get_a_suggestion(written, meant):
+def test_operators_of_other_languages_get_a_suggestion(subtests: pytest.Subtests) -> None:
     """Before a number, and alone."""
-    for criterion in (f"{written} 3", [written, 3]):
-        said = refusal({"type": "tool_call_count", "criteria": {"a": criterion}})
-        assert said.endswith(f"did you mean {meant!r}?")
+    for written, meant in MEANT.items():
+        with subtests.test(written=written, meant=meant):
+            for criterion in (f"{written} 3", [written, 3]):
+                said = refusal({"type": "tool_call_count", "criteria": {"a": criterion}})
+                assert said.endswith(f"did you mean {meant!r}?")
 
 
 @pytest.mark.parametrize("criterion", ["<= -3", "<= three", "3", ["~ ", 3], ["<=", -3]])
@@ -121,9 +122,9 @@ def test_each_operator_compares_as_it_says(sign, holds):
     assert [scorer(trajectory(*[call("a")] * number)).value for number in (1, 2, 3)] == expected
 
 
-@pytest.mark.parametrize(
-    ("key", "recorded"),
-    [
+def test_every_field_of_a_call_can_be_required(subtests: pytest.Subtests) -> None:
+    """As a run holds it."""
+    for key, recorded in [
         ("name", {"name": "a"}),
         ("arguments", {"arguments": {}}),
         ("result", {"result": 1}),
@@ -133,13 +134,11 @@ def test_each_operator_compares_as_it_says(sign, holds):
         ("start_ns", {"start_ns": 1}),
         ("end_ns", {"end_ns": 1}),
         ("agent_path", {"agent_path": ("a",)}),
-    ],
-)
-def test_every_field_of_a_call_can_be_required(key, recorded):
-    """As a run holds it."""
-    structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
-    made = trajectory(replace(call("a"), **recorded))
-    assert structure(made).value == 1
+    ]:
+        with subtests.test(key=key, recorded=recorded):
+            structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
+            made = trajectory(replace(call("a"), **recorded))
+            assert structure(made).value == 1
 
 
 @pytest.mark.parametrize("kind", ["llm_judge", "answer_accuracy", "tool_correctness", "dag"])

@@ -56,18 +56,17 @@ def test_a_cut_anywhere_leaves_a_beginning(records: list[tuple[int, bytes]], dat
         )
 
 
-@pytest.mark.parametrize(
-    "at", range(HEAD_BYTES, HEAD_BYTES + 2 * RECORD_BYTES + len(b"first") + len(b"second" * 3))
-)
-def test_a_flipped_bit_costs_its_record_alone(at: int):
+def test_a_flipped_bit_costs_its_record_alone(subtests: pytest.Subtests) -> None:
     """The bit is in the header of a record or in its payload."""
-    records = [(1, b"first"), (2, b"second" * 3), (3, b"third")]
-    data = bytearray(written(records))
-    data[at] ^= 0x10
-    found, damage = read(bytes(data))
-    hit = next(n for n in range(3) if at < len(written(records[: n + 1])))
-    assert found == records[:hit] + records[hit + 1 :]
-    assert damage == Damage(gaps=1, tail=len(data))
+    for at in range(HEAD_BYTES, HEAD_BYTES + 2 * RECORD_BYTES + len(b"first") + len(b"second" * 3)):
+        with subtests.test(at=at):
+            records = [(1, b"first"), (2, b"second" * 3), (3, b"third")]
+            data = bytearray(written(records))
+            data[at] ^= 0x10
+            found, damage = read(bytes(data))
+            hit = next(n for n in range(3) if at < len(written(records[: n + 1])))
+            assert found == records[:hit] + records[hit + 1 :]
+            assert damage == Damage(gaps=1, tail=len(data))
 
 
 @given(RECORDS, st.binary(max_size=300))
@@ -77,14 +76,15 @@ def test_noise_behind_the_records_changes_nothing(records: list[tuple[int, bytes
     assert read(whole + noise) == (records, Damage(0, len(whole), len(noise)))
 
 
-@pytest.mark.parametrize("at", range(HEAD_BYTES))
-@pytest.mark.parametrize("bit", [0, 7])
-def test_a_flipped_bit_in_the_head_of_a_segment_costs_nothing(at: int, bit: int):
+def test_a_flipped_bit_in_the_head_of_a_segment_costs_nothing(subtests: pytest.Subtests) -> None:
     """The header is written twice."""
-    records = [(1, b"first"), (2, b"second" * 3)]
-    data = bytearray(written(records))
-    data[at] ^= 1 << bit
-    assert read(bytes(data)) == (records, Damage(0, len(data)))
+    for at in range(HEAD_BYTES):
+        for bit in [0, 7]:
+            with subtests.test(at=at, bit=bit):
+                records = [(1, b"first"), (2, b"second" * 3)]
+                data = bytearray(written(records))
+                data[at] ^= 1 << bit
+                assert read(bytes(data)) == (records, Damage(0, len(data)))
 
 
 def test_millions_of_bytes_of_older_records_take_no_time():

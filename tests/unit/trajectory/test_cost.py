@@ -278,12 +278,15 @@ def test_an_incomplete_run_is_incomplete_however_large_it_is() -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("left", range(0, 4000, 250))
-def test_equal_traces_take_equal_steps(left: int) -> None:
+def test_equal_traces_take_equal_steps(subtests: pytest.Subtests) -> None:
     """Whatever is left, the outcome depends on nothing else, and no run is read in part."""
-    trace = closed(*as_json(10), *two_instrumentations(5, arguments=lambda number: {"q": number}))
-    one, other = (build(trace, Plan(needs=ALL_NEEDS), Steps(left)) for _ in range(2))
-    assert one == other
-    whole = build(trace, Plan(needs=ALL_NEEDS))
-    for run, complete in zip(one, whole, strict=True):
-        assert run == complete or (run.trajectory.too_large and not run.trajectory.calls)
+    for left in range(0, 4000, 250):
+        with subtests.test(left=left):
+            trace = closed(
+                *as_json(10), *two_instrumentations(5, arguments=lambda number: {"q": number})
+            )
+            one, other = (build(trace, Plan(needs=ALL_NEEDS), Steps(left)) for _ in range(2))
+            assert one == other
+            whole = build(trace, Plan(needs=ALL_NEEDS))
+            for run, complete in zip(one, whole, strict=True):
+                assert run == complete or (run.trajectory.too_large and not run.trajectory.calls)

@@ -68,11 +68,12 @@ def assert_agrees(trace: ClosedTrace) -> TraceExplanation:
     return explained
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_recorded_traces_are_explained_as_they_are_built(file: str) -> None:
+def test_recorded_traces_are_explained_as_they_are_built(subtests: pytest.Subtests) -> None:
     """Every instrumentation."""
-    for trace in traces(file):
-        assert_agrees(trace)
+    for file in FILES:
+        with subtests.test(file=file):
+            for trace in traces(file):
+                assert_agrees(trace)
 
 
 @settings(max_examples=200)

@@ -125,100 +125,111 @@ def made(
     return {span_id: (parent, span, FakeResourceScope(service, fields.get("scope", "http")))}
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_below_another_services_request(file: str):
+def test_below_another_services_request(subtests: pytest.Subtests) -> None:
     """The request is no agent."""
-    trace, run = whole(file)
-    frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1", remote=True)
-    (found,) = outermost(closed(frames))
-    assert (described(found.calls), found.incomplete) == (described(run.calls), "")
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            frames = made(b"webroot1", b"", run, kind=2) | hung(
+                trace.frames, b"webroot1", remote=True
+            )
+            (found,) = outermost(closed(frames))
+            assert (described(found.calls), found.incomplete) == (described(run.calls), "")
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_below_a_remote_parent_that_never_arrives(file: str):
+def test_below_a_remote_parent_that_never_arrives(subtests: pytest.Subtests) -> None:
     """The parent is in another process whose spans are not here."""
-    trace, run = whole(file)
-    (found,) = outermost(closed(hung(trace.frames, b"faraway1", remote=True)))
-    assert (described(found.calls), found.incomplete) == (described(run.calls), "")
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            (found,) = outermost(closed(hung(trace.frames, b"faraway1", remote=True)))
+            assert (described(found.calls), found.incomplete) == (described(run.calls), "")
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_with_other_peoples_spans_below_each_call(file: str):
+def test_with_other_peoples_spans_below_each_call(subtests: pytest.Subtests) -> None:
     """Requests and queries that a tool makes, in other services too."""
-    trace, run = whole(file)
-    frames = dict(trace.frames)
-    for number, call in enumerate(run.calls):
-        parent = bytes.fromhex(call.span_id)
-        payload = frames[parent][1]
-        below = FakeSpan(
-            f"{number:016x}",
-            call.span_id,
-            "SELECT",
-            start_ns=payload.start_ns,
-            end_ns=payload.end_ns,
-            kind=3,
-        )
-        frames[b"query00%d" % number] = (parent, below, FakeResourceScope("db", "sqlalchemy"))
-    (found,) = outermost(closed(frames))
-    assert described(found.calls) == described(run.calls)
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            frames = dict(trace.frames)
+            for number, call in enumerate(run.calls):
+                parent = bytes.fromhex(call.span_id)
+                payload = frames[parent][1]
+                below = FakeSpan(
+                    f"{number:016x}",
+                    call.span_id,
+                    "SELECT",
+                    start_ns=payload.start_ns,
+                    end_ns=payload.end_ns,
+                    kind=3,
+                )
+                frames[b"query00%d" % number] = (
+                    parent,
+                    below,
+                    FakeResourceScope("db", "sqlalchemy"),
+                )
+            (found,) = outermost(closed(frames))
+            assert described(found.calls) == described(run.calls)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_two_runs_of_one_request(file: str):
+def test_two_runs_of_one_request(subtests: pytest.Subtests) -> None:
     """Each keeps its own calls."""
-    trace, run = whole(file)
-    again = {
-        key[::-1]: changed(
-            frame, frame[0][::-1] if frame[0] in trace.frames else b"webroot1", 10**9
-        )
-        for key, frame in trace.frames.items()
-    }
-    frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1") | again
-    runs = outermost(closed(frames))
-    if run.agent == "" and len(runs) == 1:
-        # nothing but the request tells that they belong together
-        assert len(runs[0].calls) == 2 * len(run.calls)
-        return
-    first, second = runs
-    assert described(first.calls) == described(run.calls)
-    assert [(call.name, call.arguments) for call in second.calls] == [
-        (call.name, call.arguments) for call in run.calls
-    ]
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            again = {
+                key[::-1]: changed(
+                    frame, frame[0][::-1] if frame[0] in trace.frames else b"webroot1", 10**9
+                )
+                for key, frame in trace.frames.items()
+            }
+            frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1") | again
+            runs = outermost(closed(frames))
+            if run.agent == "" and len(runs) == 1:
+                # nothing but the request tells that they belong together
+                assert len(runs[0].calls) == 2 * len(run.calls)
+                return
+            first, second = runs
+            assert described(first.calls) == described(run.calls)
+            assert [(call.name, call.arguments) for call in second.calls] == [
+                (call.name, call.arguments) for call in run.calls
+            ]
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_as_a_sub_agent(file: str):
+def test_as_a_sub_agent(subtests: pytest.Subtests) -> None:
     """Another agent's tool is what calls it; the calls are the inner agent's and lie within that
     call.
     """
-    trace, run = whole(file)
-    op = "gen_ai.operation.name"
-    agent = made(
-        b"outerag1",
-        b"",
-        run,
-        "lead",
-        name="invoke_agent lead",
-        attributes={op: "invoke_agent", "gen_ai.agent.name": "lead"},
-    )
-    delegate = made(
-        b"delegat1",
-        b"outerag1",
-        run,
-        "lead",
-        name="execute_tool ask",
-        attributes={
-            op: "execute_tool",
-            "gen_ai.tool.name": "ask",
-            "gen_ai.tool.call.arguments": "{}",
-            "gen_ai.tool.call.result": "{}",
-            "gen_ai.tool.call.id": "0",
-        },
-    )
-    (found,) = outermost(closed(agent | delegate | hung(trace.frames, b"delegat1")))
-    assert (found.agent, found.calls[0].name) == ("lead", "ask")
-    assert described(found.calls[1:]) == described(run.calls)
-    assert {call.enclosing[0] for call in found.calls[1:]} == {b"delegat1".hex()}
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            op = "gen_ai.operation.name"
+            agent = made(
+                b"outerag1",
+                b"",
+                run,
+                "lead",
+                name="invoke_agent lead",
+                attributes={op: "invoke_agent", "gen_ai.agent.name": "lead"},
+            )
+            delegate = made(
+                b"delegat1",
+                b"outerag1",
+                run,
+                "lead",
+                name="execute_tool ask",
+                attributes={
+                    op: "execute_tool",
+                    "gen_ai.tool.name": "ask",
+                    "gen_ai.tool.call.arguments": "{}",
+                    "gen_ai.tool.call.result": "{}",
+                    "gen_ai.tool.call.id": "0",
+                },
+            )
+            (found,) = outermost(closed(agent | delegate | hung(trace.frames, b"delegat1")))
+            assert (found.agent, found.calls[0].name) == ("lead", "ask")
+            assert described(found.calls[1:]) == described(run.calls)
+            assert {call.enclosing[0] for call in found.calls[1:]} == {b"delegat1".hex()}
 
 
 def is_content(key: str) -> bool:
@@ -236,16 +247,19 @@ def without_content(frames: Frames) -> Frames:
     }
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_with_capture_of_content_off(file: str):
+def test_with_capture_of_content_off(subtests: pytest.Subtests) -> None:
     """Names, order and failures stay, and nothing is made up for what is missing."""
-    trace, run = whole(file)
-    (found,) = outermost(closed(without_content(trace.frames)))
-    assert [(call.name, call.error is not None) for call in found.calls] == [
-        (call.name, call.error is not None) for call in run.calls
-    ]
-    assert {call.arguments for call in found.calls if call.arguments is UNRECORDED} == {UNRECORDED}
-    assert {call.result for call in found.calls} == {UNRECORDED}
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            (found,) = outermost(closed(without_content(trace.frames)))
+            assert [(call.name, call.error is not None) for call in found.calls] == [
+                (call.name, call.error is not None) for call in run.calls
+            ]
+            assert {call.arguments for call in found.calls if call.arguments is UNRECORDED} == {
+                UNRECORDED
+            }
+            assert {call.result for call in found.calls} == {UNRECORDED}
 
 
 class Records:
@@ -256,31 +270,37 @@ class Records:
         return payload
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_with_content_in_log_records(file: str):
+def test_with_content_in_log_records(subtests: pytest.Subtests) -> None:
     """Joined to their spans they count like attributes."""
-    trace, run = whole(file)
-    logs: dict[bytes, Any] = {}
-    for key, frame in trace.frames.items():
-        held = {k: v for k, v in frame[1].given.items() if is_content(k)}
-        records = [SpanEvent("gen_ai.client.inference.operation.details", held)] if held else []
-        logs[key] = tuple((record, Records()) for record in (*records, *frame[1].given_events))
-    (found,) = outermost(closed(without_content(trace.frames), logs=logs))
-    assert [(call.name, call.arguments, call.result) for call in found.calls] == [
-        (call.name, call.arguments, call.result) for call in run.calls
-    ]
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            logs: dict[bytes, Any] = {}
+            for key, frame in trace.frames.items():
+                held = {k: v for k, v in frame[1].given.items() if is_content(k)}
+                records = (
+                    [SpanEvent("gen_ai.client.inference.operation.details", held)] if held else []
+                )
+                logs[key] = tuple(
+                    (record, Records()) for record in (*records, *frame[1].given_events)
+                )
+            (found,) = outermost(closed(without_content(trace.frames), logs=logs))
+            assert [(call.name, call.arguments, call.result) for call in found.calls] == [
+                (call.name, call.arguments, call.result) for call in run.calls
+            ]
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_run_whose_own_span_is_missing_is_never_whole(file: str):
+def test_a_run_whose_own_span_is_missing_is_never_whole(subtests: pytest.Subtests) -> None:
     """Unless an agent span within it arrived, which is a run of its own."""
-    trace, run = whole(file)
-    frames = {key: frame for key, frame in trace.frames.items() if key.hex() != run.span_id}
-    for found in outermost(closed(frames)):
-        own = frames.get(bytes.fromhex(found.span_id))
-        assert found.incomplete in (NEVER_ARRIVED, CUT) or (
-            own is not None and described(found.calls) == described(run.calls)
-        )
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            frames = {key: frame for key, frame in trace.frames.items() if key.hex() != run.span_id}
+            for found in outermost(closed(frames)):
+                own = frames.get(bytes.fromhex(found.span_id))
+                assert found.incomplete in (NEVER_ARRIVED, CUT) or (
+                    own is not None and described(found.calls) == described(run.calls)
+                )
 
 
 def layer(
@@ -330,27 +350,29 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("added", LAYERS)
-@pytest.mark.parametrize("file", FILES)
-def test_a_second_layer_of_spans_doubles_no_call(file: str, added: str):
+def test_a_second_layer_of_spans_doubles_no_call(subtests: pytest.Subtests) -> None:
     """One call, one call."""
-    trace, run = whole(file)
-    (found,) = outermost(closed(LAYERS[added](trace, run)))
-    assert [(call.name, call.arguments, call.error) for call in found.calls] == [
-        (call.name, call.arguments, call.error) for call in run.calls
-    ]
+    for added in LAYERS:
+        for file in FILES:
+            with subtests.test(added=added, file=file):
+                trace, run = whole(file)
+                (found,) = outermost(closed(LAYERS[added](trace, run)))
+                assert [(call.name, call.arguments, call.error) for call in found.calls] == [
+                    (call.name, call.arguments, call.error) for call in run.calls
+                ]
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_retry_is_a_call_of_its_own(file: str):
+def test_a_retry_is_a_call_of_its_own(subtests: pytest.Subtests) -> None:
     """A span like the last call's, later, with the same id."""
-    trace, run = whole(file)
-    key = bytes.fromhex(run.calls[-1].span_id)
-    length = (run.calls[-1].end_ns or 0) - (run.calls[-1].start_ns or 0)
-    frames = trace.frames | {b"again001": changed(trace.frames[key], later=length + 1)}
-    (found,) = outermost(dataclasses.replace(trace, frames=frames))
-    assert described(found.calls[:-1]) == described(run.calls)
-    assert (found.calls[-1].name, found.calls[-1].arguments) == (
-        run.calls[-1].name,
-        run.calls[-1].arguments,
-    )
+    for file in FILES:
+        with subtests.test(file=file):
+            trace, run = whole(file)
+            key = bytes.fromhex(run.calls[-1].span_id)
+            length = (run.calls[-1].end_ns or 0) - (run.calls[-1].start_ns or 0)
+            frames = trace.frames | {b"again001": changed(trace.frames[key], later=length + 1)}
+            (found,) = outermost(dataclasses.replace(trace, frames=frames))
+            assert described(found.calls[:-1]) == described(run.calls)
+            assert (found.calls[-1].name, found.calls[-1].arguments) == (
+                run.calls[-1].name,
+                run.calls[-1].arguments,
+            )
