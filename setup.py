@@ -9,8 +9,10 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-# Optional: where it cannot be compiled the package works the same, only slower.
+# Optional: where it cannot be compiled the package works the same, only slower. OTEL_EVAL_PURE=1
+# leaves it out, which makes the wheel for every system.
 PARTS = glob("otel_eval/c/*/*.h")
+EXTENSION = Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PARTS, optional=True)
 
 # The address under which the files of this repository can be read, such as
 # https://host/owner/name/blob/v1.0. A release sets it: the page of a package index shows the README
@@ -26,9 +28,7 @@ def readme() -> str:
 
 
 setup(
-    ext_modules=[
-        Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PARTS, optional=True)
-    ],
+    ext_modules=[] if os.environ.get("OTEL_EVAL_PURE") == "1" else [EXTENSION],
     long_description=readme(),
     long_description_content_type="text/markdown",
     project_urls={

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -372,13 +373,17 @@ def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
 
 
 def refuse_unshared(config: EvalConfig) -> None:
-    """Check whether several workers can share what is configured.
+    """Check whether several workers can run here and share what is configured.
 
     Raises:
-        ConfigError: they cannot share it.
+        ConfigError: they cannot.
     """
     if config.workers == 1:
         return
+    if not hasattr(socket, "send_fds"):
+        raise ConfigError(
+            "workers: this system cannot pass connections between processes; set workers to 1"
+        )
     jsonl = config.exporters.jsonl
     if writes_lines(config) and (jsonl is None or jsonl.path == "-"):
         raise ConfigError(

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
@@ -24,9 +24,11 @@ from otel_eval.exporters.result_rows import encoded, line_of, lines_of, result_f
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
 
-with suppress(ImportError):  # Windows
+_LOCKS: tuple[Callable[[io.RawIOBase, int], object], ...] = ()
+with suppress(ImportError):  # Windows has no such locks
     from fcntl import LOCK_EX, LOCK_UN, flock, lockf
 
+    _LOCKS = (flock, lockf)
 
 _BLOCK: Final = 65536
 OWNER_ONLY: Final = 0o600
@@ -154,16 +156,16 @@ def _locked(file: io.RawIOBase) -> Iterator[None]:
     share a file.
 
     Both locks are needed: that of `flock` belongs to an open file, which a process shares with its
-    forked children; that of `lockf` to a process, which may have opened the file twice.
+    forked children; that of `lockf` to a process, which may have opened the file twice. Without
+    them, on Windows, only one process may write a file.
     """
-    locks = [flock, lockf] if "flock" in globals() else []  # Windows has none
-    for lock in locks:
+    for lock in _LOCKS:
         with suppress(OSError):  # a pipe, or a file system without locks
             lock(file, LOCK_EX)
     try:
         yield
     finally:
-        for lock in reversed(locks):
+        for lock in reversed(_LOCKS):
             with suppress(OSError):
                 lock(file, LOCK_UN)
 

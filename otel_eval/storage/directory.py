@@ -21,6 +21,11 @@ from uuid import uuid4
 
 from otel_eval.errors import ConfigError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _KEY: Final = "storage.directory"
 # the greatest number of ten digits would have no next name
 _SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")
@@ -33,10 +38,15 @@ class DirectoryLock:
     crash included.
 
     Raises:
-        ConfigError: the directory cannot be created or written, or another process holds the lock.
+        ConfigError: the directory cannot be created or written, another process holds the lock, or
+            the system has no such locks.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
+        if fcntl is None:
+            raise ConfigError(
+                f"{_KEY}: this system has no flock, which storage needs; leave storage out"
+            )
         self.path: Final = Path(directory)
         shown = repr(str(self.path))
         try:
@@ -50,7 +60,8 @@ class DirectoryLock:
                 " written"
             ) from None
         try:
-            _lock(self._lock)
+            # The kernel releases the lock when the process ends: a crash leaves none behind.
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
             raise ConfigError(
@@ -102,17 +113,6 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _lock(handle: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        raise ConfigError(
-            f"{_KEY}: this system has no flock, which storage needs; leave storage out"
-        ) from None
-    # The kernel releases the lock when the process ends, so that a crash leaves none behind.
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 _IDENTITY_FILE: Final = "evaluator.json"

@@ -4,8 +4,9 @@ figures, which are its inputs.
     python tests/bench/capacity.py [--runs-per-second 10] [--spans-per-run 20] [--run-seconds 30]
     [--profile lean] [--scorers 4]
 
-Prints one row for 1, 10, 100 and 1,000 times the load. `docs/development/capacity.md` has the rows
-of the defaults and says where each input was measured.
+Prints one row for 1, 10, 100 and 1,000 times the load. Its inputs were measured with
+`tests/bench/workers.py` (CPU of a span, one process and the front) and `tests/bench/memory.py`
+(bytes that are held).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Print what each shape of request costs, as the table in docs/development/cost-elements.md.
+"""Print what each shape of request costs, as a table in Markdown.
 
     python -m tests.cost [--scale 1] [--memory-scale 8] [--json] [NAME ...]
 

@@ -18,7 +18,7 @@ import pytest
 from otel_eval import __version__
 from tests.support.doc_pages import PAGES, ROOT, document, name_of
 
-PARTS = ("otel_eval", "tests", "docs", "examples", "collector_config")
+PARTS = (".github", "otel_eval", "tests", "docs", "examples", "collector_config")
 FILES = (
     "pyproject.toml",
     "setup.py",

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from otel_eval.app.server import Server
 from otel_eval.cli import cli
 from otel_eval.cli.serving import STOP_S
+from otel_eval.config import load
 from tests.support.doc_pages import ROOT, document
+from tests.support.otlp_backend import ANYWHERE
 
 DEPLOY = document("Dockerfile").parent
 
@@ -95,26 +101,39 @@ def test_the_image_copies_what_is_there_and_runs_what_exists() -> None:
         if word == "COPY" and "--from" not in rest
         for part in rest.split()[:-1]
     ]
-    assert copied
+    assert "constraints.txt" in copied
     assert [part for part in copied if not (ROOT / part).exists()] == []
     assert json.loads(dict(found)["ENTRYPOINT"]) == ["otel-eval"]
     command, option, _ = json.loads(dict(found)["CMD"])
     assert option in [name for each in cli.commands[command].params for name in each.opts]
 
 
-def test_every_word_of_the_dockerfile_is_one() -> None:
-    """Otherwise an error would be found only when the image is built."""
-    known = {
-        "FROM",
-        "RUN",
-        "WORKDIR",
-        "COPY",
-        "ENV",
-        "USER",
-        "VOLUME",
-        "EXPOSE",
-        "STOPSIGNAL",
-        "ENTRYPOINT",
-        "CMD",
-    }
-    assert {word for word, _ in instructions()} <= known
+def test_the_image_has_extras_that_exist() -> None:
+    """Those of `pyproject.toml`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = dict(instructions())["ARG"].removeprefix("EXTRAS=").split(",")
+    assert {"cel", "kafka"} <= set(extras) <= project["optional-dependencies"].keys()
+
+
+def test_the_health_check_of_the_image_follows_the_server() -> None:
+    """It succeeds while the server responds, and fails when nothing listens."""
+    check = dict(instructions())["HEALTHCHECK"].partition("CMD ")[2]
+    command = [sys.executable, *json.loads(check)[1:]]
+    server = Server(
+        load(
+            {
+                "receivers": ANYWHERE,
+                "telemetry": {"endpoint": "127.0.0.1:0"},
+                "exporters": {"jsonl": {"path": "-"}},
+            }
+        )
+    )
+    try:
+        server.start()
+        url = f"http://{server.admin.address}/healthz"
+        environment = {**os.environ, "OTEL_EVAL_HEALTH_URL": url}
+        assert subprocess.run(command, env=environment, timeout=50).returncode == 0
+    finally:
+        server.stop(1)
+    done = subprocess.run(command, env=environment, timeout=50, stderr=subprocess.DEVNULL)
+    assert done.returncode == 1

@@ -52,17 +52,6 @@ def test_every_setting_named_on_the_page_exists(phrase):
     )
 
 
-def test_every_library_has_a_section_with_a_configuration_and_its_differences():
-    """Ten of them."""
-    sections = re.findall(
-        r"^## (?!Changed defaults)(.*?)$(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE
-    )
-    assert len(sections) == 10
-    for name, text in sections:
-        assert "```yaml" in text, name
-        assert "| input | " in text, name
-
-
 @pytest.mark.parametrize(
     ("specification", "calls", "expected"),
     [

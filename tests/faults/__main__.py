@@ -3,9 +3,9 @@ Markdown.
 
     python -m tests.faults [--quick] [FAULT ...]
 
-Each fault is a row: what was done and how often; results lost, duplicated (two result ids for one),
-wrong (unlike the reference, which is counted out by hand and by `otel-eval replay`). Exit 1 if one
-is not 0. Takes some minutes.
+Each fault is a row: what was done and how often; results lost, written twice (two result ids for
+one), different (from the reference, which is counted out by hand and by `otel-eval replay`). Exit 1
+if one is not 0. Takes some minutes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.faults.fault_rig.service import free_port
 from tests.support.collector_process import CollectorProcess
-from tests.support.doc_pages import ROOT, page
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -173,23 +171,3 @@ def test_the_collectors_answers(collector: tuple[str, str]) -> None:
     assert {case: over_grpc(collector[0], row[0]) for case, row in OVER_GRPC.items()} == {
         case: row[2] for case, row in OVER_GRPC.items()
     }
-
-
-def test_the_page_shows_the_table() -> None:
-    """Each case with both answers."""
-    text = page("otlp-conformance")
-    rows = [("HTTP", case, *row[1:]) for case, row in OVER_HTTP.items()] + [
-        ("gRPC", case, *row[1:]) for case, row in OVER_GRPC.items()
-    ]
-    assert [
-        row for row in rows if "| " + " | ".join(map(str, row)).rstrip() + " |" not in text
-    ] == []
-
-
-def test_the_page_names_tests_that_are_there() -> None:
-    """Of each item of the specification."""
-    named = set(re.findall(r"`(test_\w+)`", page("otlp-conformance")))
-    texts = [file.read_text(encoding="utf-8") for file in ROOT.glob("tests/**/test_*.py")]
-    there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
-    assert len(named) > 20
-    assert named <= there

@@ -378,7 +378,7 @@ def test_concurrent_stops_close_the_loop_once():
     for _ in range(8):
         seen = Seen()
         evaluator = AsyncEvaluator(seen)
-        evaluator.put(report_of(after(600.0)))
+        evaluator.put(report_of(never))
         with ThreadPoolExecutor(8) as pool:
             stops = [pool.submit(evaluator.stop, 600.0) for _ in range(7)]
             stops.append(pool.submit(evaluator.stop, 0.0))
