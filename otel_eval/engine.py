@@ -37,12 +37,16 @@ from otel_eval.model import (
     Report,
     Result,
     Scored,
+    Severity,
     Skipped,
     Stamp,
     Trajectory,
+    Verdict,
+    verdict_of,
 )
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
 from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.policy import policy_of
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import CUT, Run
@@ -207,7 +211,9 @@ class Engine:
                     for each in matching
                 ]
                 reports += [
-                    each.report(run.trajectory, revision, draw, occasion, steps, _part_of(run))
+                    each.report(
+                        run.trajectory, revision, draw, occasion, steps, _part_of(run), is_part=True
+                    )
                     for each in inner
                 ]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace,
@@ -258,7 +264,7 @@ class Engine:
         revision = 0 if before is None else before.revision + 1
         trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
         run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
-        reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
+        reason = NoRun(why, result_id(run.trace_id, "", "", "", "", revision))
         return [
             Report(
                 run,
@@ -398,14 +404,19 @@ class _PreparedEvaluation:
         occasion: _Occasion,
         steps: Steps,
         instead: Outcome | None,
+        *,
+        is_part: bool = False,
     ) -> Report:
         """Score a run; if `instead` is given it is the outcome of each scorer, and no scorer is
-        called.
+        called. A run that `is_part` of another one has no verdict.
         """
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
+        standing: Verdict | None = None
         later = [scorer for share, scorer in self._later if draw < share]
         if instead is not None:
             results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
+            if not is_part:
+                standing = verdict_of(results)
         else:
             # A run with missing parts is skipped, which takes no steps.
             cost = (
@@ -419,8 +430,18 @@ class _PreparedEvaluation:
                 cost = 0
             results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
+            standing = verdict_of(results)
         return _new_report(
-            trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None
+            trajectory,
+            self._name,
+            revision,
+            tuple(results),
+            tuple(pending),
+            False,
+            *occasion,
+            None,
+            standing,
+            len(pending),
         )
 
 
@@ -437,7 +458,9 @@ class _PreparedScorer:
         self._evaluation, self._scorer, self._is_own = evaluation, scorer, is_own_scorer(scorer)
         self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
         self._threshold: float | None = getattr(scorer, "applied_threshold", None)
-        self._id_part = _bytes(f"{self._name}\0")
+        self._policy: Final = policy_of(scorer)
+        self._severity: Final[Severity] = getattr(scorer, "severity", "error")
+        self._id_part = _bytes(f"{self._name}\0{self._policy}\0")
         self._score: Callable[[Trajectory], Outcome] = (
             scorer.__call__ if self._is_own else self._checked
         )
@@ -455,6 +478,8 @@ class _PreparedScorer:
             ids.revision,
             id_,
             threshold,
+            self._policy,
+            self._severity,
         )
 
     def _deciding(self, outcome: Outcome) -> float | None:
@@ -508,15 +533,20 @@ class _ResultIds:
         self._end: Final = b"%d" % revision
 
     def of(self, scorer: bytes) -> str:
-        """The id of the result of a scorer; `scorer` is its name and a zero byte."""
+        """The id of the result of a scorer; `scorer` is its name and its policy, each followed by
+        a zero byte.
+        """
         digest = self._shared.copy()
         digest.update(scorer + self._end)
         return digest.hexdigest()
 
 
-def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
-    """A result id of 32 hex digits, determined by run, evaluation, scorer and revision only."""
-    return _ResultIds(trace_id, span_id, evaluation, revision).of(_bytes(f"{scorer}\0"))
+def result_id(
+    trace_id: str, span_id: str, evaluation: str, scorer: str, policy: str, revision: int
+) -> str:
+    """A result id of 32 hex digits, determined by run, evaluation, scorer, policy and revision."""
+    ids = _ResultIds(trace_id, span_id, evaluation, revision)
+    return ids.of(_bytes(f"{scorer}\0{policy}\0"))
 
 
 def _bytes(text: str) -> bytes:

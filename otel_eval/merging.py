@@ -31,16 +31,17 @@ class _Key(NamedTuple):
     span_id: str
     evaluation: str
     scorer: str
+    policy: str
     evaluator: str
     no_run: bool
 
 
-_NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "evaluator")
+_NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "policy", "evaluator")
 
 
 def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
-    """Put the results of several evaluators together: at most one for each run, evaluation and
-    scorer.
+    """Put the results of several evaluators together: at most one for each run, evaluation, scorer
+    and policy.
 
     Among the results of one evaluator the highest revision counts, whatever its outcome. If
     evaluators had different spans of a trace, every result of that trace gets ``"split": true``: it
@@ -60,8 +61,8 @@ def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
             `file:` and a hash of its rows.
 
     Returns:
-        The rows in order of trace, run, evaluation and scorer. A row with the outcome `no_run`
-        stands for a trace of which an evaluator had spans but no result.
+        The rows in order of trace, run, evaluation, scorer and policy. A row with the outcome
+        `no_run` stands for a trace of which an evaluator had spans but no result.
 
     Raises:
         InputError: a row is not a result.
@@ -137,8 +138,8 @@ def _key_of(row: Row) -> _Key:
     for name in _NAMES:
         if not isinstance(row.get(name), str):
             raise InputError(f"not a result: {name} is missing or no text")
-    trace_id, span_id, evaluation, scorer, evaluator = (row[name] for name in _NAMES)
-    return _Key(trace_id, span_id, evaluation, scorer, evaluator, row.get("outcome") == _NO_RUN)
+    names: tuple[str, ...] = tuple([row[name] for name in _NAMES])
+    return _Key._make((*names, row.get("outcome") == _NO_RUN))
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:
@@ -198,10 +199,10 @@ def _differ(known: list[tuple[int, str]]) -> bool:
 
 
 def _rendered(kept: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, Any]]:
-    by_result: dict[tuple[str, str, str, str, bool], list[Row]] = {}
+    by_result: dict[_Key, list[Row]] = {}
     for key, row in kept.items():
-        by_result.setdefault((*key[:4], key.no_run), []).append(row)
+        by_result.setdefault(key._replace(evaluator=""), []).append(row)
     for result, rows in sorted(by_result.items()):
         first, *others = sorted(rows, key=_by_outcome) if len(rows) > 1 else rows
-        marks: dict[str, Any] = {"split": True} if result[0] in split else {}
+        marks: dict[str, Any] = {"split": True} if result.trace_id in split else {}
         yield {**first, **marks, **({"others": [dict(each) for each in others]} if others else {})}

@@ -6,10 +6,10 @@ Times are Unix nanoseconds as recorded in the spans; ids are lower-case hexadeci
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
 
 class Unrecorded(Enum):
@@ -60,11 +60,6 @@ class Completeness(StrEnum):
     SHUTDOWN = "shutdown"
     DETACHED = "detached"
     JOINED = "joined"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Completeness | None:
-        """Accept `orphaned`, the former name of `remote_parent`, which stored results may have."""
-        return cls.REMOTE_PARENT if value == "orphaned" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +192,16 @@ def elapsed_ns(timed: ToolCall | Trajectory) -> int | None:
     return None if start is None or not end or end < start else end - start
 
 
+def _refuse_truth(outcome: object) -> NoReturn:
+    raise TypeError(
+        f"{type(outcome).__name__} is neither true nor false: a fail and a skip are outcomes as"
+        " well; test outcome.passed"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A score.
+    """A score. As every outcome it has `passed` and `explanation`, and no truth value.
 
     Attributes:
         value: from 0 to 1; 1 is best.
@@ -213,6 +215,8 @@ class Scored:
     explanation: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    __bool__ = _refuse_truth
+
 
 SkipReason = Literal[
     "incomplete",
@@ -222,8 +226,10 @@ SkipReason = Literal[
     "not_applicable",
     "too_large",
     "recorded",
+    "waiting",
+    "late",
 ]
-"""Why a result was skipped, in one word: the label of metrics beside `Skipped.text`.
+"""Why a result was skipped, in one word: the label of metrics beside `Skipped.explanation`.
 
 * ``incomplete``: spans of the run are missing.
 * ``calls_unknown``: the run made, or may have made, tool calls that were not recorded.
@@ -232,12 +238,26 @@ SkipReason = Literal[
 * ``not_applicable``: nothing to score, for instance no failed call for `error_recovery`.
 * ``too_large``: evaluating the trace, or scoring the run, would exceed a limit of work.
 * ``recorded``: nothing to score by design; the value was recorded for a distribution.
+* ``waiting``: the run waits for a person, for instance for an approval.
+* ``late``: spans arrived after the trace was forgotten.
 """
 
 
-UNKNOWN_REASONS: Final = ("calls_unknown", "incomplete", "not_recorded", "no_reference")
+UNKNOWN_REASONS: Final = (
+    "calls_unknown",
+    "incomplete",
+    "not_recorded",
+    "no_reference",
+    "waiting",
+    "late",
+)
 """Reasons of skips that leave a run unevaluated; the other reasons mean that there was nothing to
 score.
+"""
+
+INAPPLICABLE_REASONS: Final = ("not_applicable", "no_reference", "recorded")
+"""Reasons of skips by a scorer that does not apply to the run: they count neither for the verdict
+of the run nor for exit codes.
 """
 
 
@@ -246,19 +266,18 @@ class Skipped:
     """No score, because it is unknown or does not apply. Unknown is never zero, and never a pass.
 
     Attributes:
-        text: why, as a sentence for people.
-        details: the scorer's documented details (JSON).
+        explanation: why, as a sentence for people.
         reason: why, in one word; see `SkipReason`.
+        details: the scorer's documented details (JSON).
     """
 
-    text: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-    reason: SkipReason = "not_applicable"
+    passed: ClassVar[bool] = False
 
-    @property
-    def why(self) -> str:
-        """The former name of `text`; it will be removed in the next minor version."""
-        return self.text
+    explanation: str
+    reason: SkipReason = "not_applicable"
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    __bool__ = _refuse_truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +292,43 @@ class Failed:
             returned, else ""; without content, stays in the process.
     """
 
+    passed: ClassVar[bool] = False
+
     error_type: str
     message: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     place: str = field(default="", compare=False)
 
+    __bool__ = _refuse_truth
+
+    @property
+    def explanation(self) -> str:
+        """The type of the error in a sentence, without its message."""
+        return f"the scorer failed with {self.error_type}"
+
 
 Outcome = Scored | Skipped | Failed
+
+Severity = Literal["error", "warn"]
+"""Whether the results of a scorer count for verdicts and exit codes (``error``) or are only
+exported (``warn``).
+"""
+
+
+class Verdict(StrEnum):
+    """What the results of one run under one evaluation amount to; results of scorers with the
+    severity `warn` do not count.
+
+    * ``not_passed``: a score did not pass.
+    * ``not_evaluated``: otherwise, a scorer that applies was skipped or failed.
+    * ``pass``: otherwise.
+
+    The members are in order from best to worst.
+    """
+
+    PASS = "pass"
+    NOT_EVALUATED = "not_evaluated"
+    NOT_PASSED = "not_passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,10 +338,14 @@ class Result:
     Attributes:
         evaluation, scorer: their names in the configuration; `type`, `version`: the scorer's own.
         revision: 0 for the first scoring of a run, n+1 each time late spans changed it.
-        result_id: 32 hex digits, the same for the same run, evaluation, scorer and revision.
+        result_id: 32 hex digits, the same for the same run, evaluation, scorer, policy and
+            revision.
         threshold: the least value that passes, in [0, 1]; None if the value does not decide
             (`time_cost` without a threshold passes within its budget; a user's scorer may decide by
             itself).
+        policy: 16 hex digits, the same for scorers of one type and version with the same
+            parameters (`scorers.policy`).
+        severity: whether the result counts for the verdict of its run.
     """
 
     evaluation: str
@@ -303,6 +356,31 @@ class Result:
     revision: int
     result_id: str
     threshold: float | None = None
+    policy: str = ""
+    severity: Severity = "error"
+
+
+def worst(*verdicts: Verdict) -> Verdict:
+    """The verdict of several parts of the results of a run."""
+    return max(verdicts, key=[*Verdict].index)
+
+
+def verdict_of(results: Iterable[Result], earlier: Verdict = Verdict.PASS) -> Verdict:
+    """The verdict of results, together with the verdict of earlier ones of the same run and
+    evaluation.
+    """
+    verdict = earlier
+    for result in results:
+        outcome = result.outcome
+        if result.severity == "warn" or outcome.passed:
+            continue
+        if isinstance(outcome, Scored):
+            return Verdict.NOT_PASSED
+        if verdict is Verdict.PASS and not (
+            isinstance(outcome, Skipped) and outcome.reason in INAPPLICABLE_REASONS
+        ):
+            verdict = Verdict.NOT_EVALUATED
+    return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +457,10 @@ class Report:
         results: the results that are available; empty if all are pending.
         pending: the results that follow, each in a report of its own.
         late: whether an earlier report of the run had these results as pending.
+        standing: the verdict of all results of this revision that are in this report or in earlier
+            ones; None for a run that has no verdict, because it is a part of another run or has no
+            result.
+        awaited: how many results of this revision were still missing when this report was made.
         attributes: the attributes of the run that are exported with its results.
         evidence: which spans of the trace were known; None if that was not kept.
         stamp: who evaluated the run, and when. Reports are compared without it.
@@ -395,3 +477,13 @@ class Report:
     evidence: Evidence | None = None
     stamp: Stamp = field(default=Stamp(), compare=False)
     no_run: NoRun | None = None
+    standing: Verdict | None = None
+    awaited: int = 0
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict of the run under the evaluation; None if it has none, or results are missing
+        that may change it. All reports of one revision that have a verdict have the same.
+        """
+        is_final = not self.awaited or self.standing is Verdict.NOT_PASSED
+        return self.standing if is_final else None

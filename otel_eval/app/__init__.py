@@ -30,7 +30,7 @@ from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
+from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
 from otel_eval.sources.files.whole_traces import read_whole_traces
@@ -134,7 +134,13 @@ def with_late_results(
                 pass
             for report in batch:
                 results = [late[pending.result_id].pop(0) for pending in report.pending]
-                yield replace(report, results=(*report.results, *results), pending=())
+                yield replace(
+                    report,
+                    results=(*report.results, *results),
+                    pending=(),
+                    standing=report.standing and verdict_of(results, report.standing),
+                    awaited=0,
+                )
             late.clear()
     finally:
         evaluator.stop(0.0)

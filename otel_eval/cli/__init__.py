@@ -77,8 +77,8 @@ def cli(context: click.Context) -> None:
     """Score the tool calls of traced agents.
 
     Evaluate live OpenTelemetry spans (serve) or stored traces (replay). Exit codes: 0 success, 1 a
-    score did not pass or a scorer failed (replay), 2 the configuration or an input is invalid, 3
-    nothing was evaluated (replay).
+    score did not pass, or a scorer failed or was skipped (replay), 2 the configuration or an input
+    is invalid, 3 nothing was evaluated (replay).
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -266,21 +266,23 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     metavar="FILE",
     help="YAML file; without it runs are scored for tool errors and duration.",
 )
-@click.option(
-    "--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply."
-)
+@click.option("--allow-skipped", is_flag=True, help="Exit 0 even if a scorer was skipped.")
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
-@click.option("--allow-empty", is_flag=True, help="Exit 0 even if nothing was evaluated.")
+@click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Exit 0 even if nothing was evaluated; includes --allow-skipped.",
+)
 @click.option(
     "--allow-unused", is_flag=True, help="Exit 0 even if a record of a dataset file matched no run."
 )
 def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 
-    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the
-    configuration or an input is invalid, or results were not exported; 3 nothing was evaluated, or
-    a record of a dataset file matched no run.
+    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed or was skipped
+    although it applies; 2 the configuration or an input is invalid, or results were not exported; 3
+    nothing was evaluated, or a record of a dataset file matched no run.
     """
     from otel_eval.cli.stored import show_scores
     from otel_eval.config import load

@@ -300,7 +300,7 @@ def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
         )
     if isinstance(outcome, Failed):
         return "failed", outcome.error_type
-    return f"skipped, {outcome.reason}", outcome.text
+    return f"skipped, {outcome.reason}", outcome.explanation
 
 
 def _indented(text: str, indent: int = 2) -> list[str]:

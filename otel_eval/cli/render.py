@@ -12,7 +12,16 @@ from typing import Any, Final
 
 from otel_eval.diagnostics import failure_text
 from otel_eval.exporters.result_rows import start_time
-from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory, elapsed_ns
+from otel_eval.model import (
+    UNRECORDED,
+    Failed,
+    Outcome,
+    Result,
+    Scored,
+    ToolCall,
+    Trajectory,
+    elapsed_ns,
+)
 from otel_eval.scorers.tool_names import plural, shortened
 
 
@@ -206,10 +215,18 @@ def score_block(results: Sequence[Result]) -> list[str]:
 
 
 def _cells(result: Result) -> tuple[str, str, str]:
-    """Value, outcome and reason of a result. The message of a failed scorer may quote content, so
-    only its type is shown.
+    """Value, outcome and reason of a result; an outcome that counts for nothing, because of the
+    severity of its scorer, is marked.
     """
-    outcome = result.outcome
+    value, outcome, reason = _outcome_cells(result.outcome)
+    is_marked = result.severity == "warn" and not result.outcome.passed
+    return value, f"{outcome} (warn)" if is_marked else outcome, reason
+
+
+def _outcome_cells(outcome: Outcome) -> tuple[str, str, str]:
+    """Value, outcome and reason. The message of a failed scorer may quote content, so only its type
+    is shown.
+    """
     if isinstance(outcome, Scored):
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
     if isinstance(outcome, Failed):
@@ -221,7 +238,7 @@ def _cells(result: Result) -> tuple[str, str, str]:
                 f" {failure_text(outcome.error_type, outcome.details)}{_place(outcome.details)}"
             ),
         )
-    return "-", "skipped", outcome.text
+    return "-", "skipped", outcome.explanation
 
 
 def _place(details: Mapping[str, Any]) -> str:

@@ -24,7 +24,15 @@ from otel_eval.cli.render import label_line, run_block, score_block, summary_lin
 from otel_eval.config import EvalConfig
 from otel_eval.errors import redacted_repr
 from otel_eval.exporters.result_rows import encoded, rows_of
-from otel_eval.model import Failed, Report, Result, Scored, Skipped
+from otel_eval.model import (
+    INAPPLICABLE_REASONS,
+    Failed,
+    Outcome,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+)
 from otel_eval.scorers import summarize
 from otel_eval.scorers.tool_names import plural
 
@@ -97,8 +105,8 @@ def show_scores(
     config: EvalConfig,
     *,
     form: str,
-    strict: bool,
     export: bool,
+    allow_skipped: bool = False,
     allow_empty: bool = False,
     allow_unused: bool = False,
     full_ids: bool = False,
@@ -106,9 +114,10 @@ def show_scores(
     """Print each score of the files.
 
     Returns:
-        2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if
-        nothing was evaluated or a record of a dataset matched no run, unless that is allowed; else
-        0.
+        2 if an input is invalid; else 3 if nothing was evaluated; else 1 if a score did not pass,
+        or a scorer failed or was skipped although it applies; else 3 if a record of a dataset
+        matched no run; 0 where that is allowed. Results of scorers with the severity `warn` do not
+        count.
     """
     counted, last = _ReplayOutcomes(), None
     with InputMessages(files) as messages:
@@ -128,16 +137,19 @@ def show_scores(
             _print(lines)
     if form == "table" and (counted.scored_runs or not messages.problems):
         _print(["", *counted.lines()])
+    is_empty = not allow_empty and not counted.has_results
     why = counted.why_nothing() or "no scorer ran, because each has a sample below 1"
-    missed = (
-        [] if allow_empty or counted.has_results else [f"nothing was evaluated: {why}; {_REMEDY}"]
-    )
+    missed = [f"nothing was evaluated: {why}; {_REMEDY}"] if is_empty else []
     missed += [] if allow_unused else unused_records(counted)
     warn([*counted.tool_name_warnings(), *counted.failure_lines()])
     if messages.problems:
         return 2  # already printed, and possibly the cause of everything that is missing
     warn(missed)
-    return counted.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
+    if is_empty:
+        return _NOTHING_EVALUATED
+    skipped = [] if allow_skipped or allow_empty else counted.skipped_lines()
+    warn(skipped)
+    return 1 if skipped or counted.has_failures else _NOTHING_EVALUATED if missed else 0
 
 
 class _ReplayOutcomes(app.ReplayCoverage):
@@ -148,6 +160,10 @@ class _ReplayOutcomes(app.ReplayCoverage):
         self.scored_runs: set[tuple[str, str]] = set()
         self._outcomes: Counter[str] = Counter()
         self._labels: dict[str, list[Result]] = {}
+        # results with the severity `error`: skipped although the scorer applies, by reason; and
+        # those that did not pass or failed
+        self._unscored: Counter[str] = Counter()
+        self._failures = 0
         # scorer, error type, place in the user's code
         self.failures: Counter[tuple[str, str, str]] = Counter()
 
@@ -155,6 +171,8 @@ class _ReplayOutcomes(app.ReplayCoverage):
         """Count the report's results; a report of a trace without a run has none."""
         self._outcomes.update(_outcome(result) for result in report.results)
         for result in report.results:
+            if result.severity == "error":
+                self._count_outcome(result.outcome)
             if isinstance(result.outcome, Failed) and result.outcome.place:
                 self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if result.type == _RECORDING_TYPE:
@@ -162,6 +180,13 @@ class _ReplayOutcomes(app.ReplayCoverage):
         if report.no_run is None:
             self.scored_runs.add((report.trajectory.trace_id, report.trajectory.span_id))
         return super().add(report)
+
+    def _count_outcome(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Skipped):
+            if outcome.reason not in INAPPLICABLE_REASONS:
+                self._unscored[outcome.reason] += 1
+        elif not outcome.passed:
+            self._failures += 1
 
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""
@@ -182,15 +207,18 @@ class _ReplayOutcomes(app.ReplayCoverage):
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
             yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
 
-    def exit_code(self, *, strict: bool) -> int:
-        """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.
+    @property
+    def has_failures(self) -> bool:
+        """Whether a score did not pass, or a scorer failed, that counts."""
+        return self._failures > 0
 
-        A scorer that did not apply and a recorded label never count.
-        """
-        skipped = self._outcomes["skipped"] - self.skipped("not_applicable") if strict else 0
-        return (
-            1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
-        )
+    def skipped_lines(self) -> list[str]:
+        """A line about the scorers that were skipped although they apply; [] if none was."""
+        if not self._unscored:
+            return []
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self._unscored.most_common())
+        skipped = plural(self._unscored.total(), "result")
+        return [f"{skipped} skipped ({reasons}); --allow-skipped accepts that"]
 
 
 def _outcome(result: Result) -> str:
@@ -219,7 +247,9 @@ def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
         ]
     )
     revision = f" (revision {report.revision})" if report.revision else ""
-    return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]
+    verdict = f": {report.verdict.replace('_', ' ')}" if report.verdict else ""
+    headline = f"  evaluation {report.evaluation}{revision}{verdict}"
+    return [*run, headline, *score_block(report.results)]
 
 
 def _print(lines: Sequence[str] | bytes) -> None:

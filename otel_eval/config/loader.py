@@ -23,7 +23,7 @@ from otel_eval.config.exporters import ExportEndpoint, Exporters
 from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
-from otel_eval.scorers.values import is_file
+from otel_eval.scorers.values import DatasetPath, is_file
 
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _USE_HEADERS: Final = (
@@ -84,7 +84,8 @@ def _with_full_paths(folder: Path, value: Any) -> Any:
         return value
     found = {key: _with_full_paths(folder, each) for key, each in value.items()}
     if "key" in found and is_file(found.get("dataset")):
-        found["dataset"] = str(folder / found["dataset"])
+        written = os.fspath(found["dataset"])
+        found["dataset"] = DatasetPath(str(folder / written), written)
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -268,7 +268,6 @@ JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_judge)]
 class AsyncScoring(Shape):
     """Limits for scorers that are awaited, such as judges, and for functions of your own."""
 
-    deprecated_keys: ClassVar[Mapping[str, str]] = {"function_timeout": "scorer_timeout"}
     max_queue: Count = 1000
     """Results that may be pending at one time; more fail with `judge_queue_full`."""
     concurrency: Count = 8
@@ -288,7 +287,6 @@ class EvalConfig(Shape):
         ConfigError: one line for each invalid value, joined by `; `.
     """
 
-    deprecated_keys: ClassVar[Mapping[str, str]] = {"judging": "async_scoring"}
     traces: Traces = Traces()
     """When a trace is evaluated, and how much may be held."""
     evaluations: Some[Evaluation] = Field(default_factory=lambda: (_default(),))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -267,12 +267,6 @@ class Receivers(Shape):
 class Traces(Shape):
     """When a trace is evaluated, and how much may be held."""
 
-    deprecated_keys: ClassVar[Mapping[str, str]] = {
-        "settle": "decision_wait",
-        "settle_partial": "decision_wait_partial",
-        "settle_detached": "decision_wait_detached",
-        "late": "grace_period",
-    }
     decision_wait: Seconds = 1.0
     """Wait after the last span of a complete trace of one service before it is evaluated. 0:
     none.

@@ -4,18 +4,15 @@ one line.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
-
-_log = logging.getLogger("otel_eval")
 
 # Tags for keys that accept a list or a mapping; pydantic adds them to paths, and messages leave
 # them out.
@@ -68,10 +65,6 @@ class Shape(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True
     )
 
-    # Deprecated keys -> the keys that replace them. They are accepted for one minor version, with a
-    # warning.
-    deprecated_keys: ClassVar[Mapping[str, str]] = {}
-
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
@@ -105,40 +98,18 @@ class Shape(BaseModel):
             raise PydanticCustomError(
                 "part_type", "not a mapping", {"keys": ", ".join(sorted(cls.known_keys()))}
             )
-        problems: list[str] = []
-        present = cls._present(given, problems)
         known = dict.fromkeys(cls.known_keys(), False) | {
             name: each.is_required() for name, each in cls.model_fields.items()
         }
-        problems += wrong_keys(present, known)
+        problems = wrong_keys(given, known)
         try:
-            built = handler({key: value for key, value in present.items() if key in known})
+            built = handler({key: value for key, value in given.items() if key in known})
             problems += () if problems else built.contradictions()
         except ValidationError as error:
             problems += lines_of(error)
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
         return built
-
-    @classmethod
-    def _present(cls, given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-        """Rename deprecated keys, with a warning; a key that is given under both names is added to
-        `problems`.
-        """
-        values = dict(given)
-        for old in cls.deprecated_keys.keys() & given.keys():
-            value, new = values.pop(old), cls.deprecated_keys[old]
-            if new in given:
-                problems.append(
-                    f"{old}: is the deprecated name of {new}, which is given as well; leave"
-                    f" {old} out"
-                )
-                continue
-            _log.warning(
-                "%s is deprecated and will be removed in the next minor version; write %s", old, new
-            )
-            values[new] = value
-        return values
 
 
 def lines_of(error: ValidationError) -> list[str]:

@@ -152,7 +152,7 @@ class AnnotationExporter(Exporter):
 
     def prepared(self, report: Report) -> Report:
         """Return the report, with a result for the whole evaluation if that is to be sent."""
-        is_summarized = report.evaluation in self._summarized and report.results and not report.late
+        is_summarized = report.evaluation in self._summarized and report.results
         return summarized(report) if is_summarized else report
 
     def revised(self, report: Report) -> None:

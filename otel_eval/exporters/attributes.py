@@ -50,6 +50,8 @@ _KIND: Final = (
     ERROR_TYPE,
     SCORER_TYPE,
     "otel_eval.scorer.version",
+    "otel_eval.policy",
+    "otel_eval.severity",
     OUTCOME,
     "otel_eval.skip.reason",
 )
@@ -64,6 +66,7 @@ _ORIGIN: Final = (
         "otel_eval.environment",
         "otel_eval.evaluator.id",
         "otel_eval.schema",
+        "otel_eval.verdict",
     ),
 )
 SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
@@ -78,17 +81,6 @@ def label_of(result: Result) -> str:
     if isinstance(result.outcome, Scored):
         return "pass" if result.outcome.passed else "fail"
     return "not_evaluated"
-
-
-def explanation_of(result: Result) -> str:
-    """The explanation of an outcome, without content: the message of a scorer's exception is not
-    exported.
-    """
-    match result.outcome:
-        case Scored(explanation=text) | Skipped(text=text):
-            return text
-        case Failed(error_type=error_type):
-            return f"the scorer failed with {error_type}"
 
 
 def event_attributes(report: Report, result: Result) -> dict[str, Any]:
@@ -123,6 +115,7 @@ def origin_of(report: Report) -> tuple[Any, ...]:
         *of_run,
         report.stamp.evaluator,
         SCHEMA,
+        report.verdict or "",
     )
 
 
@@ -173,6 +166,8 @@ def kind_of(result: Result) -> tuple[str, ...]:
         error,
         result.type,
         result.version,
+        result.policy,
+        result.severity,
         outcome_of(result),
         reason,
     )
@@ -186,7 +181,7 @@ def outcome_attributes(result: Result) -> dict[str, Any]:
         named["gen_ai.evaluation.score.value"] = float(outcome.value)
     if result.threshold is not None:
         named["otel_eval.threshold"] = result.threshold
-    if explanation := sendable(explanation_of(result)):
+    if explanation := sendable(result.outcome.explanation):
         named["gen_ai.evaluation.explanation"] = explanation
     if result.result_id:
         named["otel_eval.result_id"] = result.result_id

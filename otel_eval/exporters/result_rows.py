@@ -102,8 +102,8 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     """The fields of one result, as JSON values.
 
     `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it
-    was skipped, `threshold` unless a threshold decides. `explanation` of a skipped result is its
-    text, of a failed one the error's type (never the error's message, which may quote content).
+    was skipped, `error_type` unless it failed (never the error's message, which may quote content),
+    `threshold` unless a threshold decides, `verdict` while results that may change it are missing.
     """
     return _row(report, _run_of(report), result, _outcome_fields(result), shared_fields(report))
 
@@ -120,7 +120,7 @@ def rows_of(report: Report) -> Iterator[dict[str, Any]]:
 def _row(
     report: Report, run: dict[str, Any], result: Result, own: dict[str, Any], shared: dict[str, Any]
 ) -> dict[str, Any]:
-    source = _source_fields(result.evaluation, result.scorer, result.type, result.version)
+    source = _source_fields(*_source_of(result))
     return {
         **run,
         **source,
@@ -143,7 +143,7 @@ def lines_of(report: Report) -> Iterator[bytes]:
     if report.no_run is not None:
         own.append(_no_run_fields(report.no_run))
     for result, fields in own:
-        source = _source_json(result.evaluation, result.scorer, result.type, result.version)
+        source = _source_json(*_source_of(result))
         line = f'{run}, {source}, {_safe(_members(fields))}, {shared}{result.result_id}"}}\n'
         yield line.encode("utf-8", "backslashreplace")
 
@@ -154,8 +154,8 @@ def _members(fields: dict[str, Any]) -> str:
 
 
 @lru_cache(maxsize=1024)  # no more than there are scorers in a configuration
-def _source_json(evaluation: str, scorer: str, kind: str, version: str) -> str:
-    return _safe(_members(_source_fields(evaluation, scorer, kind, version)))
+def _source_json(*source: str) -> str:
+    return _safe(_members(_source_fields(*source)))
 
 
 def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
@@ -185,6 +185,7 @@ def shared_fields(report: Report) -> dict[str, Any]:
     """
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
     return {
+        "verdict": report.verdict,
         "completeness": run.completeness.value,
         "start_time": start_time(run),
         "duration_ms": duration_ms(run),
@@ -201,33 +202,36 @@ def shared_fields(report: Report) -> dict[str, Any]:
     }
 
 
-def _source_fields(evaluation: str, scorer: str, kind: str, version: str) -> dict[str, Any]:
+_SOURCE: Final = ("evaluation", "scorer", "type", "version", "policy", "severity")
+
+
+def _source_of(result: Result) -> tuple[str, ...]:
+    return (
+        result.evaluation,
+        result.scorer,
+        result.type,
+        result.version,
+        result.policy,
+        result.severity,
+    )
+
+
+def _source_fields(*source: str) -> dict[str, Any]:
     """The fields that all results of a scorer share."""
-    return {"evaluation": evaluation, "scorer": scorer, "type": kind, "version": version}
+    return dict(zip(_SOURCE, source, strict=True))
 
 
 def _outcome_fields(result: Result) -> dict[str, Any]:
     """The fields that differ between the results of a report and between those of a scorer."""
     outcome = result.outcome
-    value = passed = reason = None
-    match outcome:
-        case Scored():
-            word, value, passed, explanation = (
-                "scored",
-                outcome.value,
-                outcome.passed,
-                outcome.explanation,
-            )
-        case Skipped():
-            word, explanation, reason = "skipped", outcome.text, outcome.reason
-        case Failed():
-            word, explanation = "failed", outcome.error_type
+    scored = outcome if isinstance(outcome, Scored) else None
     return {
-        "outcome": word,
-        "value": value,
-        "passed": passed,
-        "explanation": explanation,
-        "reason": reason,
+        "outcome": outcome_of(result),
+        "value": None if scored is None else scored.value,
+        "passed": None if scored is None else scored.passed,
+        "explanation": outcome.explanation,
+        "reason": outcome.reason if isinstance(outcome, Skipped) else None,
+        "error_type": outcome.error_type if isinstance(outcome, Failed) else None,
         "details": dict(outcome.details),
         "threshold": result.threshold,
     }

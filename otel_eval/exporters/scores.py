@@ -5,14 +5,13 @@ sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.result_rows import outcome_of
-from otel_eval.model import UNKNOWN_REASONS, Failed, Outcome, Report, Result, Scored, Skipped
+from otel_eval.model import Outcome, Report, Result, Scored, Skipped, Verdict
 
 _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 4096  # bytes of an explanation
@@ -111,7 +110,7 @@ def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result
         value=float(result.outcome.value) if isinstance(result.outcome, Scored) else None,
         label=_short(label) if label else names.label_of(result),
         has_label=bool(label),
-        explanation=_short(names.explanation_of(result)),
+        explanation=_short(result.outcome.explanation),
         by_judge=(result.evaluation, result.scorer) in known.judges,
     )
 
@@ -175,10 +174,10 @@ def key_of(report: Report, result: Result) -> ScoreKey:
 
 
 def summarized(report: Report) -> Report:
-    """Return the report with a result added: whether the run passed the evaluation; unchanged if no
-    scorer applied.
+    """Return the report with its verdict as a further result; unchanged if it has none yet, or no
+    scorer gave a score.
     """
-    outcome = _summary(report.results)
+    outcome = _verdict_outcome(report)
     return (
         report
         if outcome is None
@@ -186,30 +185,30 @@ def summarized(report: Report) -> Report:
     )
 
 
-def _summary(results: Sequence[Result]) -> Outcome | None:
-    """The outcome of the whole evaluation: unknown is not a pass; None if no scorer applied."""
+def _verdict_outcome(report: Report) -> Outcome | None:
+    """The verdict as an outcome: unknown is not a pass."""
     # failed first: text is cut
-    scored = sorted((each for each in results if isinstance(each.outcome, Scored)), key=_is_passed)
-    reasons = "; ".join(f"{each.scorer}: {names.explanation_of(each)}" for each in scored)
-    if scored and not _is_passed(scored[0]):
-        return Scored(0.0, False, reasons)
-    outcomes = [result.outcome for result in results]
-    if any(
-        isinstance(each, Failed) or (isinstance(each, Skipped) and each.reason in UNKNOWN_REASONS)
-        for each in outcomes
-    ):
-        return Skipped("not every scorer could evaluate the run", reason="not_recorded")
-    return Scored(1.0, True, reasons) if scored else None
-
-
-def _is_passed(result: Result) -> bool:
-    return names.label_of(result) != "fail"
+    scored = sorted(
+        (each for each in report.results if isinstance(each.outcome, Scored)),
+        key=lambda each: each.outcome.passed,
+    )
+    reasons = "; ".join(f"{each.scorer}: {each.outcome.explanation}" for each in scored)
+    match report.verdict:
+        case Verdict.NOT_PASSED:
+            return Scored(0.0, False, reasons)
+        case Verdict.NOT_EVALUATED:
+            return Skipped("not every scorer could evaluate the run", reason="not_recorded")
+        case Verdict.PASS if scored:
+            return Scored(1.0, True, reasons)
+        case _:
+            return None
 
 
 def _summary_result(report: Report, outcome: Outcome) -> Result:
-    result_id = sha256(
-        f"{report.results[0].result_id} summary".encode("utf-8", "replace")
-    ).hexdigest()[:32]
+    # the same for every report of the revision: a late result may complete the verdict
+    run = report.trajectory
+    parts = (run.trace_id, run.span_id, report.evaluation, str(report.revision))
+    result_id = sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
     named: Any = {
         "evaluation": report.evaluation,
         "scorer": "",

@@ -18,7 +18,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from otel_eval.model import Failed, Outcome, Pending, Report, Trajectory
+from otel_eval.model import (
+    Failed,
+    Outcome,
+    Pending,
+    Report,
+    Trajectory,
+    Verdict,
+    verdict_of,
+)
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 
@@ -130,6 +138,16 @@ _COUNTS: Final = ("late_results", "late_timeouts", "late_refused", "late_lost")
 
 
 @dataclass(slots=True, eq=False)
+class _Progress:
+    """What is known of a run under an evaluation while its results arrive: the verdict so far, and
+    the number of missing results.
+    """
+
+    standing: Verdict
+    awaited: int
+
+
+@dataclass(slots=True, eq=False)
 class _Job:
     """A pending result: its report, its share of the run's size in bytes, and whether its result
     was reported.
@@ -137,6 +155,7 @@ class _Job:
 
     report: Report
     pending: Pending
+    progress: _Progress
     size: int
     reported: bool = False
 
@@ -189,13 +208,15 @@ class AsyncEvaluator:
             return
         self._abandon_blocked()
         size = trajectory_size(report.trajectory) // len(report.pending)
+        progress = _Progress(report.standing or Verdict.PASS, len(report.pending))
         with self._changed:
             accepted, refused = self._split(report.pending, size)
             for pending in accepted:
-                self._begin_soon(_Job(report, pending, size))
+                self._begin_soon(_Job(report, pending, progress, size))
             self._counts["late_refused"] += len(refused)
         for pending in refused:
-            self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
+            outcome = Failed("timeout" if self._stopped else "judge_queue_full")
+            self._out(report, pending, progress, outcome)
 
     def _split(
         self, pending: tuple[Pending, ...], size: int
@@ -246,19 +267,29 @@ class AsyncEvaluator:
             if job.reported:
                 return False
             job.reported = True
-        self._out(job.report, job.pending, outcome)
+        self._out(job.report, job.pending, job.progress, outcome)
         with self._changed:
             self._open.pop(number, None)
             self._changed.notify_all()
         return True
 
-    def _out(self, report: Report, pending: Pending, outcome: Outcome) -> None:
+    def _out(self, report: Report, pending: Pending, progress: _Progress, outcome: Outcome) -> None:
         self._counts["late_results"] += 1
+        results = (pending.result(outcome),)
+        with self._changed:
+            progress.awaited -= 1
+            progress.standing = verdict_of(results, progress.standing)
+            standing, awaited = progress.standing, progress.awaited
         try:
-            stamp = replace(report.stamp, at_ns=time.time_ns())
             self._emit(
                 replace(
-                    report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp
+                    report,
+                    results=results,
+                    pending=(),
+                    late=True,
+                    stamp=replace(report.stamp, at_ns=time.time_ns()),
+                    standing=standing,
+                    awaited=awaited,
                 )
             )
         except Exception as error:  # noqa: BLE001 - a report that cannot be exported must not end the loop

@@ -97,6 +97,11 @@ class JudgeClient:
         self._forms = ResponseFormats()
         self._states: dict[asyncio.AbstractEventLoop, _OnLoop] = {}
 
+    @property
+    def as_given(self) -> str:
+        """The model, which stands for the judge in a policy: the endpoint may move."""
+        return self.model
+
     def __repr__(self) -> str:
         return f"Client({redacted(self.base_url)!r}, {self.model!r})"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -22,6 +22,7 @@ from otel_eval.model import (
     Failed,
     Outcome,
     Scored,
+    Severity,
     Skipped,
     SkipReason,
     ToolCall,
@@ -31,7 +32,11 @@ from otel_eval.model import (
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames, tool
 
-_TEXTS: Final = {Scored: ("explanation",), Skipped: ("text",), Failed: ("error_type", "message")}
+_TEXTS: Final = {
+    Scored: ("explanation",),
+    Skipped: ("explanation",),
+    Failed: ("error_type", "message"),
+}
 _REASONS: Final = get_args(SkipReason)
 
 
@@ -74,7 +79,7 @@ def in_range(value: Any) -> bool:
 
 
 def _invalid_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
-    passed = getattr(outcome, "passed", True)  # only `Scored` has it
+    passed = outcome.passed
     if not isinstance(passed, bool):
         return f"a {type(passed).__name__} as passed, not a bool"
     for key in texts:
@@ -123,7 +128,7 @@ class NoScore(Exception):
     """
 
     def __init__(self, outcome: Skipped | Failed) -> None:
-        super().__init__(outcome.text if isinstance(outcome, Skipped) else outcome.message)
+        super().__init__(outcome.message if isinstance(outcome, Failed) else outcome.explanation)
         self.outcome = outcome
 
 
@@ -132,7 +137,7 @@ def prefixed(outcome: Skipped | Failed, where: str, details: Mapping[str, Any]) 
     and the given details.
     """
     if isinstance(outcome, Skipped):
-        return Skipped(f"{where}{outcome.text}", details, outcome.reason)
+        return Skipped(f"{where}{outcome.explanation}", outcome.reason, details)
     return replace(outcome, message=f"{where}{outcome.message}", details=details)
 
 
@@ -245,6 +250,8 @@ class BaseScorer:
         tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are removed
             before anything is measured.
         failed_calls: `include`, or `exclude` to leave out calls that failed.
+        severity: `error`, or `warn` to export results without their counting for the verdict of the
+            run and for exit codes.
     """
 
     type: ClassVar[str]
@@ -255,6 +262,7 @@ class BaseScorer:
     strict: bool = field(default=False, metadata=reads(flag))
     tools: Selection = field(default=Selection(), metadata=reads(selection))
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
+    severity: Severity = field(default="error", metadata=reads(one_of(*get_args(Severity))))
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _requires: Requirements = field(init=False, repr=False, compare=False)
     # `select_calls` removes no call
@@ -297,6 +305,26 @@ class BaseScorer:
     def applied_threshold(self) -> float | None:
         """The least value that passes, 1 with `strict`; None if the value does not decide."""
         return 1.0 if self.strict else self.threshold
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The values of parameters that were left out, where they differ from those of the
+        fields.
+        """
+        return {"threshold": self.default_threshold}
+
+    def parameters_given(self) -> Mapping[str, Any]:
+        """The parameters that differ from their defaults, apart from those that change no score:
+        they are what makes two policies of one type different.
+        """
+        defaults = {**{each.name: _default_of(each) for each in fields(self)}, **self.defaults}
+        return {
+            each.name: value
+            for each in fields(self)
+            if "read" in each.metadata
+            and each.name not in _SCORELESS
+            and (value := getattr(self, each.name)) != defaults[each.name]
+        }
 
     def requires(self) -> Requirements:
         """What the scorer reads; called once, after `prepare`."""
@@ -427,6 +455,15 @@ class BaseScorer:
         """Whether a run passes; called only if there is no threshold."""
         del found
         return False
+
+
+_SCORELESS: Final = ("name", "include_content")
+
+
+def _default_of(parameter: Field[Any]) -> Any:
+    if parameter.default_factory is not MISSING:
+        return parameter.default_factory()
+    return parameter.default
 
 
 def is_coroutine_function(function: object) -> bool:

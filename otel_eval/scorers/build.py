@@ -130,6 +130,7 @@ def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]
     problems += wrong_parameters(thing, own, besides=common)
     if problems:
         raise ConfigError(*problems)
+    parameters = own
     if inspect.isclass(thing):
         received = ", ".join(given) or "no parameters"
         thing, own = instance_of(thing, own, f"type: {name!r} refused {received}"), {}
@@ -140,7 +141,9 @@ def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]
     _check_callable(name, thing, own)
     decides = "threshold" in values
     values |= {"version": version, "needs": registered.needs, "reads_calls": registered.reads_calls}
-    return FunctionScorer(**values, type=name, function=thing, arguments=own, decides=decides)
+    return FunctionScorer(
+        **values, type=name, function=thing, arguments=own, parameters=parameters, decides=decides
+    )
 
 
 def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
@@ -244,6 +247,8 @@ class FunctionScorer(AskingScorer):
     Attributes:
         type, version, needs, reads_calls: as registered.
         function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
+        parameters: what the specification gave beside the common parameters; if the function is an
+            object of a class, its constructor received them.
         decides: whether a threshold was given: then it also decides whether a `Scored` that the
             function returned has passed.
         asynchronous: whether it is a coroutine function.
@@ -255,12 +260,18 @@ class FunctionScorer(AskingScorer):
     reads_calls: bool = True
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False
     asynchronous: bool = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
         """Find out whether the function is a coroutine function, whose result is awaited."""
         self._set("asynchronous", is_coroutine_function(self.function))
+
+    def parameters_given(self) -> Mapping[str, Any]:
+        """The common parameters, those of the function, and whether a threshold decides."""
+        decides = {"decides": True} if self.decides else {}
+        return {**BaseScorer.parameters_given(self), **self.parameters, **decides}
 
     def requires(self) -> Requirements:
         """The needs that were declared when the function was registered."""

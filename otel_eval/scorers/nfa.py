@@ -50,12 +50,13 @@ class Fit(NamedTuple):
 @dataclass(slots=True)
 class NFA:
     """States with transitions by a name (`named`) and empty transitions (`free`). State 0 is the
-    start, `end` accepts.
+    start, `end` accepts. `as_given` is the pattern from which it was made.
     """
 
     free: list[list[int]] = field(default_factory=lambda: [[]])
     named: list[list[tuple[str, int]]] = field(default_factory=lambda: [[]])
     end: int = 0
+    as_given: Any = None
 
     def add_state(self) -> int:
         """Add a state and return its number.

@@ -64,7 +64,7 @@ def read_pattern(key: str, value: Any) -> NFA:
     Raises:
         ConfigError: the value is not a pattern, or needs more than 10,000 states.
     """
-    automaton = NFA()
+    automaton = NFA(as_given=value)
     try:
         automaton.end = _build(automaton, 0, key, value, 0)
     except PatternTooLarge:

@@ -142,7 +142,9 @@ class TimeCost(BaseScorer):
         if not calls and self.of in _MEASURED_PARTS:
             raise NoScore(Skipped("no tool call"))
         if not calls:
-            raise NoScore(Skipped(f"no call of {tool(self.of)}", {"seen": seen(trajectory.calls)}))
+            raise NoScore(
+                Skipped(f"no call of {tool(self.of)}", details={"seen": seen(trajectory.calls)})
+            )
         intervals = [_interval(call, f"a call of {tool(call.name)}") for call in calls]
         return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
 
@@ -364,7 +366,7 @@ class LabelDistribution(BaseScorer):
         value = recorded_field(trajectory, self.label, within=("output", "input"))
         if value is UNRECORDED or value is None:
             return Skipped(RECORDED, reason="recorded")
-        return Skipped(RECORDED, {"label": _as_text(value)}, "recorded")
+        return Skipped(RECORDED, "recorded", {"label": _as_text(value)})
 
 
 def _as_text(value: Any) -> str:
@@ -386,7 +388,8 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
         largest fraction minus the smallest. Without labels the first three are empty and `skew` is
         0.
 
-    >>> summarize([Skipped(RECORDED, {"label": label}) for label in ("yes", "no", "yes", "yes")])
+    >>> labels = ("yes", "no", "yes", "yes")
+    >>> summarize([Skipped(RECORDED, "recorded", {"label": label}) for label in labels])
     {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
     """
     outcomes = (getattr(result, "outcome", result) for result in results)

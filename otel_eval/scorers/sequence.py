@@ -57,6 +57,11 @@ class OrderRule:
     b: Callable[[str], object]
     within_ns: int | None = None
 
+    @property
+    def as_given(self) -> str:
+        """The rule as it was written, with single blanks; it stands for the rule in a policy."""
+        return " ".join(self.written.split())
+
 
 @with_schema(STRINGS)
 def read_rules(key: str, value: Any) -> tuple[OrderRule, ...]:

@@ -203,11 +203,20 @@ class Reference:
             its record.
         records: the dataset, or None.
         field: the field of a record that holds the reference.
+        source: the path of the dataset as it was written, and the column of its keys; empty if
+            there is no file.
     """
 
     key: str
     records: Records | None = field(default=None, repr=False)
     field: str = "expected"
+    source: tuple[str, ...] = ()
+
+    @property
+    def as_given(self) -> tuple[str, ...]:
+        """What the reference was made from; records are left out."""
+        kind = "attribute" if self.records is None else "dataset"
+        return (kind, self.key, self.field, *self.source)
 
     def key_of(self, trajectory: Trajectory) -> str | None:
         """The key of the run's record; None if there are no records or the run did not record a
@@ -258,6 +267,26 @@ class Reference:
     def _explain(self, why: str) -> str:
         # The message omits the key's value: it may be content.
         return f"no reference for key {self.key}: {why}"
+
+
+class DatasetPath(str):
+    """The absolute path of a dataset that a configuration file names.
+
+    Attributes:
+        written: the path in the configuration file, which is the same wherever that file is.
+    """
+
+    written: str
+
+    def __new__(cls, path: str, written: str) -> DatasetPath:
+        """Keep the path as written beside the absolute one."""
+        dataset = super().__new__(cls, path)
+        dataset.written = written
+        return dataset
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # of str: one
+        """The arguments that copies are made with."""
+        return str(self), self.written
 
 
 def is_file(dataset: Any) -> bool:
@@ -339,11 +368,10 @@ def _dataset_reference(
     where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None
 ) -> Reference:
     if is_file(dataset):
-        return Reference(
-            key,
-            import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where),
-            field,
-        )
+        path = fspath(dataset)
+        records = import_module(_FILES).open_dataset(path, column or key, field, where)
+        written = dataset.written if isinstance(dataset, DatasetPath) else path
+        return Reference(key, records, field, (written, column or key))
     if column is not None:
         raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
     if isinstance(dataset, Mapping):

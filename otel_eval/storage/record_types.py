@@ -29,6 +29,7 @@ from otel_eval.model import (
     Skipped,
     Stamp,
     Trajectory,
+    Verdict,
 )
 from otel_eval.otlp import RawRequest
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
@@ -47,7 +48,15 @@ _RUN_FIELDS: Final = (
     ),
     *("response_id", "start_ns", "end_ns", "last_end_ns", "incomplete"),
 )
-_RESULT_FIELDS: Final = ("scorer", "type", "version", "result_id", "threshold")
+_RESULT_FIELDS: Final = (
+    "scorer",
+    "type",
+    "version",
+    "result_id",
+    "threshold",
+    "policy",
+    "severity",
+)
 _PENDING: Final = 6  # index of the ids of pending results
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {
     "s": Scored,
@@ -79,6 +88,8 @@ def report_to_json(report: Report) -> list[Any]:
         [evidence.spans, evidence.digest] if evidence else None,
         [report.stamp.evaluator, report.stamp.at_ns],
         [no_run.why, no_run.result_id] if no_run else None,
+        report.standing,
+        report.awaited,
     ]
 
 
@@ -91,7 +102,7 @@ def _outcome_to_json(outcome: Outcome) -> list[Any]:
         case Scored():
             return ["s", outcome.value, outcome.passed, outcome.explanation, dict(outcome.details)]
         case Skipped():
-            return ["k", outcome.text, dict(outcome.details), outcome.reason]
+            return ["k", outcome.explanation, outcome.reason, dict(outcome.details)]
         case Failed():
             # without the message, which may quote content
             return ["f", outcome.error_type, "", dict(outcome.details)]
@@ -113,6 +124,8 @@ def report_from_json(values: list[Any]) -> Report:
         evidence,
         stamp,
         no_run,
+        standing,
+        awaited,
     ) = values
     return Report(
         Trajectory(
@@ -127,6 +140,8 @@ def report_from_json(values: list[Any]) -> Report:
         evidence=Evidence(*evidence) if evidence else None,
         stamp=Stamp(*stamp),
         no_run=NoRun(*no_run) if no_run else None,
+        standing=None if standing is None else Verdict(standing),
+        awaited=awaited,
     )
 
 

@@ -18,7 +18,7 @@ from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import MOST_CRASHES, ClosedTrace
-from otel_eval.model import Failed, Report, Stamp
+from otel_eval.model import Failed, Report, Stamp, Verdict, verdict_of, worst
 from otel_eval.otlp import RawRequest, read_request
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
 from otel_eval.storage import record_types
@@ -57,6 +57,15 @@ class ForwardingRecords(Protocol):
         """
 
 
+_RunKey = tuple[str, str, str, int]
+
+
+def _run_key(report: Report) -> _RunKey:
+    """Trace, run, evaluation and revision: what results with one verdict share."""
+    run = report.trajectory
+    return run.trace_id, run.span_id, report.evaluation, report.revision
+
+
 @dataclass(slots=True, eq=False)
 class Recovery:
     """Fills a buffer from a journal; the argument of `Pipeline.recover`.
@@ -84,6 +93,8 @@ class Recovery:
     )
     # result id of a pending result → that copy
     _pending: dict[str, ClosedTrace] = field(default_factory=dict, init=False)
+    # the verdicts so far of runs with pending results
+    _standings: dict[_RunKey, Verdict] = field(default_factory=dict, init=False)
     # undelivered reports by key
     _reports: dict[bytes, Report] = field(default_factory=dict, init=False)
 
@@ -197,10 +208,17 @@ class Recovery:
             for report in evaluated.reports:
                 for result in report.results:
                     self._pending.pop(result.result_id, None)
+                if report.awaited and report.standing is not None:
+                    self._note_standing(report, report.standing)
                 if report.revision:
                     self.revised(report)
                 if (key := self.durable.expect_delivery(report, segment)) is not None:
                     self._reports[key] = report
+
+    def _note_standing(self, report: Report, standing: Verdict) -> None:
+        # Reports of late results may be journaled in another order than they were made.
+        key = _run_key(report)
+        self._standings[key] = worst(standing, self._standings.get(key, standing))
 
     def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
         closings = self._closed.get(evaluated.trace_id)
@@ -237,7 +255,10 @@ class Recovery:
                 )
                 if pending:
                     self.durable.await_results(trace.trace_id, pending)
-                    reports.append(replace(report, pending=pending))
+                    standing = self._standings.get(_run_key(report), report.standing)
+                    reports.append(
+                        replace(report, pending=pending, standing=standing, awaited=len(pending))
+                    )
         return sorted(
             reports,
             key=lambda each: (
@@ -321,7 +342,14 @@ class PendingResults:
 
     def _fail(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
-        failed = replace(report, results=results, pending=(), late=True)
+        failed = replace(
+            report,
+            results=results,
+            pending=(),
+            late=True,
+            standing=verdict_of(results, report.standing or Verdict.PASS),
+            awaited=0,
+        )
         # first: journaled results are exported after a kill
         aside = self.durable.attempts.set_aside([failed], REASON)
         if not self.durable.late(failed, is_set_aside=aside):

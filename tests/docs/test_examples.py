@@ -122,7 +122,7 @@ def test_a_scorer_of_ones_own_scores() -> None:
     assert [line[:17] for line in by_hand] == [
         "Scored(value=1.0,",
         "Scored(value=0.0,",
-        "Skipped(text='an ",
+        "Skipped(explanation='an ",
     ]
     assert {key: json.loads(row)[key] for key in ("agent", "type", "value", "passed")} == {
         "agent": "clerk",

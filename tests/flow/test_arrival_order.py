@@ -75,7 +75,7 @@ def said(report: Report) -> Any:
     what: Any = (
         outcome.value
         if isinstance(outcome, Scored)
-        else outcome.text
+        else outcome.explanation
         if isinstance(outcome, Skipped)
         else outcome
     )

@@ -92,7 +92,7 @@ class Life:
         what: Any = (
             outcome.value
             if isinstance(outcome, Scored)
-            else outcome.text
+            else outcome.explanation
             if isinstance(outcome, Skipped)
             else outcome
         )
@@ -124,7 +124,7 @@ class Life:
         what: Any = (
             outcome.value
             if isinstance(outcome, Scored)
-            else outcome.text
+            else outcome.explanation
             if isinstance(outcome, Skipped)
             else outcome
         )

@@ -9,6 +9,7 @@ ROW: Final[dict[str, Any]] = {
     "span_id": "s",
     "evaluation": "e",
     "scorer": "x",
+    "policy": "p",
     "outcome": "scored",
     "value": 1.0,
     "spans": 3,

@@ -59,6 +59,11 @@ class Program:
     _environment: Any = field(repr=False, compare=False)
     _expression: Any = field(repr=False, compare=False)
 
+    @property
+    def as_given(self) -> str:
+        """The source text, which stands for the program in a policy."""
+        return self.source
+
 
 class ExpressionEvaluator:
     """Evaluates programs on one run; values that several programs read are converted once."""

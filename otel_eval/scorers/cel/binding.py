@@ -73,7 +73,7 @@ class Bindings:
                 contents.append("".join(columns["name"]))
             _refuse_long(values["calls"])
         no_reference = (
-            reference.text
+            reference.explanation
             if isinstance(reference, Skipped)
             else "reference not recorded"
             if reference is UNRECORDED

@@ -118,16 +118,17 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
                 judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
             )
             if type(found) is Skipped or type(found) is Failed:
-                trouble = trouble or found
+                trouble = found if trouble is None else trouble
             else:
                 value, reason = found if type(found) is NodeAnswer else (found, "")
                 coming += state.record(node, value, reason)
                 if node.kind == "task":
                     evaluation.bind_label(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
-    return WalkResult(
-        state.path, state.end or trouble or Failed("NoVerdict", "no verdict was reached")
+    end = state.end or (
+        Failed("NoVerdict", "no verdict was reached") if trouble is None else trouble
     )
+    return WalkResult(state.path, end)
 
 
 class WalkState:
@@ -267,7 +268,7 @@ def shown_of(
     parts = {part: there[part] for part in sorted(node.reads) if part in there}
     for part, value in parts.items():
         if isinstance(value, Skipped):
-            return Skipped(f"{node.name}: {value.text}", reason=value.reason)
+            return Skipped(f"{node.name}: {value.explanation}", reason=value.reason)
         if value is UNRECORDED:
             return Skipped(
                 f"{node.name}: {_NAMES.get(part, part)} not recorded",

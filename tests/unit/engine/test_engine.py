@@ -92,7 +92,7 @@ def test_each_run_is_reported_with_the_results_of_its_scorers():
     ]
     trace_id, span_id = report.trajectory.trace_id, report.trajectory.span_id
     assert [each.result_id for each in report.results] == [
-        result_id(trace_id, span_id, "e", name, 0) for name in ("tool_call_count", "tool_errors")
+        result_id(trace_id, span_id, "e", each.scorer, each.policy, 0) for each in report.results
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.model import Completeness, Failed, Report, Result, Scored, Skipped
+from otel_eval.model import Completeness, Failed, Report, Result, Scored, Skipped, verdict_of
 from otel_eval.testing import call, trajectory
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -16,7 +16,7 @@ OUTCOMES = {
         value=0.75, passed=True, explanation="3 of 4 in order", details={"missing": ["refund"]}
     ),
     "below": Scored(value=0.25, passed=False, explanation="1 of 4 in order"),
-    "skipped": Skipped(text="arguments not recorded", reason="not_recorded"),
+    "skipped": Skipped(explanation="arguments not recorded", reason="not_recorded"),
     "failed": Failed(error_type="KeyError", message="secret content"),
 }
 
@@ -47,10 +47,11 @@ def make_report(*kinds: str, evaluation: str = "policy", revision: int = 0, **fa
             revision=revision,
             result_id=f"{index:032x}",
             threshold=0.5,
+            policy="0123456789abcdef",
         )
         for index, kind in enumerate(kinds)
     )
-    return Report(run, evaluation, revision, results)
+    return Report(run, evaluation, revision, results, standing=verdict_of(results))
 
 
 @pytest.fixture

@@ -305,7 +305,7 @@ def test_langsmith_gets_feedback_on_the_run_of_the_span(langsmith: FakeLangsmith
 def test_datadog_gets_evaluations_with_decimal_ids():
     """Values and labels; nothing in place of a score, since none is replaced."""
     label = with_result(
-        run(1), scorer="1st label", outcome=Skipped("recorded", {"label": "refund"}, "recorded")
+        run(1), scorer="1st label", outcome=Skipped("recorded", "recorded", {"label": "refund"})
     )
     with serving(FakeDatadog()) as datadog:
         result = made(datadog, ml_app="shop").export(
@@ -342,7 +342,7 @@ def test_logfire_gets_feedback_at_the_end_of_the_run():
     """The span that its own package makes of feedback, under the run's span; sent again, it is the
     same span.
     """
-    label = with_result(run(1), outcome=Skipped("recorded", {"label": "refund"}, "recorded"))
+    label = with_result(run(1), outcome=Skipped("recorded", "recorded", {"label": "refund"}))
     report = make_report("scored", "skipped", revision=1)
     report = replace(
         report,
@@ -429,7 +429,7 @@ def test_skipped_and_failed_results_replace_earlier_scores_only(product: Any):
 
 def test_a_label_distribution_sends_its_label(product: Any):
     """Though such a result is always skipped."""
-    outcome = Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
+    outcome = Skipped("recorded for the distribution", "recorded", {"label": "refund"})
     made(product).export([with_result(run(), outcome=outcome)])
     assert list(stored(product).values()) == ["refund"]
 

@@ -30,13 +30,17 @@ FIELDS = [
     "scorer",
     "type",
     "version",
+    "policy",
+    "severity",
     "outcome",
     "value",
     "passed",
     "explanation",
     "reason",
+    "error_type",
     "details",
     "threshold",
+    "verdict",
     "completeness",
     "start_time",
     "duration_ms",
@@ -53,16 +57,25 @@ FIELDS = [
     "revision",
     "result_id",
 ]
-OCCASION = FIELDS[14:-2]
+OCCASION = FIELDS[17:-2]
 
 
 @pytest.mark.parametrize(
     ("kind", "fields_expected"),
     [
-        ("scored", ["scored", 0.75, True, "3 of 4 in order", None, {"missing": ["refund"]}, 0.5]),
-        ("below", ["scored", 0.25, False, "1 of 4 in order", None, {}, 0.5]),
-        ("skipped", ["skipped", None, None, "arguments not recorded", "not_recorded", {}, 0.5]),
-        ("failed", ["failed", None, None, "KeyError", None, {}, 0.5]),
+        (
+            "scored",
+            ["scored", 0.75, True, "3 of 4 in order", None, None, {"missing": ["refund"]}, 0.5],
+        ),
+        ("below", ["scored", 0.25, False, "1 of 4 in order", None, None, {}, 0.5]),
+        (
+            "skipped",
+            ["skipped", None, None, "arguments not recorded", "not_recorded", None, {}, 0.5],
+        ),
+        (
+            "failed",
+            ["failed", None, None, "the scorer failed with KeyError", None, "KeyError", {}, 0.5],
+        ),
     ],
 )
 def test_a_line_has_every_field_and_null_for_what_does_not_apply(
@@ -72,7 +85,7 @@ def test_a_line_has_every_field_and_null_for_what_does_not_apply(
     made = report(kind)
     fields = result_fields(made, made.results[0])
     assert list(fields) == FIELDS
-    assert [fields[key] for key in FIELDS[7:14]] == fields_expected
+    assert [fields[key] for key in FIELDS[9:17]] == fields_expected
 
 
 def test_a_line_has_when_where_and_which_case(report: Reports):
@@ -86,6 +99,7 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
     )
     fields = result_fields(made, made.results[0])
     assert {key: fields[key] for key in OCCASION} == {
+        "verdict": "pass",
         "completeness": "remote_parent",
         "start_time": "2023-11-14T22:13:20.000000001Z",
         "duration_ms": 250.0,

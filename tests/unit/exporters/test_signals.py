@@ -140,6 +140,9 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
         "otel_eval.evaluation": "policy",
         "otel_eval.scorer.type": "tool_call_order",
         "otel_eval.scorer.version": "1",
+        "otel_eval.policy": "0123456789abcdef",
+        "otel_eval.severity": "error",
+        "otel_eval.verdict": "pass",
         "otel_eval.outcome": "scored",
         "otel_eval.completeness": "remote_parent",
         "otel_eval.revision": 0,
@@ -176,6 +179,8 @@ def test_a_score_has_when_where_and_which_case(report: Reports):
         "evaluation",
         "scorer.type",
         "scorer.version",
+        "policy",
+        "severity",
         "outcome",
         "completeness",
         "revision",
@@ -198,6 +203,7 @@ def test_a_score_has_when_where_and_which_case(report: Reports):
         "spans": 9,
         "spans_digest": "0123456789abcdef",
         "evaluator.id": "e" * 32,
+        "verdict": "pass",
         "schema": 1,
     }
 

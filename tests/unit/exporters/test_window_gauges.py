@@ -56,7 +56,7 @@ def read(reader: InMemoryMetricReader, *keys: str) -> dict[Any, float]:
 
 def labelled(report: Report, label: str, run: int, revision: int = 0) -> Report:
     """A report of a run with a label."""
-    outcome = Skipped("recorded for the distribution", {"label": label})
+    outcome = Skipped("recorded for the distribution", details={"label": label})
     results = tuple(replace(each, outcome=outcome) for each in report.results)
     return replace(
         report,

@@ -66,7 +66,7 @@ def test_a_pending_result_becomes_the_one_that_was_announced():
     assert (
         result.result_id
         == pending.result_id
-        == result_id(run.trace_id, run.span_id, "e", "awaited", 0)
+        == result_id(run.trace_id, run.span_id, "e", "awaited", result.policy, 0)
     )
 
 

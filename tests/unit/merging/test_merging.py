@@ -173,6 +173,7 @@ SMALL = {
     "span_id": st.sampled_from("sr"),
     "evaluation": st.just("e"),
     "scorer": st.sampled_from("xy"),
+    "policy": st.sampled_from("pq"),
     "outcome": st.sampled_from(["scored", "failed", "skipped", "no_run"]),
     "value": st.sampled_from([None, 0.0, 1.0]),
     "spans": st.sampled_from([1, 2, 3, None]),
@@ -222,7 +223,7 @@ def test_nothing_of_two_evaluators_that_differ_is_unmarked(
     merged = merge_results(*sources)
     keys = [
         (
-            *(each[name] for name in ("trace_id", "span_id", "evaluation", "scorer")),
+            *(each[name] for name in ("trace_id", "span_id", "evaluation", "scorer", "policy")),
             each["outcome"] == "no_run",
         )
         for each in merged

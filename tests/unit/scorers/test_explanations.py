@@ -174,11 +174,6 @@ def test_a_required_field_counts_only_where_it_was_recorded(key, there, absent):
     )
 
 
-def test_the_text_of_a_skip_can_be_read_by_its_earlier_name():
-    """Programs that score lists of spans ask for it."""
-    assert create_scorer({"type": "tool_errors"})(trajectory()).why == "no tool call"
-
-
 def test_a_failed_call_that_needs_no_result_does_not_make_the_others_invalid():
     """Results that no call recorded are unknown; calls that all failed need none."""
     structure = create_scorer({"type": "trajectory_structure", "required_keys": ["result"]})

@@ -401,7 +401,7 @@ def test_what_is_too_large_is_skipped_before_it_costs_anything(expression, run):
     began = time.thread_time()
     outcome = scored(expression, run)
     assert isinstance(outcome, Skipped)
-    assert outcome.text.startswith("too large: ")
+    assert outcome.explanation.startswith("too large: ")
     assert time.thread_time() - began < 2
 
 

@@ -237,7 +237,7 @@ def test_without_the_task_no_choice_is_judged():
     judge = Judge()
     skipped = outcome(TOOLS, trajectory(call("a"), call("b")), judge)
     assert isinstance(skipped, Skipped)
-    assert (skipped.text, skipped.reason, skipped.details["alignment"]) == (
+    assert (skipped.explanation, skipped.reason, skipped.details["alignment"]) == (
         "not recorded: input",
         "not_recorded",
         1.0,
@@ -302,7 +302,7 @@ def test_a_run_too_long_to_be_read_is_skipped():
     judge = Judge()
     skipped = outcome(LLM, trajectory(call("a", result="x" * 500_000)), judge)
     assert isinstance(skipped, Skipped)
-    assert skipped.text.startswith("too long for a judge: 50")
+    assert skipped.explanation.startswith("too long for a judge: 50")
     assert judge.prompts == []
 
 

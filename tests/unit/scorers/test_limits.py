@@ -165,7 +165,7 @@ def test_an_expression_looks_at_values_up_to_a_size(expression, fits, does_not):
     """Beyond, it would cost seconds, gigabytes or the process."""
     scorer = create_scorer({"type": "expression", "expression": expression})
     assert scorer(trajectory(output=fits)).value == 1
-    assert scorer(trajectory(output=does_not)).text.startswith("too large: ")
+    assert scorer(trajectory(output=does_not)).explanation.startswith("too large: ")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def run(*names, **facts):
 def value(spec, trajectory):
     """The value of a score, or the text of a skip."""
     outcome = create_scorer(spec)(trajectory)
-    return outcome.text if isinstance(outcome, Skipped) else pytest.approx(outcome.value)
+    return outcome.explanation if isinstance(outcome, Skipped) else pytest.approx(outcome.value)
 
 
 def at(name, start, end, **fields):
@@ -369,7 +369,8 @@ def test_an_unrecorded_time_of_a_rule_is_unknown(calls, known):
     )
     assert isinstance(outcome, Skipped) != known
     assert (
-        known or outcome.text == "no time recorded for a call that 'a then b within 5s' asks about"
+        known
+        or outcome.explanation == "no time recorded for a call that 'a then b within 5s' asks about"
     )
 
 
@@ -455,7 +456,7 @@ def test_a_label_is_recorded_from_attribute_output_or_input(facts):
     outcome = create_scorer({"type": "label_distribution", "label": "intent"})(
         trajectory(calls_unknown="no tool spans", **facts)
     )
-    assert outcome == Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
+    assert outcome == Skipped("recorded for the distribution", "recorded", {"label": "refund"})
 
 
 def test_labels_are_counted_over_runs():

@@ -232,7 +232,7 @@ class Unspeakable:
         (Scored(0.5, True, "", {(1, 2): 3}), "TypeError"),
         (Scored(0.5, True, "", {"x": Unspeakable()}), "TypeError"),
         (Skipped(None), "TypeError"),
-        (Skipped("why", None), "TypeError"),
+        (Skipped("why", "recorded", None), "TypeError"),
         (Failed(LookupError), "TypeError"),
         (Failed("Oops", LookupError()), "TypeError"),
         (0.5, "TypeError"),

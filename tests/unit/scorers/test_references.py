@@ -151,7 +151,7 @@ def test_expressions_and_trees_read_datasets(spec):
     assert made(run("a")).value == 1
     skipped = made(run("b"))
     assert isinstance(skipped, Skipped)
-    assert skipped.text.endswith(f"{NO}the dataset has no such record")
+    assert skipped.explanation.endswith(f"{NO}the dataset has no such record")
     assert made.attribute_keys == {"case.id"}
     broken = create_scorer({**spec, "reference": {"dataset": {"a": ["search"]}, "key": "case.id"}})
     assert broken(run("a")).error_type == "InvalidReference"

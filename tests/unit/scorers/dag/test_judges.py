@@ -201,7 +201,7 @@ def test_what_was_not_recorded_is_not_asked_about(reads, run, why):
     """The run is skipped, and no judge is called."""
     outcome = dag(Scripted(), {"a": asks(reads)}, reference="wanted")(run)
     assert isinstance(outcome, Skipped)
-    assert outcome.text.startswith(why)
+    assert outcome.explanation.startswith(why)
 
 
 def test_reasons_appear_only_where_content_may():

@@ -114,7 +114,7 @@ def test_what_was_not_recorded_skips_with_the_nodes_name():
     """Values that only nodes outside of the path read do not matter."""
     tree = {"a": binary("calls.size() == 2", "b", 3), "b": binary("run.input == 'x'")}
     assert dag(tree)(RUN) == Skipped(
-        "b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]}, "not_recorded"
+        "b: run.input not recorded", "not_recorded", {"path": [{"node": "a", "verdict": True}]}
     )
     assert dag(tree)(trajectory()).value == 0.3
 
@@ -124,7 +124,7 @@ def test_unrecorded_calls_skip_only_the_nodes_that_read_them():
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
     assert (
-        dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text
+        dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).explanation
         == "b: calls not recorded"
     )
 
@@ -181,7 +181,7 @@ def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
     }
     assert dag(tree, ["a", "asked"])(RUN).value == 1
     assert dag(tree, ["a", "asked"])(trajectory()) == Skipped(
-        "asked: run.input not recorded", {"path": [{"node": "a", "verdict": False}]}, "not_recorded"
+        "asked: run.input not recorded", "not_recorded", {"path": [{"node": "a", "verdict": False}]}
     )
     assert dag(tree, ["a", "asked"])(trajectory(input="What?")).value == 0.5
 
@@ -287,7 +287,7 @@ def test_another_scorers_skip_and_failure_are_the_trees():
             "children": [scores({"type": "error_recovery", "name": "mended"}), leaf(False, 0)],
         }
     }
-    assert dag(tree)(trajectory()).text == "mended: no call failed"
+    assert dag(tree)(trajectory()).explanation == "mended: no call failed"
     tree["a"]["children"][0] = scores({"type": "expression", "expression": "2"})
     assert dag(tree)(trajectory()).error_type == "ValueError"
 
@@ -311,7 +311,7 @@ def test_a_reference_is_read_from_an_attribute():
     tree = {"a": binary("run.output == reference.answer")}
     run = trajectory(output="Rome", attributes={"wanted": '{"answer": "Rome"}'})
     assert dag(tree, reference="wanted")(run).value == 1
-    assert dag(tree, reference="wanted")(RUN).text == "a: no reference: wanted not recorded"
+    assert dag(tree, reference="wanted")(RUN).explanation == "a: no reference: wanted not recorded"
 
 
 def test_calls_kept_by_a_task_are_calls():
@@ -321,7 +321,7 @@ def test_calls_kept_by_a_task_are_calls():
         "b": binary("a.all(c, c.arguments.q == 'x')"),
     }
     assert dag(tree)(RUN).value == 1
-    assert dag(tree)(trajectory(call("b"))).text == "b: arguments of b (0) not recorded"
+    assert dag(tree)(trajectory(call("b"))).explanation == "b: arguments of b (0) not recorded"
 
 
 def test_long_ways_and_names_are_cut_in_the_explanation():

@@ -1,0 +1,85 @@
+"""The digest of a policy: which scorer, with which parameters, gave a result.
+
+Two scorers have the same digest if they have the same type, version and parameters, apart from the
+name of the score and from `include_content`. Records of datasets and references of runs are not
+part of a policy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from inspect import isroutine
+from typing import Any, Final
+
+from otel_eval.interfaces import Scorer
+from otel_eval.model import UNRECORDED
+
+_DIGEST_BYTES: Final = 8
+_DESCRIPTIVE: Final = ("name", "type", "version", "needs")  # of a user's object
+
+
+def policy_of(scorer: Scorer) -> str:
+    """The digest of a scorer's policy, 16 hex digits; an object that has a `policy` of its own
+    keeps it.
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> one, other = ({"type": "time_cost", "max_ms": limit} for limit in (10, 1))
+    >>> policy_of(create_scorer(one)) == policy_of(create_scorer({**one, "name": "speed"}))
+    True
+    >>> policy_of(create_scorer(one)) == policy_of(create_scorer(other))
+    False
+    """
+    own = getattr(scorer, "policy", None)
+    if isinstance(own, str) and own:
+        return own
+    text = json.dumps(_scorer_values(scorer), sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _scorer_values(scorer: Any) -> Mapping[str, Any]:
+    """Type, version and parameters of a scorer as JSON values."""
+    if hasattr(scorer, "parameters_given"):
+        parameters = scorer.parameters_given()
+    else:  # an object of a user's class
+        parameters = {
+            key: value
+            for key, value in getattr(scorer, "__dict__", {}).items()
+            if not key.startswith("_") and key not in _DESCRIPTIVE
+        }
+    return {"type": scorer.type, "version": scorer.version, "parameters": _json_value(parameters)}
+
+
+def _json_value(value: Any) -> Any:
+    """A parameter as a JSON value: objects of this package by what they were made from, functions
+    by their names, other objects by their types.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 30000 and 30000.0 are the same limit
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(member) for key, member in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_json_value(member) for member in value]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(_json_value(member), sort_keys=True) for member in value)
+    return _object_value(value)
+
+
+def _object_value(value: Any) -> Any:
+    if hasattr(type(value), "as_given"):
+        return _json_value(value.as_given)
+    if isroutine(value):
+        return f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, Scorer):
+        return _scorer_values(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            each.name: _json_value(member)
+            for each in fields(value)
+            if each.compare and (member := getattr(value, each.name)) is not UNRECORDED
+        }
+    return f"{type(value).__module__}.{type(value).__qualname__}"
