@@ -35,6 +35,7 @@ from otel_eval.forwarding.stage import Forwarder
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
+from otel_eval.scorers.contradictions import contradictions
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLimits
 from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
@@ -314,14 +315,27 @@ def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence
 
 
 def suggestions(config: EvalConfig) -> list[str]:
-    """Hints at parameters of scorers that may not do what was intended, each with its place in the
-    configuration.
+    """Hints at parameters of scorers that may not do what was intended, and at rules that
+    contradict each other, each with its place in the configuration.
     """
-    return [
+    hints = [
         f"{place}: {each}"
         for place, scorer in _placed_scorers(config)
-        for each in getattr(scorer, "suggestions", ())
+        for each in (*_threshold_hints(scorer), *getattr(scorer, "suggestions", ()))
     ]
+    return hints + [
+        f"evaluations[{row}]: {each}; correct one of them"
+        for row, evaluation in enumerate(engine_of(config).evaluations)
+        for each in contradictions(evaluation.scorers)
+    ]
+
+
+def _threshold_hints(scorer: Scorer) -> Iterator[str]:
+    if getattr(scorer, "applied_threshold", None) == 0:
+        yield (
+            "threshold: 0 lets every score pass; raise it, or write severity: warn for a score that"
+            " is not to decide"
+        )
 
 
 def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:

@@ -120,7 +120,7 @@ def run_block(
     case: Mapping[str, Any] = _NO_CASE,
     full_ids: bool = False,
 ) -> list[str]:
-    """A headline of the run, then a table of its calls, numbered from 0 as in explanations.
+    """A headline of the run, then a table of its calls, numbered from 1 as in explanations.
 
     Args:
         trajectory: the run.
@@ -183,7 +183,8 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
     for number, (call, others) in enumerate(
         zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
     ):
-        beside = ", ".join(map(str, others[:3])) + ("…" if len(others) > 3 else "")
+        beside = ", ".join(str(other + 1) for other in others[:3])
+        beside += "…" if len(others) > 3 else ""
         outcome = (
             f"error {call.error.type}"
             if call.error
@@ -192,7 +193,7 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
             else "ok"
         )
         text = _call_text(call) if arguments else call.name
-        rows.append((str(number), _duration(call), beside, outcome, text))
+        rows.append((str(number + 1), _duration(call), beside, outcome, text))
     return columns(_CALL_HEADER, rows, indent=2) if rows else []
 
 

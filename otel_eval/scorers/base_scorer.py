@@ -30,7 +30,7 @@ from otel_eval.model import (
     Unnamed,
 )
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
-from otel_eval.scorers.tool_names import ToolNames, tool
+from otel_eval.scorers.tool_names import ToolNames, numbered
 
 _TEXTS: Final = {
     Scored: ("explanation",),
@@ -406,7 +406,7 @@ class BaseScorer:
                 and (self.keeps is None or self.keeps(call.name))
             ):
                 why = (
-                    f"whether {tool(call.name)} ({position}) failed is unknown: its result was not"
+                    f"whether {numbered(call.name, position)} failed is unknown: its result was not"
                     " recorded"
                 )
                 return Skipped(why, reason="not_recorded")

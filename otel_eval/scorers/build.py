@@ -23,6 +23,7 @@ from otel_eval.scorers.base_scorer import (
 )
 from otel_eval.scorers.judge import AskingScorer
 from otel_eval.scorers.parameters import STRING, Schema, schema_of
+from otel_eval.scorers.policy import note_policy
 from otel_eval.scorers.registry import (
     ALIASES,
     Registration,
@@ -135,6 +136,8 @@ def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]
         received = ", ".join(given) or "no parameters"
         thing, own = instance_of(thing, own, f"type: {name!r} refused {received}"), {}
         if isinstance(thing, Scorer) and not values:
+            if parameters:
+                note_policy(thing, parameters)
             return thing
         if isinstance(own_version := getattr(thing, "version", None), str):
             version = own_version

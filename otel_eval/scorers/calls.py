@@ -4,19 +4,27 @@ form), and their base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import TooLarge
-from otel_eval.model import Failed, Outcome, Skipped, Trajectory
+from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment import Alignment
-from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, calls, names
+from otel_eval.scorers.alignment.expected import (
+    Comparison,
+    Criterion,
+    Expectation,
+    calls,
+    names,
+    span_names,
+)
 from otel_eval.scorers.alignment.partial_order import TimedCall
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import (
     STRINGS,
+    check_literal,
     flag,
     invalid_value,
     one_of,
@@ -26,7 +34,7 @@ from otel_eval.scorers.parameters import (
 )
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import MODES, Reference, reference
+from otel_eval.scorers.values import MODES, Reference, expectation_of, reference
 
 MATCHES: Final = ("exact", "in_order", "any_order")
 MEASURES: Final = ("recall", "precision", "f1")
@@ -105,6 +113,11 @@ class Matching(BaseScorer):
             )
         self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
 
+    @property
+    def compared_noun(self) -> str:
+        """What an explanation calls a member of `compared_calls`."""
+        return "call"
+
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """The calls, or the spans, that are compared with the expectation."""
         return trajectory.calls
@@ -133,7 +146,9 @@ class Matching(BaseScorer):
             else _ratio(alignment.weight, expected, called, self.measure)
         )
         value = self.adjusted(value, expected - len(alignment.pairs), called - len(alignment.pairs))
-        return Finding(value, *alignment.explained(content=self.include_content))
+        return Finding(
+            value, *alignment.explained(content=self.include_content, noun=self.compared_noun)
+        )
 
     def adjusted(self, value: float, missing: int, extra: int) -> float:
         """Adjust the value to the numbers of missing and extra calls; the base class returns it
@@ -148,16 +163,12 @@ class Matching(BaseScorer):
         Raises:
             NoScore: there is neither, or the run's own is invalid.
         """
-        found = self.reference.of(trajectory) if self.reference else None
-        if self.criterion is not None and (found is None or isinstance(found, Skipped)):
-            return self.criterion
-        if isinstance(found, Skipped):
-            raise NoScore(found)
-        try:
-            return Criterion(self.read_reference(found), self.compared)
-        except ConfigError as error:
-            assert self.reference is not None, "without an inline expectation there is a reference"
-            raise NoScore(_invalid_reference(error, self.reference.place_of(trajectory))) from None
+        return expectation_of(
+            self.reference,
+            self.criterion,
+            trajectory,
+            lambda value: Criterion(self.read_reference(value), self.compared),
+        )
 
     def read_reference(self, value: Any) -> Expectation:
         """Read a run's own expectation.
@@ -171,28 +182,7 @@ class Matching(BaseScorer):
         read: Callable[[str, Any], Expectation] = (
             type(self).__dataclass_fields__["expected"].metadata["read"]
         )
-        return read(
-            self.reference.key if self.reference.records is None else self.reference.field, value
-        )
-
-
-def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:
-    """The outcome for an invalid reference. If it is in a file, which users can correct, the
-    details name keys and remedies.
-    """
-    if not place:
-        return Failed("InvalidReference", str(error))
-    # Each problem is "key: what was found; remedy". What was found stays in the process: it may be
-    # content.
-    problems = [
-        {"key": each.partition(": ")[0], "remedy": each.rpartition("; ")[2]}
-        for each in error.problems
-    ]
-    details = {**place, "problems": problems[:_MOST_PROBLEMS]}
-    return Failed("InvalidReference", f"{place['dataset']} line {place['line']}: {error}", details)
-
-
-_MOST_PROBLEMS: Final = 10
+        return read(self.reference.location, value)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
@@ -232,7 +222,7 @@ class ExecutionOrder(Matching):
     0.6666666666666666
     """
 
-    expected: Expectation | None = field(default=None, metadata=reads(names))
+    expected: Expectation | None = field(default=None, metadata=reads(span_names))
     match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
     of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
 
@@ -242,6 +232,27 @@ class ExecutionOrder(Matching):
         if self.of == "tools":
             return replace(required, needs=frozenset())
         return Requirements(needs=frozenset({"spans"}), attributes=required.attributes, calls=False)
+
+    def prepare(self) -> None:
+        """Check that there is an expectation, and that names of tools are no patterns."""
+        Matching.prepare(self)
+        if self.expected is not None:
+            self._check_names("expected", self.expected)
+
+    def read_reference(self, value: Any) -> Expectation:
+        """Read a run's own expectation, whose names of tools are no patterns."""
+        expectation = Matching.read_reference(self, value)
+        self._check_names("reference", expectation)
+        return expectation
+
+    def _check_names(self, key: str, expectation: Expectation) -> None:
+        for call in expectation.calls if self.of == "tools" else ():
+            check_literal(key, call.name)
+
+    @property
+    def compared_noun(self) -> str:
+        """What an explanation calls a visit."""
+        return "span" if self.of == "spans" else "call"
 
     def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """The calls, or the spans whose names `tools` selects."""

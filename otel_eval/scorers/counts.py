@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import (
     count,
     invalid_value,
+    is_pattern,
     optional,
     patterns,
     reads,
@@ -27,6 +28,7 @@ from otel_eval.scorers.parameters import (
 )
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, listed_names, plural, seen, tool
+from otel_eval.scorers.values import Reference, expectation_of, reference
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "=": operator.eq,
@@ -86,25 +88,51 @@ _CRITERION: Final = {
 }
 
 
-@with_schema({"type": "object", "additionalProperties": _CRITERION, "minProperties": 1})
+_CRITERIA: Final = {"type": "array", "items": _CRITERION, "minItems": 1}
+
+
+@with_schema(
+    {
+        "type": "object",
+        "additionalProperties": {"anyOf": [_CRITERION, _CRITERIA]},
+        "minProperties": 1,
+    }
+)
 def read_criteria(key: str, value: Any) -> tuple[CallCount, ...]:
-    """Read a mapping of tools to criteria, each `"<= 3"` or `["<=", 3]`."""
+    """Read a mapping of tools, or patterns, to criteria: each `"<= 3"`, `["<=", 3]`, or a list of
+    these.
+    """
     if not isinstance(value, Mapping) or not value:
         raise invalid_value(
             key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}'
         )
-    return tuple(
-        collect_errors(partial(_criterion, key, name, given) for name, given in value.items())
-    )
+    read = collect_errors(partial(_criteria_of, key, name, given) for name, given in value.items())
+    return tuple(count for counts in read for count in counts)
 
 
-def _criterion(key: str, name: Any, given: Any) -> CallCount:
+def _criteria_of(key: str, name: Any, given: Any) -> list[CallCount]:
+    """Read the criterion, or the list of criteria, for one tool."""
     if not isinstance(name, str) or not name:
         example = "search" if name == "" else name
         raise invalid_value(
             key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}'
         )
     where = f"{key}.{name}"
+    if isinstance(given, list | tuple) and given and all(map(_is_criterion, given)):
+        return collect_errors(
+            partial(_criterion, f"{where}[{at}]", name, each) for at, each in enumerate(given)
+        )
+    return [_criterion(where, name, given)]
+
+
+def _is_criterion(value: Any) -> bool:
+    """Whether a member of a list is a criterion itself, and not an operator or a number."""
+    return isinstance(value, list | tuple) or (
+        isinstance(value, str) and any(map(str.isdigit, value))
+    )
+
+
+def _criterion(where: str, name: str, given: Any) -> CallCount:
     if isinstance(given, str):
         written = _CRITERION_TEXT.fullmatch(given)
         if written is None:
@@ -138,21 +166,80 @@ def _suggestion(sign: Any) -> str:
     return f"did you mean {meant!r}?" if meant else _REMEDY
 
 
+class _CountedTools(NamedTuple):
+    """A tool or pattern, the criteria for the number of its calls, and a test of names; None if
+    only the name itself matches.
+    """
+
+    tool: str
+    criteria: tuple[CallCount, ...]
+    matches: Callable[[str], object] | None
+
+    def count(self, counts: Mapping[str, int]) -> int:
+        """The number of calls of the tools that match."""
+        if self.matches is None:
+            return counts.get(self.tool, 0)
+        return sum(number for name, number in counts.items() if self.matches(name))
+
+    def allows(self, number: int) -> bool:
+        """Whether all criteria hold for a number of calls."""
+        return all(_OPERATORS[each.operator](number, each.expected) for each in self.criteria)
+
+    @property
+    def least(self) -> int | None:
+        """The least number of calls that is allowed; None if no number is."""
+        # What is allowed changes only at the numbers that criteria name.
+        numbers = {0, *(each.expected + by for each in self.criteria for by in (0, 1))}
+        return next(filter(self.allows, sorted(numbers)), None)
+
+    @property
+    def greatest(self) -> int | None:
+        """The greatest number of calls that is allowed; None if there is none, or no limit."""
+        numbers = {max(0, each.expected + by) for each in self.criteria for by in (-1, 0, 1)}
+        allowed = [number for number in sorted(numbers) if self.allows(number)]
+        return None if not allowed or self.allows(max(numbers) + 1) else allowed[-1]
+
+    def details(self, actual: int) -> dict[str, Any]:
+        """The details of the tool; operators and numbers are lists if there are several."""
+        operators = [each.operator for each in self.criteria]
+        numbers = [each.expected for each in self.criteria]
+        return {
+            "actual": actual,
+            "operator": operators[0] if len(operators) == 1 else operators,
+            "expected": numbers[0] if len(numbers) == 1 else numbers,
+            "score": float(self.allows(actual)),
+        }
+
+
+def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
+    """Criteria by tool, in order."""
+    by_tool: dict[str, list[CallCount]] = {}
+    for each in criteria:
+        by_tool.setdefault(each.tool, []).append(each)
+    return tuple(
+        _CountedTools(name, tuple(own), glob_matcher(name) if is_pattern(name) else None)
+        for name, own in by_tool.items()
+    )
+
+
 @scorer("tool_call_count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallCount(BaseScorer):
     """Share of tools that were called as often as required. 1 is best, range 0-1.
 
-    Criteria that hold / criteria. A tool that was never called counts 0; tools without a criterion
-    are ignored. Skipped for the common reasons only. Details: `tools`, per tool `actual`,
-    `operator`, `expected`, `score`.
+    Tools whose criteria all hold / tools with criteria. A pattern counts the calls of all tools
+    that match it, `"*"` every call. A tool that was never called counts 0; tools without a
+    criterion are ignored. Skipped: with a `reference`, a run without criteria. Details: `tools`,
+    per tool or pattern `actual`, `operator`, `expected`, `score`; lists for several criteria.
 
     Attributes:
-        criteria: tool → `"<= 3"` or `["<=", 3]`; operators `=`, `==`, `!=`, `<`, `<=`, `>`, `>=`,
-            in quotes.
+        criteria: tool or pattern → `"<= 3"` or `["<=", 3]`, or a list of such criteria, which must
+            all hold; operators `=`, `==`, `!=`, `<`, `<=`, `>`, `>=`, in quotes. Required unless
+            there is a `reference`.
+        reference: a run's own criteria, see [References](#references); they replace `criteria`.
 
     Example:
-        {type: tool_call_count, criteria: {search: "<= 3", refund: ["==", 1]}}
+        {type: tool_call_count, criteria: {search: [">= 1", "<= 3"], "*": "<= 9"}}
 
     >>> from otel_eval.testing import call, trajectory
     >>> count = ToolCallCount(
@@ -162,43 +249,81 @@ class ToolCallCount(BaseScorer):
     '1 of 2 criteria hold; search: 2 calls, not <= 1'
     """
 
-    criteria: tuple[CallCount, ...] = field(metadata=reads(read_criteria))
+    criteria: tuple[CallCount, ...] | None = field(
+        default=None, metadata=reads(optional(read_criteria))
+    )
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
+    counted: tuple[_CountedTools, ...] | None = field(init=False, repr=False, compare=False)
+
+    def prepare(self) -> None:
+        """Check that there are criteria, inline or by reference."""
+        if self.criteria is None and self.reference is None:
+            raise ConfigError(
+                'criteria: missing; write e.g. criteria: {search: "<= 3"}, or name the attribute'
+                " that holds them: reference: my.criteria"
+            )
+        self._set("counted", None if self.criteria is None else _counted(self.criteria))
 
     def requires(self) -> Requirements:
-        """Calls. A tool is required if 0 calls break its criterion, forbidden if 0 calls meet it
-        and 1 call breaks it.
+        """Calls. A tool is required if 0 calls break its criteria, forbidden if 0 calls meet them
+        and 1 call breaks them.
         """
-        never = {name: _OPERATORS[sign](0, expected) for name, sign, expected in self.criteria}
-        once = {name: _OPERATORS[sign](1, expected) for name, sign, expected in self.criteria}
+        counted = self.counted or ()
         tools = ToolNames(
-            required=tuple(name for name in never if not never[name]),
-            optional=tuple(name for name in never if never[name] and once[name]),
-            forbidden=tuple(name for name in never if never[name] and not once[name]),
+            required=tuple(each.tool for each in counted if not each.allows(0)),
+            optional=tuple(each.tool for each in counted if each.allows(0) and each.allows(1)),
+            forbidden=tuple(each.tool for each in counted if each.allows(0) and not each.allows(1)),
         )
-        return Requirements(tools=tools)
+        return Requirements(
+            tools=tools, attributes=frozenset({self.reference.key} if self.reference else ())
+        )
+
+    @property
+    def suggestions(self) -> tuple[str, ...]:
+        """Hints at criteria for one tool that no number of calls meets."""
+        return tuple(
+            f"criteria.{each.tool}: no number of calls meets all of them; correct one of them"
+            for each in self.counted or ()
+            if each.least is None
+        )
+
+    def read_reference(self, value: Any) -> tuple[_CountedTools, ...]:
+        """Read a run's own criteria.
+
+        Raises:
+            ConfigError: the value is no mapping of tools to criteria.
+        """
+        assert self.reference is not None, "called only if there is a reference"
+        return _counted(read_criteria(self.reference.location, value))
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Count the calls of each tool and test the criteria."""
+        counted = expectation_of(self.reference, self.counted, trajectory, self.read_reference)
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
-        tools, broken, kept = {}, [], 0
-        for name, sign, expected in self.criteria:
-            actual = counts.get(name, 0)
-            holds = _OPERATORS[sign](actual, expected)
-            kept += holds
-            tools[name] = {
-                "actual": actual,
-                "operator": sign,
-                "expected": expected,
-                "score": float(holds),
-            }
-            if not holds:
-                broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
-        text = f"{kept} of {len(self.criteria)} criteria hold{''.join(broken)}"
+        actual = [(each, each.count(counts)) for each in counted]
+        broken = [
+            f"; {tool(each.tool)}: {plural(number, 'call')}, not {_unmet(each, number)}"
+            for each, number in actual
+            if not each.allows(number)
+        ]
+        kept = len(counted) - len(broken)
+        tools = {each.tool: each.details(number) for each, number in actual}
         return Finding(
-            kept / len(self.criteria), text, {"tools": tools, "seen": listed_names(counts)}
+            kept / len(counted),
+            f"{kept} of {len(counted)} criteria hold{''.join(broken)}",
+            {"tools": tools, "seen": listed_names(counts)},
         )
+
+
+def _unmet(counted: _CountedTools, number: int) -> str:
+    """The criteria that do not hold for a number of calls."""
+    return " and ".join(
+        f"{each.operator} {each.expected}"
+        for each in counted.criteria
+        if not _OPERATORS[each.operator](number, each.expected)
+    )
 
 
 @scorer("forbidden_tools")
@@ -371,7 +496,7 @@ class ToolErrors(BaseScorer):
 
     >>> from otel_eval.testing import call, trajectory
     >>> ToolErrors()(trajectory(call("search"), call("open", error="404"))).explanation
-    '1 of 2 calls failed: open (1)'
+    '1 of 2 calls failed: call 2 (open)'
     """
 
     def requires(self) -> Requirements:

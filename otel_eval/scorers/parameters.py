@@ -161,6 +161,30 @@ def optional(reader: Reader) -> Reader:
     return read
 
 
+_WILDCARDS: Final = frozenset("*?[")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name is a pattern: it has a wildcard."""
+    return not _WILDCARDS.isdisjoint(name)
+
+
+def check_literal(key: str, name: str) -> None:
+    """Refuse a pattern where names are compared literally: it would match no tool.
+
+    Raises:
+        ConfigError: the name has a wildcard.
+    """
+    if is_pattern(name):
+        raise invalid_value(
+            key,
+            name,
+            "the name of a tool: patterns have no effect here",
+            "write the whole name, or use required_tools, forbidden_tools, tool_call_count or"
+            " precedence, which take patterns",
+        )
+
+
 @with_schema(STRINGS)
 def patterns(key: str, value: Any) -> tuple[str, ...]:
     """Read a list of at least one glob pattern over names."""

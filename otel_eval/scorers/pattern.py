@@ -18,6 +18,7 @@ from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
 from otel_eval.scorers.parameters import (
     STRING,
     check_keys,
+    check_literal,
     count,
     flag,
     invalid_value,
@@ -27,7 +28,7 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, plural, seen, tool
+from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, tool
 
 _KINDS: Final = ("sequence", "any_order", "choice", "optional", "repeat")
 _FORMS: Final = "a tool's name, a list, or one of sequence, any_order, choice, optional, repeat"
@@ -80,6 +81,7 @@ def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
     if depth > _DEEPEST:
         raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
     if isinstance(value, str) and value:
+        check_literal(key, value)
         end = automaton.add_state()
         automaton.named[start].append((value, end))
         return end
@@ -248,7 +250,7 @@ class TrajectoryPattern(BaseScorer):
     ...     "pattern", ["search", {"repeat": "open", "min": 1}, {"optional": "save"}]
     ... )
     >>> TrajectoryPattern(pattern=pattern)(trajectory(call("search"), call("save"))).explanation
-    '1 edit: insert open before call 1'
+    '1 edit: insert open before call 2'
     """
 
     pattern: NFA = field(metadata=reads(read_pattern))
@@ -276,18 +278,21 @@ class TrajectoryPattern(BaseScorer):
         value = (longest - len(edits)) / longest if longest else 1.0
         return Finding(
             value,
-            _edits_text(fit.edits),
+            _edits_text(fit.edits, len(calls)),
             {"edits": edits, "length": fit.length, "seen": seen(calls)},
         )
 
 
-def _edits_text(edits: tuple[Edit, ...]) -> str:
+def _edit_text(edit: Edit, calls: int) -> str:
+    if edit.kind != "insert":
+        return f"delete {numbered(edit.tool, edit.position)}"
+    where = f"before call {edit.position + 1}" if edit.position < calls else "at the end"
+    return f"insert {tool(edit.tool)} {where}"
+
+
+def _edits_text(edits: tuple[Edit, ...], calls: int) -> str:
     if not edits:
         return "fits the pattern"
-    text = [
-        f"{edit.kind} {tool(edit.tool)} {'before' if edit.kind == 'insert' else 'at'} call"
-        f" {edit.position}"
-        for edit in edits[:_MOST_LISTED]
-    ]
+    text = [_edit_text(edit, calls) for edit in edits[:_MOST_LISTED]]
     more = f" and {len(edits) - len(text)} more" if len(edits) > len(text) else ""
     return f"{plural(len(edits), 'edit')}: {', '.join(text)}{more}"

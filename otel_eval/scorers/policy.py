@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from inspect import isroutine
@@ -18,7 +19,6 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED
 
 _DIGEST_BYTES: Final = 8
-_DESCRIPTIVE: Final = ("name", "type", "version", "needs")  # of a user's object
 
 
 def policy_of(scorer: Scorer) -> str:
@@ -35,20 +35,27 @@ def policy_of(scorer: Scorer) -> str:
     own = getattr(scorer, "policy", None)
     if isinstance(own, str) and own:
         return own
-    text = json.dumps(_scorer_values(scorer), sort_keys=True, separators=(",", ":"))
+    parameters = scorer.parameters_given() if hasattr(scorer, "parameters_given") else {}
+    return _digest(scorer, parameters)
+
+
+def note_policy(scorer: Scorer, parameters: Mapping[str, Any]) -> None:
+    """Set the `policy` of an object of a user's class, which cannot tell what it was made from;
+    an object that refuses the attribute, or has one, stays as it is.
+    """
+    if not hasattr(scorer, "policy"):
+        with suppress(AttributeError, TypeError):  # frozen, or with slots
+            vars(scorer)["policy"] = _digest(scorer, parameters)
+
+
+def _digest(scorer: Scorer, parameters: Mapping[str, Any]) -> str:
+    values = _scorer_values(scorer, parameters)
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _scorer_values(scorer: Any) -> Mapping[str, Any]:
+def _scorer_values(scorer: Scorer, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """Type, version and parameters of a scorer as JSON values."""
-    if hasattr(scorer, "parameters_given"):
-        parameters = scorer.parameters_given()
-    else:  # an object of a user's class
-        parameters = {
-            key: value
-            for key, value in getattr(scorer, "__dict__", {}).items()
-            if not key.startswith("_") and key not in _DESCRIPTIVE
-        }
     return {"type": scorer.type, "version": scorer.version, "parameters": _json_value(parameters)}
 
 
@@ -75,7 +82,7 @@ def _object_value(value: Any) -> Any:
     if isroutine(value):
         return f"{value.__module__}:{value.__qualname__}"
     if isinstance(value, Scorer):
-        return _scorer_values(value)
+        return policy_of(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {
             each.name: _json_value(member)

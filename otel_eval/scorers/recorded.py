@@ -19,6 +19,7 @@ from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
 from otel_eval.scorers.parameters import (
     STRING,
+    check_literal,
     count,
     invalid_value,
     optional,
@@ -28,8 +29,14 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, seen, tool
-from otel_eval.scorers.values import decode_json, recorded_field
+from otel_eval.scorers.tool_names import ToolNames, numbered, seen, tool
+from otel_eval.scorers.values import (
+    Reference,
+    decode_json,
+    expectation_of,
+    recorded_field,
+    reference,
+)
 
 Interval = tuple[int, int]
 
@@ -72,6 +79,10 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
     return totals[-1]
 
 
+_MILLISECONDS: Final = positive("milliseconds", 30000)
+_DEFAULT_MS: Final = 30000
+
+
 @scorer("time_cost")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeCost(BaseScorer):
@@ -81,10 +92,14 @@ class TimeCost(BaseScorer):
     value. `strict: true`: 1 if elapsed ≤ max, else 0. `run` is the duration of the run's own span;
     `tools` and a tool's name: length of the union of the intervals of these calls; `critical_path`:
     greatest total duration of calls that follow one another. Details: `elapsed_ms`, `max_ms`, `of`.
-    Skipped: no time recorded, an end before its start, no such call.
+    Skipped: no time recorded, an end before its start, no such call; with a `reference`, a run
+    without a budget.
 
     Attributes:
-        max_ms: the budget in milliseconds, more than 0.
+        max_ms: the budget in milliseconds, more than 0; 30000 if left out, unless there is a
+            `reference`.
+        reference: a run's own budget in milliseconds, see [References](#references); it replaces
+            `max_ms`.
         of: `run`, `tools`, `critical_path` or the name of a tool.
 
     Example:
@@ -95,13 +110,27 @@ class TimeCost(BaseScorer):
     0.6
     """
 
-    max_ms: float = field(default=30000, metadata=reads(positive("milliseconds", 30000)))
+    max_ms: float | None = field(default=None, metadata=reads(optional(_MILLISECONDS)))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     of: str = field(default="run", metadata=reads(text))
+
+    def prepare(self) -> None:
+        """Set the default budget, and refuse a pattern as the name of a tool."""
+        check_literal("of", self.of)
+        if self.max_ms is None and self.reference is None:
+            self._set("max_ms", _DEFAULT_MS)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The budget, unless runs have their own."""
+        budget = None if self.reference else _DEFAULT_MS
+        return {"threshold": self.default_threshold, "max_ms": budget}
 
     def requires(self) -> Requirements:
         """Calls, unless `of` is `run`; a tool that `of` names is optional."""
         return Requirements(
             calls=self.of != "run",
+            attributes=frozenset({self.reference.key} if self.reference else ()),
             tools=ToolNames(optional=() if self.of in _MEASURED_PARTS else (self.of,)),
         )
 
@@ -112,24 +141,35 @@ class TimeCost(BaseScorer):
 
     def passes(self, found: Finding) -> bool:
         """Whether the elapsed time is within the budget."""
-        return bool(found.details["elapsed_ms"] <= self.max_ms)
+        return bool(found.details["elapsed_ms"] <= found.details["max_ms"])
+
+    def read_reference(self, value: Any) -> float:
+        """Read a run's own budget.
+
+        Raises:
+            ConfigError: the value is no positive number.
+        """
+        assert self.reference is not None, "called only if there is a reference"
+        budget: float = _MILLISECONDS(self.reference.location, value)
+        return budget
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
+        max_ms = expectation_of(self.reference, self.max_ms, trajectory, self.read_reference)
         elapsed_ms = self._elapsed_ns(trajectory) / _NS_PER_MS
         # rounded once: a tenth left is 0.1
-        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)
+        value = max(0.0, (max_ms - elapsed_ms) / max_ms)
         if self.strict:
-            value = float(elapsed_ms <= self.max_ms)
+            value = float(elapsed_ms <= max_ms)
         explained = (
             f"{_MEASURED_PARTS.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of"
-            f" {self.max_ms:g} ms"
+            f" {max_ms:g} ms"
         )
         named = {} if self.of in _MEASURED_PARTS else {"seen": seen(trajectory.calls)}
         return Finding(
             value,
             explained,
-            {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named},
+            {"elapsed_ms": elapsed_ms, "max_ms": max_ms, "of": self.of, **named},
         )
 
     def _elapsed_ns(self, trajectory: Trajectory) -> int:
@@ -207,7 +247,7 @@ class TrajectoryStructure(BaseScorer):
     >>> TrajectoryStructure()(
     ...     trajectory(call("a", arguments={}, result=None), call("b", arguments={}))
     ... ).explanation
-    '1 of 2 valid; b (1): missing result'
+    '1 of 2 valid; call 2 (b): missing result'
     """
 
     required_keys: tuple[str, ...] | None = field(default=None, metadata=reads(optional(_keys)))
@@ -262,7 +302,7 @@ class TrajectoryStructure(BaseScorer):
             if missing:
                 errors.append({"tool": call.name, "actual": position, "missing": missing})
         explained = [
-            f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}"
+            f"{numbered(each['tool'], each['actual'])}: missing {', '.join(each['missing'])}"
             for each in errors[:_MOST_LISTED]
         ]
         return _finding(len(trajectory.calls), errors, explained)
@@ -286,7 +326,7 @@ class TrajectoryStructure(BaseScorer):
             {"step": position, "missing": missing} for position, missing in checked if missing
         ]
         explained = [
-            f"step {each['step']}: missing {', '.join(each['missing'])}"
+            f"step {each['step'] + 1}: missing {', '.join(each['missing'])}"
             for each in errors[:_MOST_LISTED]
         ]
         return _finding(len(steps), errors, explained)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,7 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
+from otel_eval.scorers.tool_names import ToolNames, listed, numbered, seen, tool
 from otel_eval.scorers.values import hashable
 
 _WITHIN: Final = r"(?:\s+within\s+(?P<number>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h))?"
@@ -113,11 +113,12 @@ class Precedence(BaseScorer):
 
     Rules that hold / rules; a rule whose trigger never happens holds. A call is *later* than
     another if it belongs to a later group of parallel calls. Details: `broken` [{rule, calls}] with
-    the positions of the calls that break it. Skipped: a rule needs a time that was not recorded.
+    the positions of the calls that break it. Skipped: a rule needs a time that was not recorded, or
+    hangs on a call of which it is unknown whether it failed.
 
     * `a before b` (trigger: both are called): no `b` is earlier than the first `a`.
-    * `b only after a` (trigger: `b`): every `b` is later than some `a`; one issued together with it
-      is not.
+    * `b only after a` (trigger: `b`): every `b` is later than some `a` that did not fail; one
+      issued together with it is not.
     * `a then b within 5s` (trigger: `a`): every `a` is followed by a later `b` that starts within
       that time of the end of `a`; units `ms`, `s`, `m`, `h`; without `within`, at any time.
     * `never b after a` (trigger: both): no `b` is later than an `a`.
@@ -136,7 +137,7 @@ class Precedence(BaseScorer):
     ...     rules=read_rules("rules", ["verify before refund", "never search after refund"])
     ... )
     >>> rules(trajectory(call("refund"), call("verify"))).explanation
-    '1 of 2 rules hold; broken: verify before refund: refund (0)'
+    '1 of 2 rules hold; broken: verify before refund: call 1 (refund)'
     """
 
     rules: tuple[OrderRule, ...] = field(metadata=reads(read_rules))
@@ -171,7 +172,7 @@ class Precedence(BaseScorer):
             group_of = list(range(len(calls)))
         broken, explained = [], []
         for rule in self.rules:
-            if breaking := _breaking_calls(rule, calls, group_of):
+            if breaking := breaking_calls(rule, calls, group_of):
                 broken.append({"rule": rule.written, "calls": breaking})
                 explained.append(
                     f"{rule.written}:"
@@ -184,7 +185,7 @@ class Precedence(BaseScorer):
         return Finding(kept / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
-def _breaking_calls(
+def breaking_calls(
     rule: OrderRule, calls: Sequence[ToolCall], group_of: Sequence[int]
 ) -> list[int]:
     """The positions of the calls that break a rule."""
@@ -192,15 +193,46 @@ def _breaking_calls(
     second = [position for position, call in enumerate(calls) if rule.b(call.name)]
     if rule.kind == "then":
         return _not_followed(rule, calls, group_of, first, second)
+    if rule.kind == "only after":
+        return _unguarded(rule, calls, group_of, first, second)
     if not first:
-        return second if rule.kind == "only after" else []
-    # All three forms depend on the first `a` alone.
+        return []
+    # Both forms depend on the first `a` alone.
     earliest = group_of[first[0]]
     if rule.kind == "before":
         return [position for position in second if group_of[position] < earliest]
-    if rule.kind == "only after":
-        return [position for position in second if group_of[position] <= earliest]
     return [position for position in second if group_of[position] > earliest]
+
+
+def _unguarded(
+    rule: OrderRule,
+    calls: Sequence[ToolCall],
+    group_of: Sequence[int],
+    first: Sequence[int],
+    second: Sequence[int],
+) -> list[int]:
+    """The positions in `second` that are not later than a call of `first` that did not fail; raises
+    `NoScore` if it depends on an unknown failure whether there are any.
+    """
+
+    def before_all(guards: Iterable[int]) -> list[int]:
+        guard = next(iter(guards), None)
+        if guard is None:
+            return [*second]
+        return [position for position in second if group_of[position] <= group_of[guard]]
+
+    possible = [position for position in first if not calls[position].error]
+    certain = [position for position in possible if not calls[position].failure_unknown]
+    breaking, may_break = before_all(possible), before_all(certain)
+    if may_break and not breaking:
+        guard = numbered(calls[possible[0]].name, possible[0])
+        raise NoScore(
+            Skipped(
+                f"{rule.written!r} depends on whether {guard} failed, which was not recorded",
+                reason="not_recorded",
+            )
+        )
+    return breaking
 
 
 def _not_followed(
@@ -340,7 +372,7 @@ class LoopDetection(IdenticalCalls):
     >>> from otel_eval.testing import call, trajectory
     >>> loop = LoopDetection(max_repeats=2, ignore_arguments=True)
     >>> loop(trajectory(*map(call, "abababc"))).explanation
-    'a, b 3 times in a row from call 0'
+    'a, b 3 times in a row from call 1'
     """
 
     max_repeats: int = field(default=3, metadata=reads(count("repetitions", 3)))
@@ -360,7 +392,7 @@ class LoopDetection(IdenticalCalls):
         ]
         explained = [
             f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))}"
-            f" {loop.times} times in a row from call {loop.first}"
+            f" {loop.times} times in a row from call {loop.first + 1}"
             for loop in loops
         ]
         return Finding(

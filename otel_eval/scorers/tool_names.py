@@ -30,15 +30,14 @@ def tool(name: str) -> str:
     return shortened(name, _LONGEST_NAME)
 
 
-def listed(items: Sequence[tuple[str, int]]) -> str:
-    """Names with positions: `search (0), open (3) and 2 more`."""
-    shown = items if len(items) <= _MOST_LISTED else items[:_MOST_LISTED]
-    text = ", ".join(
-        [
-            f"{name if len(name) <= _LONGEST_NAME else tool(name)} ({position})"
-            for name, position in shown
-        ]
-    )
+def numbered(name: str, position: int, noun: str = "call") -> str:
+    """A call by its place and name, `call 3 (open)`; positions count from 0, places from 1."""
+    return f"{noun} {position + 1} ({tool(name)})"
+
+
+def listed(items: Sequence[tuple[str, int]], noun: str = "call") -> str:
+    """Names with positions: `call 1 (search), call 4 (open) and 2 more`."""
+    text = ", ".join([numbered(name, position, noun) for name, position in items[:_MOST_LISTED]])
     return text if len(items) <= _MOST_LISTED else f"{text} and {len(items) - _MOST_LISTED} more"
 
 

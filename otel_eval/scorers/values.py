@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from math import fsum
 from os import PathLike, fspath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr, unknown_keys
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
@@ -218,6 +218,11 @@ class Reference:
         kind = "attribute" if self.records is None else "dataset"
         return (kind, self.key, self.field, *self.source)
 
+    @property
+    def location(self) -> str:
+        """Where the reference is, for error messages: the attribute, or the field of a record."""
+        return self.key if self.records is None else self.field
+
     def key_of(self, trajectory: Trajectory) -> str | None:
         """The key of the run's record; None if there are no records or the run did not record a
         key.
@@ -267,6 +272,51 @@ class Reference:
     def _explain(self, why: str) -> str:
         # The message omits the key's value: it may be content.
         return f"no reference for key {self.key}: {why}"
+
+
+T = TypeVar("T")
+
+
+def expectation_of(
+    reference: Reference | None, inline: T | None, trajectory: Trajectory, read: Callable[[Any], T]
+) -> T:
+    """The run's own expectation, or the inline one if the run has none.
+
+    Args:
+        read: reads the value of a reference; raises `ConfigError` if it is no expectation.
+
+    Raises:
+        NoScore: there is neither, or the run's own is invalid.
+    """
+    found = reference.of(trajectory) if reference else _no_reference("no expectation")
+    if isinstance(found, Skipped):
+        if inline is None:
+            raise NoScore(found)
+        return inline
+    try:
+        return read(found)
+    except ConfigError as error:
+        place = reference.place_of(trajectory) if reference else {}
+        raise NoScore(_invalid_reference(error, place)) from None
+
+
+def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:
+    """The outcome for an invalid reference. If it is in a file, which users can correct, the
+    details name keys and remedies.
+    """
+    if not place:
+        return Failed("InvalidReference", str(error))
+    # Each problem is "key: what was found; remedy". What was found stays in the process: it may be
+    # content.
+    problems = [
+        {"key": each.partition(": ")[0], "remedy": each.rpartition("; ")[2]}
+        for each in error.problems
+    ]
+    details = {**place, "problems": problems[:_MOST_PROBLEMS]}
+    return Failed("InvalidReference", f"{place['dataset']} line {place['line']}: {error}", details)
+
+
+_MOST_PROBLEMS: Final = 10
 
 
 class DatasetPath(str):

@@ -8,8 +8,9 @@ equal inputs give equal outcomes on every machine.
 
 The details of every scorer that aligns: `matched` [[expected, actual], …] (with the weight where
 arguments or results are compared), `missing` [{tool, expected}], `extra` [{tool, actual}],
-`misplaced` [{tool, expected, actual}], `seen` [tool]; positions count from 0 among the calls that
-the scorer compares.
+`misplaced` [{tool, expected, actual}], `seen` [tool], and `differences` [{expected, actual,
+differs, missing, unexpected, result}] if arguments or results of calls of one tool differ;
+positions count from 0 among the calls that the scorer compares.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
+from otel_eval.scorers.alignment.differences import Difference, difference
 from otel_eval.scorers.alignment.expected import Criterion, check_recorded, words_of
 from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups
-from otel_eval.scorers.tool_names import listed, listed_names, plural, shortened
+from otel_eval.scorers.tool_names import listed, listed_names, numbered, plural, shortened
 
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
 Calls = list[tuple[str, int]]  # names and positions
 _MOST_CONTENT: Final = 400
+_MOST_DIFFERENCES: Final = 8
 
 
 def _unpaired(names: Sequence[str], paired: Collection[int]) -> Calls:
@@ -221,8 +224,8 @@ class Alignment:
                 pairs.append((row, column))
         return pairs
 
-    def explained(self, *, content: bool) -> Reasons:
-        """Return explanation and details.
+    def explained(self, *, content: bool, noun: str = "call") -> Reasons:
+        """Return explanation and details; `noun` is what the explanation calls an actual call.
 
         With `content`, both include arguments and results of the calls that are not matched, or
         only in part.
@@ -232,13 +235,12 @@ class Alignment:
         if partial := self.weight < len(pairs):
             text += f" (agreement {self.weight:.3g})"
         if self.missing:
-            text += f"; missing: {listed(self.missing)}"
+            text += f"; missing: {listed(self.missing, 'expected')}"
         if self.extra:
-            text += f"; extra: {listed(self.extra)}"
+            text += f"; extra: {listed(self.extra, noun)}"
         if misplaced:
-            text += (
-                f"; out of order: {listed([(names[column], column) for _, column in misplaced])}"
-            )
+            out_of_order = [(names[column], column) for _, column in misplaced]
+            text += f"; out of order: {listed(out_of_order, noun)}"
         details: dict[str, Any] = {
             "matched": [[*pair] for pair in pairs],
             "missing": [{"tool": name, "expected": row} for name, row in self.missing],
@@ -253,11 +255,35 @@ class Alignment:
             details["matched"] = [
                 [row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)
             ]
+        if differences := self._differences():
+            details["differences"] = [each.details for each in differences]
+            text += "".join(
+                [f"; {numbered(names[each.actual], each.actual)}: {each}" for each in differences]
+            )
         if content and (partial or self.missing or self.extra or misplaced):
             details["content"] = self._content()
             values = json.dumps(details["content"], ensure_ascii=False, default=str)
             text += f"; content: {shortened(values, _MOST_CONTENT)}"
         return text, details
+
+    def _differences(self) -> list[Difference]:
+        """How calls of expected tools differ from what was expected of them, the first ones: calls
+        that agree in part, and a missing and an extra call of one tool.
+        """
+        if self._criterion.plain:
+            return []
+        partial = [
+            pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1
+        ]
+        extra: dict[str, list[int]] = {}
+        for name, column in reversed(self.extra):
+            extra.setdefault(name, []).append(column)
+        unpaired = [(row, extra[name].pop()) for name, row in self.missing if extra.get(name)]
+        criterion, calls = self._criterion, self._criterion.expectation.calls
+        return [
+            difference(row, column, calls[row], self._actual[column], criterion)
+            for row, column in (*partial, *unpaired)[:_MOST_DIFFERENCES]
+        ]
 
     def _content(self) -> list[dict[str, Any]]:
         wanted, actual = self._criterion.expectation.calls, self._actual

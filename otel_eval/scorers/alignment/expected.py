@@ -16,7 +16,14 @@ from otel_eval.model import UNRECORDED, Skipped, Unnamed
 from otel_eval.scorers.alignment.lcs import prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import NoScore
-from otel_eval.scorers.parameters import STRING, Schema, invalid_value, with_schema
+from otel_eval.scorers.parameters import (
+    STRING,
+    Schema,
+    check_literal,
+    invalid_value,
+    with_schema,
+)
+from otel_eval.scorers.tool_names import numbered
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 
 
@@ -79,7 +86,13 @@ def names(key: str, value: Any) -> Expectation:
     >>> names("expected", ["search", ["open", "read"]]).groups
     (range(0, 1), range(1, 3))
     """
-    return _expectation(key, value, _name, "a list of tool names", "[search, [open, read]]")
+    return _expectation(key, value, _tool_name, "a list of tool names", "[search, [open, read]]")
+
+
+@with_schema(_list_of(STRING))
+def span_names(key: str, value: Any) -> Expectation:
+    """Read a list of names as `names` does; those of spans may have any characters."""
+    return _expectation(key, value, _name, "a list of names", "[search, [open, read]]")
 
 
 def calls(*fields: str) -> Callable[[str, Any], Expectation]:
@@ -158,9 +171,15 @@ def _name(key: str, value: Any) -> Expected:
     return Expected(value)
 
 
+def _tool_name(key: str, value: Any) -> Expected:
+    expected = _name(key, value)
+    check_literal(key, expected.name)
+    return expected
+
+
 def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
     if not isinstance(value, Mapping):
-        return _name(key, value)
+        return _tool_name(key, value)
     if "function" in value:
         value, key = _function(key, value), f"{key}.function"
     spelt = {word: field for word, field in _SPELLINGS.items() if field in fields}
@@ -173,7 +192,7 @@ def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
     if problems:
         raise ConfigError(*problems)
     given = {spelt[word]: decode_json(value[word]) for word in value if word in spelt}
-    return Expected(_name(f"{key}.name", value["name"]).name, **given)
+    return Expected(_tool_name(f"{key}.name", value["name"]).name, **given)
 
 
 def _twice(key: str, value: Mapping[str, Any], spelt: Mapping[str, str]) -> list[str]:
@@ -343,11 +362,11 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
     for name, fields in criterion.required:
         for at, call in by_name.get(name, ()):
             if fields.arguments and call.arguments is UNRECORDED:
-                raise _not_recorded(f"arguments of {name} (call {at})")
+                raise _not_recorded(f"arguments of {numbered(name, at)}")
             if fields.names and type(call.arguments) is Unnamed:
-                raise _not_recorded(f"names of the arguments of {name} (call {at})")
+                raise _not_recorded(f"names of the arguments of {numbered(name, at)}")
             if fields.result and call.result is UNRECORDED:
-                raise _not_recorded(f"result of {name} (call {at})")
+                raise _not_recorded(f"result of {numbered(name, at)}")
 
 
 def _not_recorded(what: str) -> NoScore:

@@ -25,7 +25,7 @@ from otel_eval.model import (
 )
 from otel_eval.scorers.base_scorer import NoScore, too_large
 from otel_eval.scorers.cel.vocabulary import MOST_ITEMS, FieldsRead
-from otel_eval.scorers.tool_names import tool
+from otel_eval.scorers.tool_names import numbered
 from otel_eval.scorers.values import decode_json
 
 MOST_VALUES: Final = 100_000
@@ -107,7 +107,7 @@ class Bindings:
         if key in reading.calls:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
-                    return f"{key} of {tool(calls[at].name)} ({at}) not recorded"
+                    return f"{key} of {numbered(calls[at].name, at)} not recorded"
         elif any(
             _is_silent(call, field)
             for field in ("arguments", "result")

@@ -30,6 +30,8 @@ FIELDS = [
         "scorer",
         "type",
         "version",
+        "policy",
+        "severity",
         "outcome",
         "value",
         "passed",
@@ -37,8 +39,10 @@ FIELDS = [
     *(
         "explanation",
         "reason",
+        "error_type",
         "details",
         "threshold",
+        "verdict",
         "completeness",
         "start_time",
         "duration_ms",
@@ -219,8 +223,8 @@ def test_a_trajectory_is_readable(otel_eval: Run, recorded: Path) -> None:
         ([PASSES], [], 0),
         ([PASSES, FAILS], [], 1),
         ([PASSES, SKIPPED], [], 0),
-        ([PASSES, SKIPPED], ["--strict"], 0),
-        (["{type: label_distribution, label: nothing}"], ["--strict"], 0),
+        (["{type: label_distribution, label: nothing}"], [], 0),
+        ([PASSES, FAILS.replace("{", "{severity: warn, ", 1)], [], 0),
     ],
 )
 def test_the_exit_code_says_whether_all_passed(
@@ -303,7 +307,7 @@ def test_a_second_export_adds_only_what_has_changed(
     otel_eval: Run, recorded: Path, config: Write, tmp_path: Path
 ) -> None:
     """An unchanged result stays as it is; of a changed one the later line counts, and both have its
-    id.
+    id. Another policy makes another result.
     """
     out = tmp_path / "out.jsonl"
 
@@ -315,14 +319,15 @@ def test_a_second_export_adds_only_what_has_changed(
     first = exported("{type: tool_errors, threshold: 1.0}")
     assert [row["passed"] for row in first] == [True, False]
     assert exported("{type: tool_errors, threshold: 1.0}") == first
-    changed = exported("{type: tool_errors, threshold: 0.5}")
-    assert changed[:2] == first
-    assert [(row["result_id"], row["passed"]) for row in changed[2:]] == [
-        (first[1]["result_id"], True)
-    ]
-    assert exported("{type: tool_errors, threshold: 0.5}") == changed
+    other = exported("{type: tool_errors, threshold: 0.5}")
+    assert other[:2] == first
+    assert [row["passed"] for row in other[2:]] == [True, True]  # the first has another verdict
+    assert other[2]["result_id"] == first[0]["result_id"]
+    assert other[3]["policy"] != first[1]["policy"]
+    assert other[3]["result_id"] != first[1]["result_id"]
+    assert exported("{type: tool_errors, threshold: 0.5}") == other
     merged = [json.loads(line) for line in otel_eval("merge", out).stdout.splitlines()]
-    assert sorted(row["passed"] for row in merged) == [True, True]
+    assert sorted(row["passed"] for row in merged) == [False, True, True]
 
 
 def test_an_export_that_fails_is_no_success(otel_eval: Run, recorded: Path, config: Write) -> None:

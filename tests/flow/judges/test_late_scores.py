@@ -263,7 +263,14 @@ def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any
         assert not server.stop(2.0)
     assert time.monotonic() - began < 4.0
     outcomes = {row["scorer"]: (row["outcome"], row["explanation"]) for row in rows(path)}
-    assert outcomes["careful"] == outcomes["tool_correctness"] == ("failed", "timeout")
+    assert (
+        outcomes["careful"]
+        == outcomes["tool_correctness"]
+        == (
+            "failed",
+            "the scorer failed with timeout",
+        )
+    )
     assert outcomes["tool_errors"][0] == "scored"
 
 
@@ -279,7 +286,7 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(
         assert provider.force_flush(300_000)
     by_scorer = {row["scorer"]: row for row in rows(path)}
     assert by_scorer["tool_errors"]["value"] == 1.0
-    assert by_scorer["careful"]["explanation"] == "judge_unavailable"
+    assert by_scorer["careful"]["error_type"] == "judge_unavailable"
     assert by_scorer["tool_correctness"]["details"]["alignment"] == 1.0
     assert [row["value"] for row in rows(path) if row["outcome"] == "failed"] == [None, None]
     assert {row["details"]["http_status"] for row in rows(path) if row["outcome"] == "failed"} == {

@@ -63,7 +63,7 @@ def test_the_next_revision_fails_as_well(tmp_path: Path):
 
 def test_crashes_with_a_success_between_them_do_not_add_up(tmp_path: Path):
     """The trace is evaluated each time."""
-    lives = Lives(tmp_path, late="1h")
+    lives = Lives(tmp_path, grace_period="1h")
     for span in range(12, 17):
         lives.send(*RUN, (1, span, 10, "search"))
         crash_while_evaluating(lives)

@@ -43,8 +43,8 @@ def test_a_run_shows_its_calls_in_order() -> None:
     assert lines[0] == "run helpful · shop · 2 tool calls · remote_parent"
     assert lines[1:] == [
         "  #  time    parallel to  outcome        call",
-        '  0  2.0 ms  1            ok             search(q="x")',
-        "  1  3.00 s  0            error Timeout  open(arguments not recorded)",
+        '  1  2.0 ms  2            ok             search(q="x")',
+        "  2  3.00 s  1            error Timeout  open(arguments not recorded)",
     ]
 
 
@@ -73,13 +73,13 @@ def test_times_that_are_none_are_not_shown() -> None:
         trajectory(call("search", arguments={}, start_ns=0, end_ns=0), start_ns=0, end_ns=0)
     )
     assert lines[0].endswith(" · 1 tool call · complete")
-    assert lines[2].split() == ["0", "ok", "search()"]
+    assert lines[2].split() == ["1", "ok", "search()"]
 
 
 def test_arguments_are_left_out_where_scores_are_shown() -> None:
     """They are content, and may not even have been read."""
     lines = run_block(trajectory(call("search", arguments={"q": "secret"})), arguments=False)
-    assert lines[2].split() == ["0", "ok", "search"]
+    assert lines[2].split() == ["1", "ok", "search"]
 
 
 def test_a_run_without_evidence_says_so() -> None:

@@ -80,8 +80,8 @@ SEVERAL = [
         {"type": "tool_call_count", "criterias": {"a": "> 0"}},
         ["criterias: unknown key; did you mean 'criteria'?"],
     ),
-    ({"type": "tool_call_count", "a": 1}, ["a: unknown key", "criteria: is missing"]),
-    ({"type": "tool_call_count", "threshold": 2}, ["criteria: is missing", "threshold: 2"]),
+    ({"type": "forbidden_tools", "a": 1}, ["a: unknown key", "patterns: is missing"]),
+    ({"type": "forbidden_tools", "threshold": 2}, ["patterns: is missing", "threshold: 2"]),
     ({"type": "step_efficiency", "max_calls": 0}, ["max_calls: 0"]),
     ({"type": "step_efficiency", 1: 0}, ["1: unknown key"]),
     (

@@ -28,7 +28,8 @@ def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
     )
     assert (
         outcome.explanation
-        == "2 of 4 expected calls matched; missing: c (2); extra: x (2); out of order: b (0)"
+        == "2 of 4 expected calls matched; missing: expected 3 (c); extra: call 3 (x); out of"
+        " order: call 1 (b)"
     )
     assert outcome.details == {
         "matched": [[0, 1], [3, 3]],
@@ -54,7 +55,18 @@ def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_anot
         "extra": [{"tool": "c", "actual": 2}],
         "misplaced": [{"tool": "b", "expected": 1, "actual": 0}],
         "seen": ["a", "b", "c"],
+        "differences": [
+            {
+                "expected": 2,
+                "actual": 2,
+                "differs": ["x"],
+                "missing": [],
+                "unexpected": 0,
+                "result": False,
+            }
+        ],
     }
+    assert outcome.explanation.endswith("; call 3 (c): x differs")
 
 
 @pytest.mark.parametrize(
@@ -219,11 +231,11 @@ def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
     [
         (
             {"type": "tool_call_args", "expected": [{"name": "a", "arguments": {}}]},
-            "arguments of a (call 1) not recorded",
+            "arguments of call 2 (a) not recorded",
         ),
         (
             {"type": "tool_call_output", "expected": [{"name": "a", "result": 1}]},
-            "result of a (call 1) not recorded",
+            "result of call 2 (a) not recorded",
         ),
         (
             {
@@ -232,7 +244,7 @@ def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
                 "compare": ["result"],
                 "expected": [{"name": "a", "result": 1}],
             },
-            "result of a (call 1) not recorded",
+            "result of call 2 (a) not recorded",
         ),
     ],
 )

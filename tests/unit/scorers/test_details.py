@@ -20,7 +20,9 @@ def test_of_three_forbidden_patterns_the_one_that_calls_match_is_reported():
         RUN
     )
     details = {"broken": ["delete_*"], "calls": [0, 2], "seen": SEEN}
-    assert outcome == Scored(2 / 3, False, "called: delete_user (0), delete_file (2)", details)
+    assert outcome == Scored(
+        2 / 3, False, "called: call 1 (delete_user), call 3 (delete_file)", details
+    )
 
 
 def test_where_no_forbidden_tool_was_called_that_is_reported():
@@ -126,7 +128,12 @@ def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
 @pytest.mark.parametrize(
     ("names", "value", "explained", "repeated"),
     [
-        ("abaa", 0.5, "2 of 4 calls repeat an earlier one: a (2), a (3)", [[2, 0], [3, 0]]),
+        (
+            "abaa",
+            0.5,
+            "2 of 4 calls repeat an earlier one: call 3 (a), call 4 (a)",
+            [[2, 0], [3, 0]],
+        ),
         ("ab", 1.0, "0 of 2 calls repeat an earlier one", []),
     ],
 )
@@ -144,7 +151,7 @@ def test_failures_are_reported_by_position_with_those_that_nothing_recovered():
     """A failure of the last call is included."""
     failing = call("b", error="x")
     run = trajectory(call("a", error="x"), failing, call("a", error="x"), call("a"), failing)
-    said = "2 of 4 failed calls recovered; not: b (1), b (4)"
+    said = "2 of 4 failed calls recovered; not: call 2 (b), call 5 (b)"
     assert create_scorer({"type": "error_recovery"})(run) == Scored(
         0.5, False, said, {"recovered": [0, 2], "lost": [1, 4]}
     )
@@ -185,7 +192,7 @@ def test_what_is_missing_in_calls_and_steps_is_reported_by_position():
     assert create_scorer({"type": "trajectory_structure"})(calls) == Scored(
         0.5,
         False,
-        "1 of 2 valid; b (1): missing result",
+        "1 of 2 valid; call 2 (b): missing result",
         {"valid": 1, "total": 2, "errors": errors},
     )
     plan = [{"id": 1, "action": "x"}, {"step": 2}, 3, {"action": "x"}]
@@ -195,7 +202,7 @@ def test_what_is_missing_in_calls_and_steps_is_reported_by_position():
         {"step": 3, "missing": ["step or id"]},
     ]
     said = (
-        "1 of 4 valid; step 1: missing action; step 2: missing an object; step 3: missing step"
+        "1 of 4 valid; step 2: missing action; step 3: missing an object; step 4: missing step"
         " or id"
     )
     assert create_scorer({"type": "trajectory_structure", "steps": "plan"})(

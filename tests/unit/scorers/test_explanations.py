@@ -145,7 +145,7 @@ def test_an_expression_sees_no_duration_where_one_end_was_not_recorded(half):
     """Neither of the run nor of a call."""
     for expression, what in (
         ("run.duration_ms < 1.0", "run.duration_ms"),
-        ("calls[0].duration_ms < 1.0", "duration_ms of a (0)"),
+        ("calls[0].duration_ms < 1.0", "duration_ms of call 1 (a)"),
     ):
         outcome = create_scorer({"type": "expression", "expression": expression})(
             trajectory(call("a", **half), **half)

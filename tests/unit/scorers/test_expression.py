@@ -183,9 +183,9 @@ def test_what_is_no_score_fails(expression, error):
         ("run.input_tokens < 3", "run.input_tokens not recorded"),
         ("run.model_calls < 3", "run.model_calls not recorded"),
         ("run.attributes.tier == 'gold'", "attribute tier not recorded"),
-        ("calls.all(c, c.result == 1)", "result of b (1) not recorded"),
-        ("calls[0].arguments.q == 1", "arguments of a (0) not recorded"),
-        ("calls[0].duration_ms < 3.0", "duration_ms of a (0) not recorded"),
+        ("calls.all(c, c.result == 1)", "result of call 2 (b) not recorded"),
+        ("calls[0].arguments.q == 1", "arguments of call 1 (a) not recorded"),
+        ("calls[0].duration_ms < 3.0", "duration_ms of call 1 (a) not recorded"),
         ("!(run.output == 'x')", "run.output not recorded"),
     ],
 )
@@ -201,7 +201,7 @@ def test_what_was_not_recorded_skips(expression, why):
     ("expression", "why"),
     [
         ("run.duration_ms < 3.0", "run.duration_ms not recorded"),
-        ("calls[0].duration_ms < 3.0", "duration_ms of a (0) not recorded"),
+        ("calls[0].duration_ms < 3.0", "duration_ms of call 1 (a) not recorded"),
     ],
 )
 def test_times_that_are_none_are_not_recorded(expression, why, start_ns, end_ns):
@@ -216,7 +216,7 @@ def test_a_start_is_not_recorded_where_the_call_or_the_run_has_no_time():
     timed, untimed = {"start_ns": 5, "end_ns": 6}, {"start_ns": 0, "end_ns": 0}
     for of_call, of_run in ((timed, untimed), (untimed, timed)):
         outcome = scored("calls[0].start_ms < 3.0", trajectory(call("a", **of_call), **of_run))
-        assert outcome == Skipped("start_ms of a (0) not recorded", reason="not_recorded")
+        assert outcome == Skipped("start_ms of call 1 (a) not recorded", reason="not_recorded")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_budget_of_time_may_be_less_than_a_millisecond(budget, left):
 def test_eight_names_are_listed(number, more):
     """Further names are only counted."""
     names = [f"t{at}" for at in range(number)]
-    listed = ", ".join(f"{name} ({at})" for at, name in enumerate(names[:8]))
+    listed = ", ".join(f"call {at} ({name})" for at, name in enumerate(names[:8], 1))
     assert told(
         {"type": "tool_call_order", "expected": []}, trajectory(*map(call, names))
     ).endswith(f"extra: {listed}{more}")
@@ -78,7 +78,7 @@ def test_a_name_is_cut_at_sixty_characters(length, shown, of):
     run = trajectory(call("x" * length))
     if of == "list":
         assert told({"type": "tool_call_order", "expected": []}, run).endswith(
-            f"extra: {shown} (0)"
+            f"extra: call 1 ({shown})"
         )
     else:
         criteria = {"x" * length: "> 1"}
@@ -94,19 +94,21 @@ def test_five_invalid_steps_are_reported(steps, more):
     said = told(
         {"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan})
     )
-    assert said.endswith(f"step 4: missing action{more}")
+    assert said.endswith(f"step 5: missing action{more}")
     said = told(
         {"type": "trajectory_structure"},
         trajectory(*[call("a", arguments={})] * steps, call("a", arguments={}, result=1)),
     )
-    assert said.endswith(f"a (4): missing result{more}")
+    assert said.endswith(f"call 5 (a): missing result{more}")
 
 
 @pytest.mark.parametrize(("edits", "more"), [(8, ""), (9, " and 1 more")])
 def test_eight_edits_are_reported(edits, more):
     """Further edits are only counted."""
     said = told({"type": "trajectory_pattern", "pattern": []}, trajectory(*[call("a")] * edits))
-    assert said == f"{edits} edits: {', '.join(f'delete a at call {at}' for at in range(8))}{more}"
+    assert (
+        said == f"{edits} edits: {', '.join(f'delete call {at} (a)' for at in range(1, 9))}{more}"
+    )
 
 
 @pytest.mark.parametrize(("blanks", "shown"), [(0, "true || {0}"), (1, "true || {1}…")])

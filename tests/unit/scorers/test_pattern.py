@@ -154,7 +154,7 @@ def test_the_edits_are_reported():
     outcome = create_scorer({"type": "trajectory_pattern", "pattern": ["a", "b", "c"]})(
         trajectory(*map(call, "axc"))
     )
-    assert outcome.explanation == "2 edits: delete x at call 1, insert b before call 2"
+    assert outcome.explanation == "2 edits: delete call 2 (x), insert b before call 3"
     assert outcome.details["length"] == 3
 
 

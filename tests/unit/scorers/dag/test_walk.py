@@ -263,7 +263,7 @@ def test_a_verdict_may_lead_to_another_scorer():
     outcome = scorer(RUN)
     assert (outcome.value, outcome.explanation) == (
         0.5,
-        "a: true → tool_errors: 1 of 2 calls failed: open (1)",
+        "a: true → tool_errors: 1 of 2 calls failed: call 2 (open)",
     )
     details = {
         "failed": 1,
@@ -321,7 +321,7 @@ def test_calls_kept_by_a_task_are_calls():
         "b": binary("a.all(c, c.arguments.q == 'x')"),
     }
     assert dag(tree)(RUN).value == 1
-    assert dag(tree)(trajectory(call("b"))).explanation == "b: arguments of b (0) not recorded"
+    assert dag(tree)(trajectory(call("b"))).explanation == "b: arguments of call 1 (b) not recorded"
 
 
 def test_long_ways_and_names_are_cut_in_the_explanation():
