@@ -39,7 +39,7 @@ def describe(outcome: Scored | Skipped | Failed) -> str:
         case Scored():
             return f"{outcome.value:.2f} {'passed' if outcome.passed else 'did not pass'}"
         case Skipped():
-            return f"skipped: {outcome.text}"
+            return f"skipped: {outcome.explanation}"
         case Failed():
             return f"failed: {outcome.error_type}"
 
@@ -49,10 +49,8 @@ broken = evaluated = False
 for report in app.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
     for result in report.results:
         print(report.trajectory.trace_id, result.scorer, describe(result.outcome))
-        broken |= isinstance(result.outcome, Failed) or (
-            isinstance(result.outcome, Scored) and not result.outcome.passed
-        )
         evaluated |= isinstance(result.outcome, Scored)
+    broken |= report.verdict not in (None, "pass")
 for line in unusable:
     print(line, file=sys.stderr)
 sys.exit(2 if unusable else 1 if broken else 0 if evaluated else 3)
