@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ToolCall,
         ToolError,
         Trajectory,
+        Verdict,
     )
     from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
 
@@ -52,6 +53,7 @@ __all__ = [
     "ToolCall",
     "ToolError",
     "Trajectory",
+    "Verdict",
     "create_scorer",
     "get_scorer",
     "list_scorers",
@@ -75,6 +77,7 @@ _MODULES: Final = {
         "ToolCall",
         "ToolError",
         "Trajectory",
+        "Verdict",
     ),
     "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
 }

@@ -170,10 +170,6 @@ class Coverage:
             skipped = self._skipped.total() - self._skipped["too_large"]
             return self._pending > 0 or self._results.total() > (skipped if unknown else 0)
 
-    def skipped(self, reason: str) -> int:
-        """How many results were skipped for this reason."""
-        return self._skipped[reason]
-
     def _unknown(self) -> list[tuple[str, int]]:
         """Results that were skipped for a reason that leaves a run unevaluated, the most frequent
         reason first.

@@ -37,7 +37,6 @@ from otel_eval.model import (
     Report,
     Result,
     Scored,
-    Severity,
     Skipped,
     Stamp,
     Trajectory,
@@ -46,7 +45,7 @@ from otel_eval.model import (
 )
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
 from otel_eval.scorers.build import is_own_scorer
-from otel_eval.scorers.policy import policy_of
+from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import CUT, Run
@@ -459,7 +458,7 @@ class _PreparedScorer:
         self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
         self._threshold: float | None = getattr(scorer, "applied_threshold", None)
         self._policy: Final = policy_of(scorer)
-        self._severity: Final[Severity] = getattr(scorer, "severity", "error")
+        self._severity: Final = severity_of(scorer)
         self._id_part = _bytes(f"{self._name}\0{self._policy}\0")
         self._score: Callable[[Trajectory], Outcome] = (
             scorer.__call__ if self._is_own else self._checked

@@ -24,12 +24,12 @@ from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
-from otel_eval.model import Failed, Outcome, Report, Severity, Trajectory
+from otel_eval.model import Failed, Outcome, Report, Trajectory
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
 from otel_eval.scorers.judge import named_judges
-from otel_eval.scorers.policy import policy_of
+from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.worker_thread import WorkerThread
 
@@ -282,7 +282,7 @@ class GuardedScorer:
         )
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.policy: Final = policy_of(scorer)
-        self.severity: Final[Severity] = getattr(scorer, "severity", "error")
+        self.severity: Final = severity_of(scorer)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
         self._scorer, self._limit_s, self._counters = scorer, limit_s, counters

@@ -16,7 +16,7 @@ from inspect import isroutine
 from typing import Any, Final
 
 from otel_eval.interfaces import Scorer
-from otel_eval.model import UNRECORDED
+from otel_eval.model import UNRECORDED, Severity
 
 _DIGEST_BYTES: Final = 8
 
@@ -37,6 +37,11 @@ def policy_of(scorer: Scorer) -> str:
         return own
     parameters = scorer.parameters_given() if hasattr(scorer, "parameters_given") else {}
     return _digest(scorer, parameters)
+
+
+def severity_of(scorer: Scorer) -> Severity:
+    """The severity of a scorer; `error` for an object that has none."""
+    return "warn" if getattr(scorer, "severity", "") == "warn" else "error"
 
 
 def note_policy(scorer: Scorer, parameters: Mapping[str, Any]) -> None:

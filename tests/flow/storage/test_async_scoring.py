@@ -27,7 +27,9 @@ from tests.support.waiting import LIMIT_S, wait_until
 
 
 class Judge:
-    """A judge that answers with the given value; without one it never answers."""
+    """A judge that answers with the given value, of which 0.5 passes; without one it never
+    answers.
+    """
 
     type, version, needs, asynchronous = "judge", "1", frozenset({"arguments"}), True
 
@@ -42,7 +44,8 @@ class Judge:
         self.asked.append(trajectory.trace_id)
         if self.value is None:
             await asyncio.sleep(3600)
-        return Scored(self.value or 0.0, passed=True, explanation=f"{len(trajectory.calls)} calls")
+        value = self.value or 0.0
+        return Scored(value, passed=value >= 0.5, explanation=f"{len(trajectory.calls)} calls")
 
 
 def server_of(folder: Path, *judges: Judge) -> Server:
@@ -97,6 +100,10 @@ def test_a_judge_that_had_not_answered_is_asked_again(tmp_path: Path) -> None:
         quick_again, slow_again = Judge("quick", 0.5), Judge("slow", 0.75)
         with serving(folder, quick_again, slow_again):
             assert values(folder, 3) == {"tool_errors": 1.0, "quick": 0.25, "slow": 0.75}
+        rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+        verdicts = {row["scorer"]: row["verdict"] for row in rows}
+        # what was scored before the crash counts for the verdict after it
+        assert verdicts == {"tool_errors": None, "quick": "not_passed", "slow": "not_passed"}
         assert (quick_again.asked, slow_again.asked) == ([], [f"{1:032x}"])
         assert (
             json.loads((folder / "results.jsonl").read_text().splitlines()[-1])["explanation"]
