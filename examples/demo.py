@@ -31,9 +31,10 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 from otel_eval import app, trajectories
 from otel_eval.app.server import Server
-from otel_eval.cli.render import columns, run_block
+from otel_eval.cli.render import run_block
 from otel_eval.config import load
 from otel_eval.errors import OtelEvalError
+from otel_eval.exporters.text_table import columns
 from otel_eval.model import Trajectory
 from otel_eval.sources.receiver.server import Bound
 

@@ -420,7 +420,15 @@ class _PreparedEvaluation:
             results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
         return _new_report(
-            trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None
+            trajectory,
+            self._name,
+            revision,
+            tuple(results),
+            tuple(pending),
+            False,
+            *occasion,
+            None,
+            None,
         )
 
 

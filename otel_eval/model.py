@@ -383,6 +383,8 @@ class Report:
         evidence: which spans of the trace were known; None if that was not kept.
         stamp: who evaluated the run, and when. Reports are compared without it.
         no_run: set if the trace has no result; then the trajectory has only the id of the trace.
+        call_count: the number of tool calls of a report whose trajectory was stripped of its calls,
+            else None.
     """
 
     trajectory: Trajectory
@@ -395,3 +397,4 @@ class Report:
     evidence: Evidence | None = None
     stamp: Stamp = field(default=Stamp(), compare=False)
     no_run: NoRun | None = None
+    call_count: int | None = field(default=None, compare=False)

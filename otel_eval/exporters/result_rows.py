@@ -238,6 +238,31 @@ def outcome_of(result: Result) -> str:
     return type(result.outcome).__name__.lower()
 
 
+PASS: Final = "pass"
+NOT_PASSED: Final = "not passed"
+NOT_EVALUATED: Final = "not evaluated"
+_NOT_APPLICABLE: Final = (
+    "not_applicable",
+    "recorded",
+)  # reasons of skips that say nothing of a run
+
+
+def verdict_of(results: Iterable[Result]) -> str:
+    """The verdict on a run under one evaluation: "not passed" if a score did not pass; else "not
+    evaluated" if a scorer that applies was skipped or failed, or nothing was scored; else "pass".
+    """
+    outcomes = [result.outcome for result in results]
+    scores = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
+    if not all(score.passed for score in scores):
+        return NOT_PASSED
+    unknown = any(
+        isinstance(outcome, Failed)
+        or (isinstance(outcome, Skipped) and outcome.reason not in _NOT_APPLICABLE)
+        for outcome in outcomes
+    )
+    return NOT_EVALUATED if unknown or not scores else PASS
+
+
 def line_of(fields: dict[str, Any]) -> str:
     """Encode fields as one line of strict JSON: NaN and infinite numbers become null, invisible
     controls are escaped.
