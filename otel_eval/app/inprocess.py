@@ -159,6 +159,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
     ) -> None:
         self._providers = (tracer_provider, logger_provider, meter_provider)
         exporters, settings = self._configure(config), self._settings
+        _processors.add(self)
         if self._uses_providers:
             more: dict[str, Any] = {
                 "found": self.be_last_registered_at_exit,
@@ -242,7 +243,12 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             self._diagnostics.end()
 
     def _why_no_span(self) -> str:
-        """A possible reason why no span of this process has reached the processor."""
+        """A possible reason why no span of this process has reached the processor; "" if an equal
+        one gets them, because a cell of a notebook was run twice.
+        """
+        others = [each for each in _processors if each is not self and each.equals(self)]
+        if any(each.pipeline() is not None for each in others):
+            return ""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
         if self.pipeline() is not None:
@@ -277,6 +283,9 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         core, source = self._core.counts(), InProcessSource.counts(self)
         held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
         return core | source | super().counts() | held
+
+
+_processors: Final[weakref.WeakSet[EvalSpanProcessor]] = weakref.WeakSet()
 
 
 class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
