@@ -40,6 +40,7 @@ from otel_eval.model import (
     Skipped,
     Stamp,
     Trajectory,
+    with_remedy,
 )
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
 from otel_eval.scorers.build import is_own_scorer
@@ -459,7 +460,7 @@ class _PreparedScorer:
             self._name,
             self._type,
             self._version,
-            outcome,
+            with_remedy(outcome),
             ids.revision,
             id_,
             threshold,

@@ -261,6 +261,18 @@ class Skipped:
         return self.text
 
 
+_RECORD_CONTENT: Final = "docs/how-to/record-content.md"
+
+
+def with_remedy(outcome: Outcome) -> Outcome:
+    """The outcome; the text of one that is skipped because a value was not recorded names the page
+    on how to record it.
+    """
+    if not isinstance(outcome, Skipped) or outcome.reason != "not_recorded":
+        return outcome
+    return replace(outcome, text=f"{outcome.text} (how to record it: {_RECORD_CONTENT})")
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """No score, because the scorer raised an error, or did not finish.
@@ -324,7 +336,7 @@ class Pending:
 
     def result(self, outcome: Outcome) -> Result:
         """The result with its outcome."""
-        return replace(self.template, outcome=outcome)
+        return replace(self.template, outcome=with_remedy(outcome))
 
 
 @dataclass(frozen=True, slots=True)
