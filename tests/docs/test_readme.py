@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from doc_pages import README
+from tests.support.doc_pages import README
 
 TEXT = README.read_text(encoding="utf-8").partition("## A first score")[2]
 FILES = re.findall(r"as `([\w.]+)`[^`]*?:\n\n```\w+\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
