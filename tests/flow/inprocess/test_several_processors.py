@@ -142,3 +142,17 @@ def test_a_cell_of_a_notebook_that_is_run_twice_warns_of_nothing() -> None:
     assert [line.split()[1:] for line in done.stdout.splitlines()] == [
         ["clerk", "1", "call", "pass", "default"]
     ] * 3
+
+
+def test_where_scores_go_is_logged_once_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "otel_eval")
+    results = tmp_path / "results.jsonl"
+    exporters = {"console": {}, "jsonl": {"path": str(results)}}
+    processor = EvalSpanProcessor({"exporters": exporters, "signals": ["spans"]})
+    processor.shutdown()
+    assert [each.getMessage() for each in caplog.records if "scores go" in each.getMessage()] == [
+        f"scores go to jsonl {results}, console, the OpenTelemetry providers of this process, where"
+        " there are any (spans)"
+    ]
