@@ -13,7 +13,7 @@ SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.jso
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
+demo: $(VENV)/.installed ## install, run a traced agent against the receiver, print its scores and how to go on
 	@$(BIN)/python examples/demo.py
 
 unexport PYTHONDONTWRITEBYTECODE # otherwise each of the many processes of the tests compiles all of them again

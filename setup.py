@@ -18,13 +18,20 @@ EXTENSION = Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PART
 # https://host/owner/name/blob/v1.0. A release sets it: the page of a package index shows the README
 # without the files beside it.
 FILES = os.environ.get("OTEL_EVAL_FILES_URL", "").rstrip("/")
-LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
+LINK = re.compile(r"(!?\[[^]]*\])\((?![a-z]+:|#)([^)]+)\)")
 
 
 def readme() -> str:
     """The README, its links absolute where FILES is known."""
     text = Path("README.md").read_text(encoding="utf-8")
-    return LINK.sub(rf"]({FILES}/\1)", text) if FILES else text
+    return LINK.sub(absolute, text) if FILES else text
+
+
+def absolute(link: re.Match[str]) -> str:
+    """The link, or the picture, with the address of its file; of a picture its bytes and not the
+    page about it.
+    """
+    return f"{link[1]}({FILES}/{link[2]}{'?raw=true' if link[1].startswith('!') else ''})"
 
 
 setup(

@@ -5,21 +5,24 @@
 
 RUNS (30) are spread over the last hour; or, with SECONDS, over that time from now on. Every fourth
 refund skips the look-up that the policy demands, every fifth search is repeated, every third
-payment fails, and the agent `archive` never succeeds.
+payment fails, and the agent `archive` never succeeds. Exits with 1 if not all spans were accepted.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from socket import create_connection
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
 
 MS = 1_000_000
@@ -87,13 +90,35 @@ def finish(tool: Span, succeeds: bool, end_ns: int) -> None:
     tool.end(end_time=end_ns)
 
 
+class CountingExporter(OTLPSpanExporter):
+    """Counts the spans that were accepted and those that were not."""
+
+    accepted = lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.accepted += len(spans)
+        else:
+            self.lost += len(spans)
+        return result
+
+
 def main(runs: int = 30, seconds: int = 0) -> None:
     """All runs, agent after agent in turn."""
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    address = urllib.parse.urlsplit(endpoint)
+    try:
+        create_connection((address.hostname or "", address.port or 4318), timeout=10).close()
+    except OSError as error:
+        sys.exit(f"nothing was sent: {endpoint} does not answer ({error}); start a receiver first")
+    logging.getLogger("opentelemetry").setLevel(
+        logging.CRITICAL
+    )  # the last line says what was lost
+    exporter = CountingExporter(timeout=60)
     resource = Resource.create({"service.name": "shop", "openinference.project.name": "shop"})
     provider = TracerProvider(resource=resource)
-    provider.add_span_processor(
-        BatchSpanProcessor(OTLPSpanExporter(timeout=60), schedule_delay_millis=1000)
-    )
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1000))
     tracer = provider.get_tracer("examples.busy_agents")
     for number in range(runs):
         if seconds:
@@ -101,9 +126,9 @@ def main(runs: int = 30, seconds: int = 0) -> None:
         ago_s = 0 if seconds else (runs - 1 - number) * 3600 // runs
         run(tracer, AGENTS[number % 3], number // 3, time.time_ns() - ago_s * 1000 * MS)
     provider.shutdown()
-    print(
-        f"{runs} runs sent to {os.environ.get('OTEL_EXPORTER_OTLP_ENDPOINT', 'http://localhost:4318')}"
-    )
+    if exporter.lost or not exporter.accepted:
+        sys.exit(f"{exporter.lost} spans were not accepted by {endpoint}, {exporter.accepted} were")
+    print(f"{runs} runs sent to {endpoint}")
 
 
 if __name__ == "__main__":

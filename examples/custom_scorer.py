@@ -49,7 +49,7 @@ for calls in (
 # In use it is a scorer like any other.
 evaluation = {
     "evaluations": [{"name": "payments", "scorers": [{"type": "asks_before_paying", "most": 50}]}],
-    "exporters": {"jsonl": {"path": "-"}},
+    "exporters": {"console": {}},
 }
 spans = TracerProvider(shutdown_on_exit=False)
 spans.add_span_processor(EvalSpanProcessor(evaluation))

@@ -31,9 +31,10 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 from otel_eval import app, trajectories
 from otel_eval.app.server import Server
-from otel_eval.cli.render import columns, run_block
+from otel_eval.cli.render import run_block
 from otel_eval.config import load
 from otel_eval.errors import OtelEvalError
+from otel_eval.exporters.text_table import columns
 from otel_eval.model import Trajectory
 from otel_eval.sources.receiver.server import Bound
 
@@ -57,8 +58,23 @@ def main() -> int:
             runs = [run for run in found if run.outermost]
             rows = awaited(results, {run.span_id for run in runs})
         show(runs, rows)
-    print("The scores are those of examples/demo.yaml. Next: docs/tutorials/first-evaluation.md")
+    print("The scores are those of examples/demo.yaml. Go on in this environment, for example with")
+    print(f"why the recorded run has its scores:\n\n    {_explain()}\n")
     return 0
+
+
+def _explain() -> str:
+    """A command that goes on in the environment of this program."""
+    command = Path(sys.executable).with_name("otel-eval")
+    files = [_RECORDED, "--config", _RECORDED.with_name("demo.yaml")]
+    words = [*([command] if command.exists() else [sys.executable, "-m", "otel_eval"]), "explain"]
+    return " ".join([_near(word) if isinstance(word, Path) else word for word in [*words, *files]])
+
+
+def _near(path: Path) -> str:
+    """The path, relative where it is below the working directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 @contextmanager

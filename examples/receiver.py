@@ -3,8 +3,8 @@ scores.
 
     python examples/receiver.py
 
-The agent exports its spans as usual and contains no code for scores. Results are JSON Lines on
-stdout.
+The agent exports its spans as usual and contains no code for scores. Scores are printed; without
+`exporters` they are JSON Lines on stdout.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ config = load(
             }
         ],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
-        "exporters": {"jsonl": {"path": "-"}},
+        "exporters": {"console": {}},
     }
 )
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from otel_eval.app.inprocess import EvalSpanExporter, EvalSpanProcessor
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
+    from otel_eval.exporters.console import ConsoleExporter
     from otel_eval.merging import merge_results
     from otel_eval.model import (
         UNRECORDED,
@@ -41,6 +42,7 @@ __version__: Final = VERSION
 __all__ = [
     "UNRECORDED",
     "ConfigError",
+    "ConsoleExporter",
     "EvalConfig",
     "EvalSpanExporter",
     "EvalSpanProcessor",
@@ -66,6 +68,7 @@ _MODULES: Final = {
     "app": ("trajectories",),
     "app.inprocess": ("EvalSpanExporter", "EvalSpanProcessor"),
     "config": ("EvalConfig",),
+    "exporters.console": ("ConsoleExporter",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),
     "merging": ("merge_results",),
     "model": (

@@ -262,7 +262,8 @@ class Diagnostics(Coverage):
 
     Args:
         counts: returns the counters of all parts, for the warning.
-        why_no_span: returns a possible reason why no span has arrived, for the warning.
+        why_no_span: returns a possible reason why no span has arrived, for the warning; "" if there
+            is nothing to warn of.
         evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the
             only warning is of missing spans.
         one_process: whether every span is of this process, so that a tool span outside an open run
@@ -362,7 +363,8 @@ class Diagnostics(Coverage):
         counts, traces, unended = self._counts(), self.traces_without_run, self.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
-            return "" if _has_forked else f"no span arrived; {self._why_no_span()}"
+            why = "" if _has_forked else self._why_no_span()
+            return why and f"no span arrived; {why}"
         if not self.evaluations:
             return ""
         oldest_s = counts.get("oldest_trace_s", 0)

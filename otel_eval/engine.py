@@ -42,6 +42,7 @@ from otel_eval.model import (
     Trajectory,
     Verdict,
     verdict_of,
+    with_remedy,
 )
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
 from otel_eval.scorers.build import is_own_scorer
@@ -441,6 +442,7 @@ class _PreparedEvaluation:
             None,
             standing,
             len(pending),
+            None,
         )
 
 
@@ -473,7 +475,7 @@ class _PreparedScorer:
             self._name,
             self._type,
             self._version,
-            outcome,
+            with_remedy(outcome),
             ids.revision,
             id_,
             threshold,

@@ -208,16 +208,31 @@ def did_you_mean(word: Any, known: Collection[Any]) -> str:
     )
 
 
-def unknown_keys(given: Iterable[Any], known: Collection[Any], within: str = "") -> list[str]:
-    """A problem for each unknown key; `within` is the key of the mapping, with a dot."""
+_NONE: Final[Mapping[str, str]] = {}
+
+
+def unknown_keys(
+    given: Iterable[Any],
+    known: Collection[Any],
+    within: str = "",
+    *,
+    remedies: Mapping[str, str] = _NONE,
+) -> list[str]:
+    """A problem for each unknown key; `within` is the key of the mapping, with a dot.
+
+    Args:
+        remedies: what to write instead of a key, where that is known better than by its spelling.
+    """
     return [
-        f"{within}{key}: unknown key; {did_you_mean(key, known)}"
+        f"{within}{key}: unknown key; {remedies.get(key) or did_you_mean(key, known)}"
         for key in given
         if key not in known
     ]
 
 
-def wrong_keys(given: Collection[Any], known: Mapping[str, bool]) -> list[str]:
+def wrong_keys(
+    given: Collection[Any], known: Mapping[str, bool], *, remedies: Mapping[str, str] = _NONE
+) -> list[str]:
     """A problem for each unknown key, and for each required one that is neither given nor misspelt.
 
     >>> wrong_keys(["nmae", "at"], {"name": True, "path": True})
@@ -225,9 +240,13 @@ def wrong_keys(given: Collection[Any], known: Mapping[str, bool]) -> list[str]:
 
     Args:
         known: whether each key is required.
+        remedies: as in `unknown_keys`.
     """
-    misspelt = {nearest(key, known) for key in given if key not in known}
+    misspelt = {nearest(key, known) for key in given if key not in known and key not in remedies}
     missing = [
         key for key, required in known.items() if required and key not in {*given, *misspelt}
     ]
-    return unknown_keys(given, known) + [f"{key}: is missing; add it" for key in missing]
+    return [
+        *unknown_keys(given, known, remedies=remedies),
+        *(f"{key}: is missing; add it" for key in missing),
+    ]

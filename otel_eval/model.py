@@ -280,6 +280,19 @@ class Skipped:
     __bool__ = _refuse_truth
 
 
+_RECORD_CONTENT: Final = "docs/how-to/record-content.md"
+
+
+def with_remedy(outcome: Outcome) -> Outcome:
+    """The outcome; the text of one that is skipped because a value was not recorded names the page
+    on how to record it.
+    """
+    if not isinstance(outcome, Skipped) or outcome.reason != "not_recorded":
+        return outcome
+    remedy = f"{outcome.explanation} (how to record it: {_RECORD_CONTENT})"
+    return replace(outcome, explanation=remedy)
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """No score, because the scorer raised an error, or did not finish.
@@ -402,7 +415,7 @@ class Pending:
 
     def result(self, outcome: Outcome) -> Result:
         """The result with its outcome."""
-        return replace(self.template, outcome=outcome)
+        return replace(self.template, outcome=with_remedy(outcome))
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +478,8 @@ class Report:
         evidence: which spans of the trace were known; None if that was not kept.
         stamp: who evaluated the run, and when. Reports are compared without it.
         no_run: set if the trace has no result; then the trajectory has only the id of the trace.
+        call_count: the number of tool calls of a report whose trajectory was stripped of its calls,
+            else None.
     """
 
     trajectory: Trajectory
@@ -479,6 +494,7 @@ class Report:
     no_run: NoRun | None = None
     standing: Verdict | None = None
     awaited: int = 0
+    call_count: int | None = field(default=None, compare=False)
 
     @property
     def verdict(self) -> Verdict | None:

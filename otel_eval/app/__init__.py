@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.exporting import replay_fanout
-from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of
+from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.datasets import Dataset
@@ -34,7 +34,7 @@ from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, ver
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
 from otel_eval.sources.files.whole_traces import read_whole_traces
-from otel_eval.sources.inprocess.sdk_spans import frames_of
+from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 
@@ -318,7 +318,10 @@ def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
 
 
 def trajectories(
-    spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
+    spans: Iterable[ReadableSpan],
+    config: EvalConfig | Mapping[str, Any] | None = None,
+    *,
+    one_run: bool = False,
 ) -> list[Trajectory]:
     """Return every agent run in finished spans, including runs within runs, in the order of the
     first spans of their traces.
@@ -327,6 +330,8 @@ def trajectories(
         spans: spans of the SDK, of any number of traces; the order of the list counts where ids are
             missing.
         config: its `conventions` and limits are used.
+        one_run: whether all spans are of one run, whatever ids they have: a plain list of spans
+            without ids or parents is one run then.
     """
     settings = load(config)
     limits = replace(
@@ -337,6 +342,11 @@ def trajectories(
         max_age_s=inf,
     )
     buffer = TraceBuffer(limits)
-    buffer.push_many(frames_of(spans), 0.0)
+    frames = (
+        frames_of_one_run(spans, Engine((), tables_of(settings)).describes_agent)
+        if one_run
+        else frames_of(spans)
+    )
+    buffer.push_many(frames, 0.0)
     plan = plan_of(settings)
     return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

@@ -16,6 +16,7 @@ from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
@@ -117,6 +118,21 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     return exporters
 
 
+def destinations(config: EvalConfig) -> list[str]:
+    """The configured exporters with their targets, for the log: without headers and keys."""
+    jsonl, kafka = config.exporters.jsonl, config.exporters.kafka
+    found = [f"jsonl {jsonl.path}"] if jsonl else []
+    found += ["console"] if config.exporters.console else []
+    found += [
+        f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
+        for each in config.exporters.otlp_endpoints.values()
+    ]
+    others = {**config.exporters.score_products, "forward": config.exporters.forward}
+    found += [f"{name} {redacted_repr(other.endpoint)}" for name, other in others.items() if other]
+    found += [f"kafka {kafka.topic}"] if kafka else []
+    return [*found, *config.exporters.of_packages]
+
+
 def _queued(
     config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0
 ) -> list[Exporter]:
@@ -132,6 +148,9 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
     packages.
     """
     given, exporters = config.exporters, list[Exporter]()
+    if given.console:
+        console: object = given.console  # from Python it may be the exporter itself
+        exporters.append(console if isinstance(console, ConsoleExporter) else ConsoleExporter())
     for key, each in given.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
@@ -184,6 +203,10 @@ def replay_fanout(config: EvalConfig) -> Fanout:
             holds credentials.
     """
     refuse_credentials(config)
+    # `replay` prints results itself
+    config = config.model_copy(
+        update={"exporters": config.exporters.model_copy(update={"console": None})}
+    )
     counters, jsonl = Counters(), config.exporters.jsonl
     exporters: list[Exporter] = (
         [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
@@ -239,6 +262,7 @@ def writes_lines(config: EvalConfig) -> bool:
     """
     exporters = config.exporters
     others = (
+        exporters.console,
         exporters.otlp,
         exporters.forward,
         exporters.kafka,

@@ -7,6 +7,7 @@ assembly bound the spans that are held.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
+from otel_eval.app.exporting import DELIVERY_S, destinations, exporters_of, window_limits
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.wiring import MOST_TIMEOUTS, ExpectedResults, engine_of, later_of, limits_of
 from otel_eval.assembly import Limits
@@ -42,6 +43,8 @@ from otel_eval.sources.inprocess.live_traces import InProcessLimits, is_relevant
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 from otel_eval.worker_thread import WorkerThread
+
+_log = logging.getLogger("otel_eval")
 
 # ids of joined traces, so that late spans do not make a joined run a complete one
 _MOST_EARLY: Final = 10_000
@@ -71,7 +74,13 @@ class _EvaluatesInProcess:
     def _configure(self, config: ConfigSource) -> list[Exporter]:
         """Load the configuration, and return the exporters that it names."""
         self._settings, self._counters = load(config), Counters()
-        return exporters_of(self._settings, self._counters)
+        exporters = exporters_of(self._settings, self._counters)
+        _log.info("scores go to %s", ", ".join([*destinations(self._settings), *self._scores_to()]))
+        return exporters
+
+    def _scores_to(self) -> Sequence[str]:
+        """Where scores go beside the configured exporters, for the log."""
+        raise NotImplementedError
 
     def _evaluate_by(
         self, limits: Limits, why_no_span: Callable[[], str], longest_s: float = inf, **options: Any
@@ -150,7 +159,8 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
     ) -> None:
         self._providers = (tracer_provider, logger_provider, meter_provider)
         exporters, settings = self._configure(config), self._settings
-        if settings.exporters.otlp is None or settings.signals is not None:
+        _processors.add(self)
+        if self._uses_providers:
             more: dict[str, Any] = {
                 "found": self.be_last_registered_at_exit,
                 "window": window_limits(settings),
@@ -167,6 +177,21 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         super().__init__(
             self._close_trace,
             limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))),
+        )
+
+    @property
+    def _uses_providers(self) -> bool:
+        """Whether scores go to the providers of the process."""
+        return self._settings.exporters.otlp is None or self._settings.signals is not None
+
+    def _scores_to(self) -> Sequence[str]:
+        if not self._uses_providers:
+            return ()
+        signals = self._settings.signals
+        chosen = "log events or evaluation spans, and metrics" if signals is None else signals
+        return (
+            "the OpenTelemetry providers of this process, where there are any"
+            f" ({chosen if isinstance(chosen, str) else ', '.join(chosen)})",
         )
 
     def _begin(self) -> None:
@@ -218,7 +243,12 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             self._diagnostics.end()
 
     def _why_no_span(self) -> str:
-        """A possible reason why no span of this process has reached the processor."""
+        """A possible reason why no span of this process has reached the processor; "" if an equal
+        one gets them, because a cell of a notebook was run twice.
+        """
+        others = [each for each in _processors if each is not self and each.equals(self)]
+        if any(each.pipeline() is not None for each in others):
+            return ""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"
         if self.pipeline() is not None:
@@ -253,6 +283,9 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         core, source = self._core.counts(), InProcessSource.counts(self)
         held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
         return core | source | super().counts() | held
+
+
+_processors: Final[weakref.WeakSet[EvalSpanProcessor]] = weakref.WeakSet()
 
 
 class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
@@ -320,6 +353,9 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         self._worker = WorkerThread(
             "otel-eval-export", "spans were not evaluated", tick=self._evaluate_due, tick_s=_TICK_S
         )
+
+    def _scores_to(self) -> Sequence[str]:
+        return ("events of the runs' spans",)
 
     # ------------------------------------------------------------------ in
 

@@ -67,6 +67,9 @@ _DRAIN_S: Final = 24 * 3600.0
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
 _STORED_S: Final = 3.0  # for delivery before the end if undelivered results are on disk
+_IDLE_S: Final = (
+    1.0  # for delivery before the end if nothing was received: there is no score to lose
+)
 
 
 class _PipelineConsumer:
@@ -377,6 +380,8 @@ class Server:
         deadline = time.monotonic() + timeout_s
         for source in self._sources:
             source.stop(min(2.0, timeout_s / 4))
+        if is_idle := self._is_idle:
+            deadline = min(deadline, time.monotonic() + _IDLE_S)
         scored = self._stop_evaluation(max(0.0, (deadline - time.monotonic()) * 0.7))
         forwarded = self._stop_forwarding((deadline - time.monotonic()) * 0.7)
         delivered = self._deliver(deadline)
@@ -387,7 +392,12 @@ class Server:
         self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
         if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()
-        return scored and delivered and forwarded
+        return is_idle or (scored and delivered and forwarded)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing was received, now or in an earlier process: then nothing can be lost."""
+        return not (self._kafka or self._durable or self._receiver.counters.get("requests"))
 
     def _stop_forwarding(self, left_s: float) -> bool:
         """Forward the queued requests; with storage, those not accepted within 3 s are forwarded

@@ -399,9 +399,11 @@ def refuse_unshared(config: EvalConfig) -> None:
             "workers: this system cannot pass connections between processes; set workers to 1"
         )
     jsonl = config.exporters.jsonl
-    if writes_lines(config) and (jsonl is None or jsonl.path == "-"):
+    lines_to_stdout = writes_lines(config) and (jsonl is None or jsonl.path == "-")
+    if lines_to_stdout or config.exporters.console:
+        key = "jsonl.path" if lines_to_stdout else "console"
         raise ConfigError(
-            f"exporters.jsonl.path: {config.workers} workers cannot share standard output; name a"
+            f"exporters.{key}: {config.workers} workers cannot share standard output; name a"
             " file, or set workers to 1"
         )
     kafka = config.receivers.kafka

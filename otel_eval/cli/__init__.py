@@ -150,7 +150,7 @@ def schema() -> int:
 @cli.command()
 def scorers() -> int:
     """List the types of scorers, each with what it scores."""
-    from otel_eval.cli.render import columns
+    from otel_eval.exporters.text_table import columns
     from otel_eval.scorers import list_scorers
     from otel_eval.scorers.registry import unused_entry_points
 
@@ -196,8 +196,8 @@ def conventions() -> int:
 
     With each: whether every tool call leaves a span, and the source of its convention.
     """
-    from otel_eval.cli.render import columns
     from otel_eval.conventions import TABLES
+    from otel_eval.exporters.text_table import columns
 
     rows = [
         (table.name, {True: "yes", False: "no", None: "unknown"}[table.tool_spans], table.source)

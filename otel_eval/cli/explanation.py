@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
-from otel_eval.cli.render import WIDTH, columns, plain
 from otel_eval.evaluations import FailedCondition
+from otel_eval.exporters.text_table import WIDTH, columns, plain
 from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import plural, shortened

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from otel_eval.diagnostics import failure_text
 from otel_eval.exporters.result_rows import start_time
+from otel_eval.exporters.text_table import WIDTH, columns, plain
 from otel_eval.model import (
     UNRECORDED,
     Failed,
@@ -105,7 +106,6 @@ def _related(one: ToolCall, other: ToolCall) -> bool:
     )
 
 
-WIDTH: Final = 100
 # a blank at which no line is broken: before a separator, and between a number and its unit
 _GLUE: Final = "\u00a0"
 _NO_CASE: Final[Mapping[str, Any]] = {}
@@ -250,38 +250,6 @@ def _place(details: Mapping[str, Any]) -> str:
     return f": {details['dataset']} line {details['line']}: {remedies}"
 
 
-def columns(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    indent: int = 0,
-    width: int = WIDTH,
-    widest: int = 32,
-) -> list[str]:
-    """Indented lines of aligned columns of at most `widest` characters; the last column wraps
-    within the rest of the width.
-    """
-    rows = [tuple(map(plain, row)) for row in rows]
-    widths = [
-        min(widest, max(len(row[i]) for row in (tuple(header), *rows)))
-        for i in range(len(header) - 1)
-    ]
-    last_column = indent + sum(widths) + 2 * len(widths)
-    lines = []
-    for row in (tuple(header), *rows):
-        start = " " * indent + "".join(
-            f"{shortened(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False)
-        )
-        wrapped = textwrap.wrap(
-            row[-1], max(20, width - last_column), max_lines=4, placeholder=" …"
-        ) or [""]
-        lines += [
-            (start + wrapped[0]).rstrip(),
-            *(" " * last_column + more for more in wrapped[1:]),
-        ]
-    return lines
-
-
 def summary_line(results: Sequence[tuple[str, int]], runs: int) -> str:
     """The last line: the number of runs and of results by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
@@ -310,10 +278,3 @@ def _duration(timed: ToolCall | Trajectory) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def plain(text: str) -> str:
-    """The text on one line, without control characters: names come from traces and must not control
-    the terminal.
-    """
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -9,13 +9,13 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_eval.cli.log_format import configure_logging, configure_worker_logging, write_line
 from otel_eval.config import EvalConfig, refuse_credentials
-from otel_eval.errors import ConfigError, OtelEvalError, redacted_repr
+from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.native import build_info
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
     """File, evaluations with scorers, and exporters of the configuration, for the log: without
     headers and keys.
     """
+    from otel_eval.app.exporting import destinations
+
     built = config.named_scorers()
     evaluations = [
         f"{each.name} ({', '.join(s.name for of, s in built if of == each.name)})"
@@ -104,27 +106,8 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
     return (
         source or "the default evaluation, no configuration file",
         ", ".join(evaluations),
-        ", ".join(_exporters(config)),
+        ", ".join(destinations(config) or ["jsonl - (stdout)"]),
     )
-
-
-def _exporters(config: EvalConfig) -> Iterator[str]:
-    """The configured exporters with their targets; standard output is the default."""
-    from otel_eval.app.exporting import writes_lines
-
-    jsonl, kafka = config.exporters.jsonl, config.exporters.kafka
-    if writes_lines(config):
-        yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
-    for each in config.exporters.otlp_endpoints.values():
-        yield f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
-    for name, other in {
-        **config.exporters.score_products,
-        "forward": config.exporters.forward,
-    }.items():
-        if other:
-            yield f"{name} {redacted_repr(other.endpoint)}"
-    yield from [f"kafka {kafka.topic}"] if kafka else ()
-    yield from config.exporters.of_packages
 
 
 class _StopRequests:

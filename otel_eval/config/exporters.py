@@ -8,7 +8,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from otel_eval.config.receivers import Address, KafkaClient
 from otel_eval.config.units import (
@@ -24,6 +32,7 @@ from otel_eval.config.units import (
 )
 from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, joined
 from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
@@ -138,6 +147,18 @@ class JsonlExporter(Shape):
     """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the
     file's group read it.
     """
+
+
+class ConsoleOutput(Shape):
+    """Prints a line for each run to stdout, and below it what did not pass, for people."""
+
+
+def _console(given: Any, output: Any) -> Any:
+    return given if isinstance(given, ConsoleExporter) else output(given)
+
+
+ConsoleSpec = Annotated[ConsoleOutput, WrapValidator(_console)]
+"""`{}`, or from Python a `ConsoleExporter`, for another stream than standard output."""
 
 
 class ForwardExporter(OtlpEndpoint):
@@ -281,6 +302,8 @@ class Exporters(Shape):
     """An OTLP endpoint, or a list of them with a `name` each."""
     jsonl: JsonlExporter | None = None
     """A file of JSON Lines, or stdout."""
+    console: ConsoleSpec | None = None
+    """A line for each run on stdout, and below it what did not pass, for people: `console: {}`."""
     kafka: KafkaExporter | None = None
     """A topic of Kafka."""
     phoenix: PhoenixTarget | None = None
@@ -343,6 +366,8 @@ class Exporters(Shape):
             [each.name for each in self.otlp_endpoints.values()],
             "give one of them another name",
         )
+        if self.console and self.jsonl and self.jsonl.path == "-":
+            yield "console: jsonl.path '-' writes to stdout as well; name a file there"
         for name, options in self.of_packages.items():
             if options is not None and not isinstance(options, Mapping):
                 yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"

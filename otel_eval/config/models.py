@@ -95,7 +95,7 @@ ScorerSpec = Annotated[
 class Evaluation(Shape):
     """A set of scorers and the runs they are for."""
 
-    name: str = Field(min_length=1)
+    name: str = Field(default="default", min_length=1)
     """The name of the evaluation in results; unique."""
     match: Match = Match()
     """Which runs; every outermost run when left out."""

@@ -131,7 +131,7 @@ class Fanout:
             WorkerThread("otel-eval-flush", "an exporter was not flushed") for _ in self._exporters
         ]
         self._since = time.monotonic()  # when the last export began
-        self._closed = False
+        self._closed = self._has_exported = False
         self._begin()
         in_each_child(self, Fanout._begin)
 
@@ -151,7 +151,7 @@ class Fanout:
         and logged.
         """
         with self._lock:
-            self._since = time.monotonic()
+            self._since, self._has_exported = time.monotonic(), True
             for worker in self._workers:
                 # from Python 3.12 on no thread can be started once the interpreter has begun to end
                 worker.ensure()
@@ -230,6 +230,8 @@ class Fanout:
             worker.end()
 
     def _warn_not_closed(self, exporter: Exporter) -> None:
+        if not self._has_exported:  # for instance metrics that are all 0
+            return
         queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
         what = f"{queued} results" if queued else "its last results"
         self._warnings.say(

@@ -135,7 +135,7 @@ _MISSING: Final = {
     "spans": (
         "no tracer provider with another processor; "
         "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
-        "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}"
+        "or name exporters in the configuration, e.g. exporters: {console: {}}"
     ),
 }
 _SHUT_DOWN: Final = (

@@ -40,6 +40,22 @@ _EXAMPLE: Final = (
     " @scorer('my_metric') first"
 )
 
+# Keys of judgeval, deepeval, UiPath and orbiter, and what to write here; docs/how-to/migration.md
+# maps whole scorers.
+_KEYS_ELSEWHERE: Final = {
+    "should_exact_match": "write match: exact",
+    "should_consider_ordering": "write match: in_order, or match: any_order for false",
+    "evaluation_params": (
+        "write compare: [arguments] or compare: [arguments, result] in a tool_correctness"
+    ),
+    "tool_calls_count": 'write criteria: {search: [">=", 1]} in a tool_call_count',
+    "expected_output": (
+        "write expected: [{name: search, result: ...}] in a tool_call_output for results of calls,"
+        " or answer in an answer_accuracy for the run's answer"
+    ),
+    "model": "name the model under judges, and write judge: with its name there",
+}
+
 
 def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     """Build a scorer from its specification: a mapping of `type`, parameters common to all scorers,
@@ -99,7 +115,8 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
 def _built_in_scorer(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
     values, wrong = _read(known, given)
-    problems = wrong_keys(given, {key: _is_required(each) for key, each in known.items()}) + wrong
+    required = {key: _is_required(each) for key, each in known.items()}
+    problems = wrong_keys(given, required, remedies=_KEYS_ELSEWHERE) + wrong
     if problems:
         raise ConfigError(*problems)
     return scorer(**values)

@@ -100,14 +100,14 @@ def scorer(
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
-    if name in ALIASES or name in _registered:
-        raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
     if not isinstance(version, str) or not version:
         raise ValueError(f"{name}: version {version!r} is no text; write e.g. version='2'")
     needs = checked_needs(name, needs)
 
     def register(thing: Anything) -> Anything:
-        if name in _registered:
+        if name in ALIASES or (
+            name in _registered and not _is_redefined(_registered[name].thing, thing)
+        ):
             raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
         if not callable(thing):
             raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
@@ -122,6 +122,17 @@ def scorer(
         return thing
 
     return register
+
+
+def _is_redefined(before: Any, now: Any) -> bool:
+    """Whether both are from one definition, which was run again: a cell of a notebook, or a module
+    that was reloaded.
+    """
+    places = [
+        (getattr(each, "__module__", None), getattr(each, "__qualname__", None))
+        for each in (before, now)
+    ]
+    return places[0] == places[1] and None not in places[0]
 
 
 def _registration_of(thing: Any) -> Registration:

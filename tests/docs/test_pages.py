@@ -29,7 +29,7 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("code", blocks("python"))
+@pytest.mark.parametrize("code", blocks("python", [page for page in PAGES if page != README]))
 def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
     """In its own process, with the output that the page shows, and nothing on stderr unless no
     agent ran.

@@ -305,7 +305,7 @@ agent(trace.get_tracer("app")).end()
             == "scores cannot be sent as spans: there is no tracer provider with another"
             " processor; "
             "add a span processor with an exporter to the TracerProvider, pass tracer_provider, "
-            "or name exporters in the configuration, e.g. exporters: {jsonl: {path: results.jsonl}}"
+            "or name exporters in the configuration, e.g. exporters: {console: {}}"
         )
 
 

@@ -51,7 +51,7 @@ class Node:
         cel: the source of the node's expression, or None; `program` is the compiled expression.
         asks: the instructions or criteria for a judge, or None.
         reads: what is shown to the judge: some of `PARTS`, and labels.
-        label: the name of a task's output in expressions, or "".
+        label: the name of a task's output in expressions, with `_` for blanks, or "".
         children: the names of the nodes that read a task's output.
         verdicts: the verdicts of a decision; `by_verdict` maps their values to them. `verdict_type`
             is the type of these values, so that 1 is not accepted as true.
@@ -302,19 +302,27 @@ def _reads(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
         or not all(isinstance(each, str) for each in value)
     ):
         raise invalid_value(key, value, "a list of what is read", f"write e.g. {key}: [output]")
-    return tuple(dict.fromkeys(value))
+    return tuple(dict.fromkeys(map(_variable, value)))
+
+
+def _variable(label: str) -> str:
+    """The name of an output in expressions and in what judges see: its label, with `_` for
+    blanks.
+    """
+    return "_".join(label.split())
 
 
 def _label(key: str, name: str, given: Mapping[str, Any]) -> str:
     label = given.get("output_label", name)
-    if not isinstance(label, str) or not _IDENTIFIER.fullmatch(label) or label in _RESERVED:
+    variable = _variable(label) if isinstance(label, str) else ""
+    if not _IDENTIFIER.fullmatch(variable) or variable in _RESERVED:
         raise invalid_value(
             key,
             label,
-            "a name of letters, digits and _ that is free in expressions",
+            "a name of letters, digits, _ and blanks that is free in expressions",
             f"write e.g. {key}: found",
         )
-    return label
+    return variable
 
 
 def _task_children(known: _Known, key: str, kind: str, value: Any) -> tuple[str, ...]:

@@ -204,8 +204,8 @@ class InProcessSource(SpanProcessor):
         self._limiting.put(self._limit)
 
     def _deactivate_if_duplicate(self, pipeline: Any) -> bool:
-        """Deactivate this processor, with a warning, if an older one of the pipeline does the same;
-        True if it did.
+        """Deactivate this processor if an older one of the pipeline does the same; True if it
+        did.
         """
         for other in neighbours(pipeline):
             if (
@@ -216,7 +216,8 @@ class InProcessSource(SpanProcessor):
             ):
                 self._inactive = True
                 self._recorder.shut_down()
-                _log.warning(
+                # not a warning: a cell of a notebook may be run twice
+                _log.info(
                     "a second %s with the same configuration was added to this TracerProvider and"
                     " stays inactive; add it once (OTEL_EVAL_CONFIG adds one, too)",
                     type(self).__name__,

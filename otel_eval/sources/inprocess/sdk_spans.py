@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
@@ -451,3 +451,61 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
             trace, own = (span.parent.trace_id if span.parent is not None else 1), next(made_up)
         items.append(scopes.frame(span, trace.to_bytes(16, "big"), own))
     return items
+
+
+_RUN: Final = {"gen_ai.operation.name": "invoke_agent"}
+
+
+def frames_of_one_run(
+    spans: Iterable[ReadableSpan], is_agent: Callable[[SpanReader, str], bool]
+) -> list[SpanFrame]:
+    """Return the frames of ended spans as one trace with one outermost run.
+
+    A span whose parent is not among the spans becomes a child of the first such span that is an
+    agent's; if there is none, of a run around all of them. Missing and repeated ids are made up,
+    increasing in the order given.
+
+    Args:
+        spans: the spans of one run.
+        is_agent: whether a span of a scope of this name is an agent's.
+    """
+    listed = list(spans)
+    contexts = [span.context for span in listed if span.context is not None]
+    known = {context.span_id for context in contexts}
+    trace_id = (contexts[0].trace_id if contexts else 1).to_bytes(16, "big")
+    made_up, scopes = (number for number in count(1) if number not in known), SdkResourceScopes()
+    unused = set(known)
+    ids = []
+    for span in listed:
+        own = span.context.span_id if span.context is not None else 0
+        ids.append(own if own in unused else next(made_up))
+        unused.discard(own)
+    parents = [
+        span.parent.span_id if span.parent is not None and span.parent.span_id in known else None
+        for span in listed
+    ]
+    root = next(
+        (
+            own
+            for span, own, parent in zip(listed, ids, parents, strict=True)
+            if parent is None and is_agent(SdkSpanReader(span), scopes.of(span).scope_name)
+        ),
+        None,
+    )
+    frames = []
+    if root is None and listed:
+        around = ReadableSpan(
+            "run",
+            attributes=_RUN,
+            start_time=min((span.start_time for span in listed if span.start_time), default=None),
+            end_time=max((span.end_time for span in listed if span.end_time), default=None),
+            resource=listed[0].resource,
+        )
+        root = next(made_up)
+        frames.append(scopes.frame(around, trace_id, root))
+    for span, own, parent in zip(listed, ids, parents, strict=True):
+        above = parent if parent is not None or own == root else root
+        _, span_id, (_, payload, scope), size = scopes.frame(span, trace_id, own)
+        above_id = b"" if above is None else above.to_bytes(8, "big")
+        frames.append((trace_id, span_id, (above_id, payload, scope), size))
+    return frames

@@ -223,6 +223,7 @@ def test_what_a_skipped_scorer_lacked(
     path = traced(("1", "", AGENT), ("2", "1", TOOL))
     said = flat(otel_eval("explain", path, "--config", config(*scorers)).stdout)
     assert "tool_call_args skipped, not_recorded" in said
+    assert "not recorded (how to record it: docs/how-to/record-content.md)" in said
     assert "tool_call_order skipped, no_reference no reference: nowhere not recorded" in said
 
 

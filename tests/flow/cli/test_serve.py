@@ -166,6 +166,23 @@ def test_it_ends_in_time_while_the_exporter_takes_no_scores(config: Write, recor
     ]
 
 
+def test_a_server_that_received_nothing_has_lost_nothing(config: Write) -> None:
+    """Although the endpoint of its metrics does not answer."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        exporter = (
+            f'exporters: {{otlp: {{endpoint: "http://127.0.0.1:{closed.getsockname()[1]}"}},'
+            " jsonl: {path: results.jsonl}}"
+        )
+        with serving(config(SCORER, more=f"{ANYWHERE}\n{exporter}")) as process:
+            ready(process)
+            process.terminate()
+            _, err = process.communicate()
+    assert process.returncode == 0
+    assert "lost" not in err
+    assert "did not deliver" not in err
+
+
 def said(process: subprocess.Popen[str], wanted: str) -> str:
     """The next line on stderr that has this in it."""
     assert process.stderr is not None

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.render import WIDTH, columns, label_line, run_block, score_block, summary_line
+from otel_eval.cli.render import label_line, run_block, score_block, summary_line
+from otel_eval.exporters.text_table import WIDTH, columns
 from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
 from otel_eval.testing import call, trajectory
 

@@ -234,6 +234,19 @@ def test_a_second_registration_of_a_name_is_an_error():
             scorer(taken)(share_of_a)
 
 
+def test_a_definition_that_is_run_again_replaces_the_scorer():
+    """As in a notebook's cell, or a module that is reloaded."""
+
+    def define(value):
+        @scorer("test.redefined")
+        def redefined(run):
+            return value
+
+    define(0.25)
+    define(0.75)
+    assert create_scorer({"type": "test.redefined"})(RUN).value == 0.75
+
+
 @pytest.mark.parametrize("name", ["", " ", 3])
 def test_a_scorer_has_a_name(name):
     """The name is a text that is not blank."""

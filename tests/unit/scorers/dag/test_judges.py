@@ -158,6 +158,21 @@ def test_a_tasks_output_is_shown_to_its_children_and_read_by_expressions():
     assert judge.shown(1) == {"headings": ["One", "Two"]}
 
 
+def test_blanks_of_a_label_are_underscores_for_expressions_and_judges():
+    judge = Scripted({"output": ["One", "Two"]}, YES)
+    nodes = {
+        "a": extracts("b", output_label="All  headings"),
+        "b": {
+            "type": "binary",
+            "cel": "All_headings.size() == 2",
+            "children": [{"verdict": True, "then": "c"}, LEAVES[1]],
+        },
+        "c": asks("All headings"),
+    }
+    assert dag(judge, nodes)(RUN).value == 1
+    assert judge.shown(1) == {"All_headings": ["One", "Two"]}
+
+
 def test_an_expressions_output_is_shown_as_well():
     """A later descendant that reads the label gets it, too."""
     judge = Scripted(YES)

@@ -197,8 +197,8 @@ REFUSED = [
         "a label that means something else",
         {"a": task("b", output_label="calls"), "b": binary()},
         (
-            "nodes.a.output_label: 'calls' is not a name of letters, digits and _ that is free in"
-            " expressions"
+            "nodes.a.output_label: 'calls' is not a name of letters, digits, _ and blanks that is"
+            " free in expressions"
         ),
     ),
     (
@@ -208,8 +208,8 @@ REFUSED = [
     ),
     (
         "a label that is no name",
-        {"first task": task("b"), "b": binary()},
-        "nodes.first task.output_label: 'first task' is not a name of letters",
+        {"1st task": task("b"), "b": binary()},
+        "nodes.1st task.output_label: '1st task' is not a name of letters",
     ),
     (
         "an expression of another type",
