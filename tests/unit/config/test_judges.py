@@ -223,9 +223,7 @@ def test_a_configuration_shows_no_key(monkeypatch: pytest.MonkeyPatch):
 
 def program(text: str) -> str:
     """What a program prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT, timeout=50
-    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == ""
     return done.stdout.strip()
 

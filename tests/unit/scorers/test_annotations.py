@@ -170,7 +170,6 @@ def bad(run: Trajectory) -> str: return ""
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=55,
         env={"MYPYPATH": str(Path(__file__).parents[3]), "PATH": ""},
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("mine.py")]

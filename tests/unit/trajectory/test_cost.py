@@ -17,7 +17,7 @@ from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
-from tests.support.cpu_time import is_in_proportion
+from tests.support.counted_work import is_in_proportion
 from tests.support.made_spans import FakeSpan, closed, span
 
 TIMES = 8
@@ -217,7 +217,7 @@ def test_a_trace_is_read_in_time_in_proportion_to_its_size(
     spans: Callable[[int], Iterator[FakeSpan]], needs: frozenset[str]
 ) -> None:
     """Also where each span has to be compared with the others."""
-    plan, small, great = Plan(needs=needs), closed(*spans(100)), closed(*spans(100 * TIMES))
+    plan, small, great = Plan(needs=needs), closed(*spans(50)), closed(*spans(50 * TIMES))
     assert not any(run.trajectory.too_large for run in build(great, plan))
     assert is_in_proportion(lambda: build(small, plan), lambda: build(great, plan), MOST)
 
