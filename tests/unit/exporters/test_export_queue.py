@@ -23,6 +23,7 @@ from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
 from otel_eval.model import Report
 from otel_eval.retry import RetryPolicy
 from otel_eval.testing import call, trajectory
+from tests.support.virtual_time import RecordedWaits
 from tests.support.waiting import LIMIT_S, wait_until
 
 Reports = Callable[..., Report]
@@ -320,7 +321,7 @@ def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, tally):
         delivery.put(numbered(1))
         delivery.stop()
-        assert not delivery.flush(LIMIT_S)
+        assert not delivery.flush(0.3)
         delivery.close(0.2)
         assert len(queue) == 1
     assert (tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 1)
@@ -481,13 +482,16 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
 
 
 def test_the_wait_that_an_endpoint_asks_for_is_used(numbered: Callable[[int], Report]):
-    """Instead of the queue's own, which would not end here."""
-    answers = iter([ExportResult("retryable", "429", after_s=0.001), SENT])
-    exporter = Scripted(lambda _: next(answers))
-    retry = RetryPolicy(first_s=10 * LIMIT_S, longest_s=10 * LIMIT_S)
-    with delivering(exporter, retry=retry) as (delivery, queue, _tally):
-        delivery.put(numbered(1))
-        assert queue.drain(LIMIT_S)
+    """It is longer than the queue's own."""
+    answers = iter([ExportResult("retryable", "429", after_s=7.0), SENT])
+    exporter, waits = Scripted(lambda _: next(answers)), RecordedWaits()
+    queue = ExportQueue(exporter, Counters(), retry=RetryPolicy(first_s=0.001))
+    queue._stopping = waits  # type: ignore[misc]
+    queue.put([numbered(1)])
+    queue.start()
+    assert queue.drain(LIMIT_S)
+    queue.close(LIMIT_S)
+    assert waits.durations_s == [7.0]
     assert exporter.given == [ids(1), ids(1)]
 
 
