@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import Wanted
@@ -143,7 +143,6 @@ def contents(make: Any, payload: bytes) -> Any:
     )
 
 
-@settings(max_examples=400, deadline=None)
 @given(spoilt(SPANS))
 @example(b"")
 @example(b"\x4a\x80")
@@ -154,7 +153,6 @@ def test_both_read_a_span_alike(payload: bytes) -> None:
     assert contents(extension.view, payload) == contents(OtlpSpanReader, payload)
 
 
-@settings(max_examples=300, deadline=None)
 @given(spoilt(SPANS), spoilt(SPANS))
 def test_equal_fingerprints_are_equal_attributes(one: bytes, other: bytes) -> None:
     """So that a span may be recognised by its bytes."""
@@ -233,7 +231,6 @@ GROUPS = st.tuples(RESOURCE, SCOPES).map(b"".join)
 BODIES = st.lists(field(st.just(1), GROUPS), max_size=3).map(b"".join)
 
 
-@settings(max_examples=400, deadline=None)
 @given(spoilt(BODIES))
 @example(b"\x0a\x00")
 @example(b"\x0a\x7f")

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
@@ -37,7 +37,6 @@ def in_fixed_order(weights, rows, columns):
     return line[-1]
 
 
-@settings(max_examples=300, deadline=None)
 @given(HALVES)
 def test_two_groups_of_two_against_two_batches_of_two_weigh_what_the_best_order_weighs(weights):
     """Every order of all four pairs is tried."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
@@ -86,7 +86,6 @@ PATTERNS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(PATTERNS, st.lists(st.sampled_from("abcx"), max_size=4), st.integers(1, 3))
 def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names, together):
     """Among the nearest words the longest is chosen."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.otlp.protobuf import SpanBatch
@@ -146,7 +146,6 @@ def walked(cursor: Cursor) -> Any:
     return [walked(cursor) for _ in cursor.elements()] if cursor.peek() == "[" else cursor.value()
 
 
-@settings(max_examples=300, deadline=None)
 @given(json_values, st.sampled_from([None, 1]), st.booleans(), st.integers(1, 40))
 def test_any_json_is_read_wherever_its_parts_end(
     value: Any, indent: int | None, ascii_only: bool, size: int
@@ -165,7 +164,6 @@ def test_any_json_is_read_wherever_its_parts_end(
         assert cursor.peek() == ""
 
 
-@settings(max_examples=300, deadline=None)
 @given(json_values, st.data(), st.integers(1, 40))
 def test_what_is_no_json_is_refused(value: Any, data: st.DataObject, size: int):
     """With a character taken out or put in, it is refused exactly where `json` refuses it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import ClosedTrace
@@ -76,7 +76,6 @@ def test_recorded_traces_are_explained_as_they_are_built(subtests: pytest.Subtes
                 assert_agrees(trace)
 
 
-@settings(max_examples=200)
 @given(file=st.sampled_from(FILES), drawn=st.data())
 def test_so_are_traces_that_lack_spans(file: str, drawn: st.DataObject) -> None:
     """Whichever spans are missing: orphans, fragments, runs without a root."""

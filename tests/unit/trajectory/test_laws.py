@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import ClosedTrace
@@ -61,7 +61,6 @@ def any_trace(draw: st.DrawFn) -> list[FakeSpan]:
     return spans
 
 
-@settings(max_examples=300, deadline=None)
 @given(any_trace(), st.randoms(use_true_random=False))
 def test_the_order_of_frames_changes_nothing(spans: list[FakeSpan], random: Any):
     """Arrival order never decides."""
@@ -70,7 +69,6 @@ def test_the_order_of_frames_changes_nothing(spans: list[FakeSpan], random: Any)
     assert build(closed(*spans), PLAN) == build(closed(*shuffled), PLAN)
 
 
-@settings(max_examples=200, deadline=None)
 @given(any_trace())
 def test_every_run_is_there_once_and_every_call_is_a_tool_spans(spans: list[FakeSpan]):
     """No call is invented, no run is doubled."""
@@ -84,7 +82,6 @@ def test_every_run_is_there_once_and_every_call_is_a_tool_spans(spans: list[Fake
         assert set(ids) <= tools
 
 
-@settings(max_examples=300, deadline=None)
 @given(any_trace())
 def test_an_explanation_names_the_runs_and_calls_that_are_built(spans: list[FakeSpan]):
     """Whatever the links look like; a span that is no call of a run has a reason."""
