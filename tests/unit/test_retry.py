@@ -39,7 +39,7 @@ def test_an_endpoint_may_ask_for_a_longer_wait(asked: float, waited: float):
     assert stopping.durations_s == [waited]
 
 
-def test_what_is_left_of_a_deadline_is_the_longest_wait():
+def test_a_wait_ends_at_the_deadline():
     """It holds for a wait that the endpoint requests, too."""
     stopping = RecordedWaits()
     Backoff(RetryPolicy(), stopping).wait(50.0, at_most_s=0.25)
@@ -103,7 +103,7 @@ def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
     assert attempts.allowed
 
 
-def test_what_an_earlier_process_had_accepted_counts():
+def test_signals_accepted_in_an_earlier_process_count():
     """It is looked up by key, and a first success is recorded."""
     accepted: set[str] = set()
 

@@ -54,7 +54,7 @@ def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
     assert isinstance(limited(RUN), Scored)
 
 
-def test_ours_are_left_alone() -> None:
+def test_built_in_and_asynchronous_scorers_are_not_wrapped() -> None:
     """Asynchronous scorers, too: they have a limit of their own."""
 
     async def patient(_: Any) -> float:
@@ -100,7 +100,7 @@ def test_a_function_that_ends_the_process_fails() -> None:
     assert outcome.error_type == "SystemExit"
 
 
-def test_what_a_function_does_is_not_traced() -> None:
+def test_spans_of_a_users_scorer_are_not_recorded() -> None:
     """An agent that the scorer runs would be evaluated by it, too, in an endless loop."""
     provider = TracerProvider(shutdown_on_exit=False)
     scorer = of(lambda _: provider.get_tracer("agent").start_span("run").is_recording())

@@ -242,7 +242,7 @@ def test_endpoints_need_the_extra_and_say_so():
     assert printed.splitlines() == [f"judges.main: {remedy}", f"judge: {remedy}"]
 
 
-def test_nothing_of_judges_is_loaded_where_none_is_called():
+def test_no_http_client_is_loaded_before_a_judge_is_asked():
     """No client; where there is one, none before the first question."""
     assert program(
         # old ones depend on what loads asyncio

@@ -600,7 +600,7 @@ def test_the_product_is_given_the_time_that_it_asks_for(product: Any):
     assert (result.status, result.after_s) == ("retryable", 7.0)
 
 
-def test_what_was_sent_before_a_failure_is_not_sent_again(mlflow: FakeMlflow):
+def test_requests_that_succeeded_before_a_failure_are_not_repeated(mlflow: FakeMlflow):
     """Else a product that limits the rate of requests would never get to the end of a batch."""
     mlflow.script = [0, 0, 0, 0, 429]  # each score takes a PATCH and a POST
     with exporting(made(mlflow)) as (queue, counters):
@@ -730,7 +730,7 @@ def test_a_score_waits_ten_minutes_for_its_trace_unless_configured(mlflow: FakeM
     assert failed == [(), (), ((0, 0),)]
 
 
-def test_what_is_deferred_is_tried_again_soon_only_when_time_is_short():
+def test_deferred_scores_are_retried_soon_only_when_time_is_short():
     waiting, report = (
         DeferredReports(RetryPolicy(first_s=100.0, longest_s=100.0, last_s=0.0)),
         run(),
@@ -769,7 +769,7 @@ def test_a_later_revision_replaces_one_that_waits_for_its_trace(mlflow: FakeMlfl
     assert list(stored(mlflow).values()) == [0.5]
 
 
-def test_what_waits_at_the_end_is_written_to_the_dead_letter_file(
+def test_scores_that_wait_at_the_end_are_written_to_the_dead_letter_file(
     mlflow: FakeMlflow, tmp_path: Path
 ):
     """Never silently dropped."""

@@ -85,7 +85,7 @@ def ids(*numbers: int) -> list[str]:
     return [f"{number:032x}" for number in numbers]
 
 
-def test_what_an_exporter_does_not_take_now_is_sent_again_in_order(
+def test_reports_are_retried_in_order(
     numbered: Callable[[int], Report],
 ):
     """Nothing overtakes what waits."""
@@ -140,7 +140,7 @@ def test_one_report_that_is_refused_costs_the_others_nothing(
     ) == (1, 1, 19)
 
 
-def test_of_a_partial_success_all_are_dead_letters_with_the_number_that_was_rejected(
+def test_all_reports_of_a_partial_success_without_ids_are_dead_letters(
     report: Reports, tmp_path: Path
 ):
     """The answer does not say which."""
@@ -252,7 +252,7 @@ def test_dead_letters_that_cannot_be_written_wait(
     assert tally.get("results.dead_letters") == 1
 
 
-def test_what_was_accepted_in_part_is_not_sent_again_while_dead_letters_cannot_be_written(
+def test_a_partly_accepted_batch_is_not_sent_again_while_dead_letters_cannot_be_written(
     numbered: Callable[[int], Report], tmp_path: Path
 ):
     """An endpoint that has no ids for log records would store it once more at each attempt."""
@@ -328,7 +328,7 @@ def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]
 
 
 @pytest.mark.parametrize("rest", [SENT, NEVER])
-def test_what_is_exported_while_the_queue_closes_is_counted_once(
+def test_an_attempt_that_ends_while_the_queue_closes_is_counted_once(
     numbered: Callable[[int], Report], tmp_path: Path, rest: ExportResult
 ):
     """An attempt that ends after the time for delivery; the dead-letter file has only what was not
@@ -385,7 +385,7 @@ def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], 
     assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 1
 
 
-def test_what_comes_after_the_end_is_lost_with_a_word(
+def test_reports_after_the_end_are_lost_and_logged(
     numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture
 ):
     """Nothing would export or count it in the queue: a scorer returned after the program had closed
@@ -495,7 +495,7 @@ def test_the_wait_that_an_endpoint_asks_for_is_used(numbered: Callable[[int], Re
     assert exporter.given == [ids(1), ids(1)]
 
 
-def test_what_is_queued_when_the_process_ends_is_delivered(numbered: Callable[[int], Report]):
+def test_queued_reports_are_delivered_when_the_process_ends(numbered: Callable[[int], Report]):
     """More than one batch of it, without waiting for others to be sent with it."""
     exporter = Scripted(lambda _: SENT)
     with delivering(exporter, max_reports=1000, linger_s=60.0) as (delivery, queue, _):
@@ -507,7 +507,7 @@ def test_what_is_queued_when_the_process_ends_is_delivered(numbered: Callable[[i
     assert exporter.taken == ids(*range(600))
 
 
-def test_of_a_partial_success_with_places_only_these_reports_are_refused(
+def test_only_the_rejected_reports_of_a_partial_success_are_refused(
     numbered: Callable[[int], Report], tmp_path: Path
 ):
     """The exporter returns their places."""

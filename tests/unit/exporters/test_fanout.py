@@ -61,7 +61,7 @@ def test_an_exporter_that_raises_loses_its_own_results_only(
     assert [record.getMessage() for record in caplog.records] == ["bad: 4 more results were lost"]
 
 
-def test_what_comes_after_the_end_is_lost(report: Reports, caplog: pytest.LogCaptureFixture):
+def test_results_after_the_end_are_lost(report: Reports, caplog: pytest.LogCaptureFixture):
     """Scoring may be behind when a program ends."""
     fanout = Fanout([Noting("bad", breaks=True)])
     fanout.close(LIMIT_S)
@@ -71,7 +71,7 @@ def test_what_comes_after_the_end_is_lost(report: Reports, caplog: pytest.LogCap
     ]
 
 
-def test_what_an_exporter_counts_itself_is_not_counted(report: Reports):
+def test_results_that_an_exporter_counts_itself_are_not_counted_twice(report: Reports):
     """Its status is `accepted`."""
 
     class Refusing(Noting):

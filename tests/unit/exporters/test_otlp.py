@@ -299,7 +299,7 @@ def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(
     ]
 
 
-def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(
+def test_results_not_delivered_before_the_end_are_in_the_dead_letter_file(
     report: Reports, tmp_path: Path, refusing: tuple[Endpoint, str]
 ):
     """Where a program names one."""
@@ -346,7 +346,7 @@ def test_results_are_counted_when_the_endpoint_has_accepted_them(
     assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
 
 
-def test_what_a_full_queue_cannot_take_is_counted(
+def test_results_beyond_a_full_queue_are_counted(
     report: Reports, caplog: pytest.LogCaptureFixture, refusing: tuple[Endpoint, str]
 ):
     """The program goes on: an endpoint is away."""

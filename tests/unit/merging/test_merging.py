@@ -106,7 +106,7 @@ def test_an_evaluator_knows_what_its_last_result_was_made_from() -> None:
         ({"evaluated_at": "2026-01-01"}, {"evaluated_at": "2026-01-02"}),
     ],
 )
-def test_of_several_evaluators_the_better_result_is_preferred(
+def test_the_better_result_of_several_evaluators_is_preferred(
     better: dict[str, Any], worse: dict[str, Any]
 ) -> None:
     """Scored, failed, skipped; more spans; the smaller JSON, in which the time counts last."""
@@ -162,7 +162,7 @@ def test_an_evaluator_that_does_not_tell_what_it_knew_may_be_split() -> None:
 @pytest.mark.parametrize(
     "wrong", [{}, {"trace_id": 1}, {"trace_id": "t", "others": [1]}, 5, row(evaluator=7)]
 )
-def test_what_is_no_result_is_refused(wrong: Any) -> None:
+def test_a_row_that_is_no_result_is_refused(wrong: Any) -> None:
     """With the field that is missing."""
     with pytest.raises(InputError, match=r"not a result: "):
         merge_results([wrong])
@@ -213,7 +213,7 @@ def test_merging_again_changes_nothing(sources: list[list[dict[str, Any]]]) -> N
 
 
 @given(SOURCES)
-def test_nothing_of_two_evaluators_that_differ_is_unmarked(
+def test_results_of_evaluators_that_saw_different_spans_are_marked(
     sources: list[list[dict[str, Any]]],
 ) -> None:
     """Whatever the rows: if the output knows of two digests, it says so; and each result stands

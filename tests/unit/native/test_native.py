@@ -148,7 +148,7 @@ def contents(make: Any, payload: bytes) -> Any:
 @example(b"\x4a\x80")
 @example(b"\x4a" + b"\xff" * 9 + b"\x01")
 @example(sized(9, sized(1, b"k") + sized(2, b"\x10\x01")) * 2)
-def test_both_read_a_span_alike(payload: bytes) -> None:
+def test_python_and_the_extension_read_a_span_alike(payload: bytes) -> None:
     """Names, times, status, attributes by key and by prefix, events: whatever the bytes are."""
     assert contents(extension.view, payload) == contents(OtlpSpanReader, payload)
 
@@ -234,7 +234,7 @@ BODIES = st.lists(field(st.just(1), GROUPS), max_size=3).map(b"".join)
 @given(spoilt(BODIES))
 @example(b"\x0a\x00")
 @example(b"\x0a\x7f")
-def test_both_frame_a_request_alike(body: bytes) -> None:
+def test_python_and_the_extension_frame_a_request_alike(body: bytes) -> None:
     """Where the extension frames a request at all, it frames what Python does."""
     found = framing._shortcut(body, UNLIMITED)
     if found is not None:
@@ -274,7 +274,7 @@ def test_wanted_sets_without_number_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize("unusable", [object(), None, 1])
-def test_what_is_no_set_of_keys_is_an_error(unusable: Any) -> None:
+def test_an_invalid_set_of_keys_is_an_error(unusable: Any) -> None:
     """As in Python, and not a crash."""
     with pytest.raises(AttributeError):
         extension.view(sized(9, sized(1, b"k") + sized(2, b""))).attributes(unusable)

@@ -91,6 +91,6 @@ def test_no_bytes_break_it(data: st.DataObject) -> None:
         (201.5, "has expired at 1970-01-01T00:03:20Z"),
     ],
 )
-def test_both_ends_belong_to_the_validity(now: float, problem: str | None) -> None:
+def test_a_certificate_is_valid_at_both_ends_of_its_period(now: float, problem: str | None) -> None:
     """Of which the last second is a whole one."""
     assert Validity(100, 200).problem(now) == problem

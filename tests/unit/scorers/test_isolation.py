@@ -92,7 +92,7 @@ def tree_scorer() -> Any:
 
 
 @pytest.mark.parametrize("make", [Clearing, function_scorer, limited_scorer, tree_scorer])
-def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
+def test_a_scorer_that_clears_its_arguments_affects_no_later_scorer(make: Any) -> None:
     """A second scorer of a user is not affected either."""
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
     (report,) = Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(run())

@@ -119,7 +119,7 @@ def test_a_batch_that_cannot_be_used_does_not_cost_the_others():
     ]
 
 
-def test_what_comes_before_a_break_is_given_first():
+def test_documents_before_an_error_are_given_first():
     """And then where it is."""
     span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "a"}
     group = {"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span]}]}
@@ -165,7 +165,7 @@ def test_any_json_is_read_wherever_its_parts_end(
 
 
 @given(json_values, st.data(), st.integers(1, 40))
-def test_what_is_no_json_is_refused(value: Any, data: st.DataObject, size: int):
+def test_invalid_json_is_refused(value: Any, data: st.DataObject, size: int):
     """With a character taken out or put in, it is refused exactly where `json` refuses it."""
     text = json.dumps(value)
     place = data.draw(st.integers(0, len(text)))

@@ -19,7 +19,7 @@ from otel_eval.storage.journal import StorageFull
 from tests.support.opened_journal import journal, read
 
 
-def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
+def test_appended_records_are_read_after_a_restart(tmp_path: Path):
     """In order over several segments; records that are appended later follow."""
     rows = [(number % 5, bytes([number]) * number * 10) for number in range(40)]
     for part in (rows[:25], rows[25:]):

@@ -32,7 +32,7 @@ def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:
 
 
 @given(RECORDS)
-def test_what_was_written_is_read(records: list[tuple[int, bytes]]):
+def test_records_are_read_as_they_were_written(records: list[tuple[int, bytes]]):
     """In order, and no damage is reported."""
     data = written(records)
     assert read(data) == (records, Damage(0, len(data)))
@@ -106,6 +106,6 @@ def test_records_of_another_segment_are_no_records():
     "data",
     [b"", b"oe-jrnl", header_bytes(SALT)[:-1], header_bytes(SALT).replace(b"4", b"3"), bytes(64)],
 )
-def test_what_is_no_segment_has_no_records(data: bytes):
+def test_bytes_that_are_no_segment_have_no_records(data: bytes):
     """All of it is torn."""
     assert read(data) == ([], Damage(torn=len(data)))

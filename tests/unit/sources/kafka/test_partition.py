@@ -194,7 +194,7 @@ def test_spans_of_a_finished_trace_are_dropped_from_records_that_they_share_with
     ] == [3, 1]
 
 
-def test_of_too_many_finished_traces_the_first_are_forgotten() -> None:
+def test_the_first_of_too_many_finished_traces_are_forgotten() -> None:
     """Records of theirs are the least likely."""
     log = [
         each._replace(offset=offset)
