@@ -79,7 +79,7 @@ def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, expl
         ("open", "open"),
     ],
 )
-def test_the_slowest_part_of_a_run_is_reported_by_name(of, named):
+def test_the_details_name_what_was_timed(of, named):
     """A tool is reported by its name."""
     timed = trajectory(
         call("open", start_ns=1_000_000, end_ns=5_000_000), start_ns=1_000_000, end_ns=5_000_000
