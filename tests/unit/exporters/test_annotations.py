@@ -573,7 +573,7 @@ def test_a_product_that_does_not_answer_is_tried_again(product: Any):
             assert queue.drain(LIMIT_S)
             queue.put([run(number + 2)])
             assert queue.drain(LIMIT_S)
-            assert counters.get("results.retries") == number + 1
+            assert counters.get("results.retries") > number
     assert len(stored(product)) == 4
 
 
