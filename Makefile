@@ -33,7 +33,7 @@ test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, wi
 	@$(MAKE) --no-print-directory -j2 collector slow
 	@$(BIN)/python -m pytest -q tests/collector tests/faults tests/fuzz tests/distribution
 	@$(MAKE) --no-print-directory -j2 broker sdk-range
-	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
+	@OTEL_EVAL_PURE=1 OTEL_EVAL_TEST_EXAMPLES=300 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
 	@$(MAKE) --no-print-directory examples
 
 slow: $(VENV)/.installed-dev

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 # be repeated; elsewhere they are new ones, so that other machines try what CI does not.
 settings.register_profile(
     "here",
+    # make test-integration tries more of them
+    max_examples=int(os.environ.get("OTEL_EVAL_TEST_EXAMPLES", "50")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true",

@@ -1,13 +1,32 @@
-"""An event loop whose waits take no time: its clock jumps to whatever is due next."""
+"""Waits that take no time: an event loop whose clock jumps to what is due next, and an event."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class RecordedWaits(threading.Event):
+    """An event on which every wait ends at once.
+
+    Attributes:
+        durations_s: how long each wait would have been, in seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durations_s: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Record the wait."""
+        assert timeout is not None
+        self.durations_s.append(timeout)
+        return self.is_set()
 
 
 class _JumpingSelector(selectors.DefaultSelector):

@@ -96,7 +96,7 @@ def test_records_are_read(raw, suffix, records):
         (b"id,x\n,b\n", ".csv", "line 2 has no key 'id'"),
     ],
 )
-def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
+def test_a_dataset_without_records_is_refused_with_the_line(raw, suffix, says):
     """The error quotes none of its values."""
     with pytest.raises(InvalidDataset) as caught:
         parse_records(raw, suffix, "id")
@@ -104,7 +104,7 @@ def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
 
 
 @given(st.dictionaries(st.text(min_size=1), st.lists(st.text())))
-def test_what_was_written_is_read(records):
+def test_records_are_read_as_they_were_written(records):
     """Texts may contain any character, including line separators other than the line feed."""
     lines = "".join(
         json.dumps({"k": key, "v": value}, ensure_ascii=False) + "\n"
@@ -162,7 +162,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path):
         Dataset(path, "id")
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_a_dataset_that_is_no_regular_file_is_refused(tmp_path):
     """Reading a pipe would never end."""
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(InvalidDataset, match="no regular file"):
@@ -172,7 +172,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "not a path")]
 )
-def test_what_is_no_path_is_refused(name, why, tmp_path):
+def test_an_invalid_path_is_refused_like_a_missing_file(name, why, tmp_path):
     """It is reported like a missing file."""
     with pytest.raises(InvalidDataset, match=rf"cannot be read \({why}\)"):
         Dataset(tmp_path / f"{name}.jsonl", "id")

@@ -5,66 +5,53 @@ before or did not.
 from __future__ import annotations
 
 import random
-import threading
 from functools import partial
 from typing import Any
 
 import pytest
 
 from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy
-
-
-class Recording(threading.Event):
-    """Ends every wait at once and records its duration."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        assert timeout is not None
-        self.waits.append(timeout)
-        return self.is_set()
+from tests.support.virtual_time import RecordedWaits
 
 
 def test_waits_grow_with_jitter_up_to_the_longest():
     """Each differs from its nominal duration by at most half of it."""
-    stopping = Recording()
+    stopping = RecordedWaits()
     backoff = Backoff(RetryPolicy(first_s=1, factor=2, longest_s=8), stopping)
     for _ in range(6):
         backoff.wait()
-    for wait, expected in zip(stopping.waits, (1, 2, 4, 8, 8, 8), strict=True):
+    for wait, expected in zip(stopping.durations_s, (1, 2, 4, 8, 8, 8), strict=True):
         assert 0.5 * expected <= wait <= 1.5 * expected
 
 
 def test_jitter_leaves_the_random_numbers_of_the_program_alone():
     """An agent that seeds them gets the same ones with an exporter that retries beside it."""
     before = random.getstate()
-    Backoff(RetryPolicy(), Recording()).wait()
+    Backoff(RetryPolicy(), RecordedWaits()).wait()
     assert random.getstate() == before
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3600.0, 60.0)])
 def test_an_endpoint_may_ask_for_a_longer_wait(asked: float, waited: float):
     """There is a maximum."""
-    stopping = Recording()
+    stopping = RecordedWaits()
     Backoff(RetryPolicy(first_s=0.001, most_s=60), stopping).wait(asked)
-    assert stopping.waits == [waited]
+    assert stopping.durations_s == [waited]
 
 
-def test_what_is_left_of_a_deadline_is_the_longest_wait():
+def test_a_wait_ends_at_the_deadline():
     """It holds for a wait that the endpoint requests, too."""
-    stopping = Recording()
+    stopping = RecordedWaits()
     Backoff(RetryPolicy(), stopping).wait(50.0, at_most_s=0.25)
-    assert stopping.waits == [0.25]
+    assert stopping.durations_s == [0.25]
 
 
 def test_while_the_process_ends_waits_are_short():
     """It holds for a wait that the endpoint requests, too."""
-    stopping = Recording()
+    stopping = RecordedWaits()
     stopping.set()
     Backoff(RetryPolicy(last_s=0.001), stopping).wait(50.0)
-    assert stopping.waits == []
+    assert stopping.durations_s == []
 
 
 def made(**known: Any) -> Attempts:
@@ -116,7 +103,7 @@ def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
     assert attempts.allowed
 
 
-def test_what_an_earlier_process_had_accepted_counts():
+def test_signals_accepted_in_an_earlier_process_count():
     """It is looked up by key, and a first success is recorded."""
     accepted: set[str] = set()
 

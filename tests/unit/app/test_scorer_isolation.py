@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,10 +13,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from otel_eval.app.wiring import MOST_TIMEOUTS, guarded
 from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
-from otel_eval.model import Failed, Scored
+from otel_eval.model import Failed, Outcome, Scored
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.build import FunctionScorer
 from otel_eval.testing import call, trajectory
+from tests.support.waiting import LIMIT_S, wait_until
 
 RUN = trajectory(call("search"))
 
@@ -42,7 +42,7 @@ def released() -> Iterator[threading.Event]:
 
 def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
     """Name, type, version and needs are its own; so is the outcome."""
-    scorer, limited = of(lambda _: 0.75), guarded(of(lambda _: 0.75), 5.0, Counters())
+    scorer, limited = of(lambda _: 0.75), guarded(of(lambda _: 0.75), LIMIT_S, Counters())
     assert isinstance(limited, Scorer)
     assert (limited.name, limited.type, limited.version, limited.needs) == (
         "own",
@@ -54,14 +54,14 @@ def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
     assert isinstance(limited(RUN), Scored)
 
 
-def test_ours_are_left_alone() -> None:
+def test_built_in_and_asynchronous_scorers_are_not_wrapped() -> None:
     """Asynchronous scorers, too: they have a limit of their own."""
 
     async def patient(_: Any) -> float:
         return 1.0
 
     for scorer in (create_scorer({"type": "tool_errors"}), of(patient)):
-        assert guarded(scorer, 5.0, Counters()) is scorer
+        assert guarded(scorer, LIMIT_S, Counters()) is scorer
 
 
 def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event) -> None:
@@ -70,7 +70,10 @@ def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event)
     """
     tally, hangs = Counters(), [True, False, True, True]
     limited = guarded(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally)
-    outcomes = [limited(RUN) for _ in range(6)]
+    outcomes = list[Outcome]()
+    for limit_s in (0.05, LIMIT_S, 0.05, 0.05, 0.05, 0.05):
+        limited._limit_s = limit_s  # type: ignore[attr-defined]
+        outcomes.append(limited(RUN))
     kinds = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
     assert kinds == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
     assert tally.get("scorers.hung", scorer="own") == MOST_TIMEOUTS
@@ -82,26 +85,24 @@ def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threa
     slow = of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0, "given_up")
     limited = guarded(slow, 0.05, Counters())
     assert isinstance(limited(RUN), Failed)
+    limited._limit_s = LIMIT_S  # type: ignore[attr-defined]
     assert limited(RUN).value == 1.0  # type: ignore[union-attr]
     assert len(threads()) == 2
     released.set()
-    deadline = time.monotonic() + 5
-    while len(threads()) > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(threads()) == 1
+    wait_until(lambda: len(threads()) == 1)
     assert limited(RUN).value == 1.0  # type: ignore[union-attr]
 
 
 def test_a_function_that_ends_the_process_fails() -> None:
     """It ends neither the process nor the thread that scores."""
-    outcome = guarded(of(lambda _: sys.exit("no")), 5.0, Counters())(RUN)
+    outcome = guarded(of(lambda _: sys.exit("no")), LIMIT_S, Counters())(RUN)
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "SystemExit"
 
 
-def test_what_a_function_does_is_not_traced() -> None:
+def test_spans_of_a_users_scorer_are_not_recorded() -> None:
     """An agent that the scorer runs would be evaluated by it, too, in an endless loop."""
     provider = TracerProvider(shutdown_on_exit=False)
     scorer = of(lambda _: provider.get_tracer("agent").start_span("run").is_recording())
-    assert guarded(scorer, 5.0, Counters())(RUN).value == 0.0  # type: ignore[union-attr]
+    assert guarded(scorer, LIMIT_S, Counters())(RUN).value == 0.0  # type: ignore[union-attr]
     assert scorer(RUN).value == 1.0  # type: ignore[union-attr]

@@ -65,7 +65,7 @@ def test_every_span_is_in_the_part_of_its_trace(split, count: int):
             assert {part_of(each, count) for each in ids} <= {number}
 
 
-def test_both_ways_give_the_same_bytes():
+def test_splitting_by_bytes_and_by_messages_give_the_same():
     """For recorded requests, and for those that are cut or have a byte changed."""
     rng = random.Random(9)
     for body in requests():
@@ -85,7 +85,7 @@ def outcome(split, body: bytes) -> object:
         return ValueError
 
 
-def test_what_belongs_to_no_trace_is_in_the_first_part():
+def test_parts_of_no_trace_are_in_the_first_part():
     """A scope without spans, a span without an id, and a field that OTLP does not have."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add(schema_url="of the group")

@@ -12,6 +12,7 @@ import pytest
 
 from otel_eval.app.workers import worker
 from otel_eval.config import load
+from tests.support.waiting import LIMIT_S
 
 
 class StubServer:
@@ -55,8 +56,8 @@ def test_a_connection_for_which_no_thread_starts_is_closed_and_the_worker_goes_o
         socket.send_fds(ours, [b"c"], [passed.fileno()])
         with worker.Connection(second.detach()) as connection:
             connection.send(("state", ()))
-            assert connection.poll(10.0)
+            assert connection.poll(LIMIT_S)
             assert connection.recv() == (True, "state")
         ours.shutdown(socket.SHUT_RDWR)
-        running.join(10.0)
+        running.join(LIMIT_S)
     assert not running.is_alive()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
@@ -152,7 +152,6 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(requests)
 def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
     """Memory stays within one and a half times `max_bytes` plus a request; only traces without a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
@@ -249,7 +249,6 @@ events = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(events)
 def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequence):
     """Held bytes and traces stay under their limits; pushed = kept + duplicate + too late + over a
@@ -293,7 +292,6 @@ def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequ
     assert (len(buffer), buffer.held_bytes) == (0, 0)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=8))
 def test_order_and_repetition_do_not_change_what_comes_out(order, again):
     """Any order, with any spans twice, gives the same frames and the same reason."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
@@ -17,7 +17,6 @@ def of(number: int) -> bytes:
 steps = st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 3)), max_size=60)
 
 
-@settings(max_examples=200, deadline=None)
 @given(steps)
 def test_compacting_changes_nothing_that_can_be_seen(sequence):
     """The same ids are held at every instant, with and without compacting."""

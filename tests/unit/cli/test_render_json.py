@@ -24,7 +24,7 @@ CALLS = st.lists(
 )
 
 
-def test_what_was_not_recorded_is_null() -> None:
+def test_unrecorded_values_are_null() -> None:
     """`arguments_recorded` distinguishes an argument of null from an unrecorded one."""
     unknown, null = trajectory_fields(trajectory(call("a"), call("b", arguments=None)))["calls"]
     assert (unknown["arguments"], unknown["arguments_recorded"]) == (None, False)

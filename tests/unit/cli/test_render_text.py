@@ -89,7 +89,7 @@ def test_a_run_without_evidence_says_so() -> None:
     assert "incomplete: cut" in run_block(trajectory(incomplete="cut"))[0]
 
 
-def test_each_outcome_has_its_word() -> None:
+def test_every_outcome_is_shown_with_its_word() -> None:
     """Scorer, value, outcome, reason; the message of a failed scorer stays in the process."""
     rows = score_block(
         [
@@ -109,7 +109,7 @@ def test_each_outcome_has_its_word() -> None:
 
 
 @given(st.text(), st.text(), st.text(), st.dictionaries(st.text(), st.text()))
-def test_nothing_in_a_trace_breaks_the_table(
+def test_no_text_of_a_trace_breaks_the_table(
     name: str, agent: str, reason: str, arguments: dict[str, str]
 ) -> None:
     """At most 100 columns wide, and no control character reaches the terminal."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.config import load
@@ -168,7 +168,6 @@ def test_the_file_that_is_changed_is_a_good_one() -> None:
     assert problems_of(lambda: load(GOOD)) == ()
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(PLACES), VALUES)
 def test_one_wrong_value_is_reported_at_its_place_or_as_what_it_leads_to(
     path: tuple[Any, ...], value: Any

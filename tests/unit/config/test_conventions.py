@@ -89,7 +89,7 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {key: each for key, each in held.items() if key not in empty or each != empty[key]}
 
 
-def test_whatever_a_built_in_table_holds_can_be_written_by_a_user(
+def test_every_built_in_table_can_be_written_by_a_user(
     subtests: pytest.Subtests,
 ) -> None:
     """As YAML, and nothing is lost on the way."""
@@ -190,7 +190,7 @@ def test_a_table_that_cannot_be_used_is_refused(change: dict[str, Any], said: st
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_no_mapping_is_refused():
+def test_a_convention_that_is_no_mapping_is_refused():
     """A list of tables is a frequent slip."""
     with pytest.raises(ConfigError, match="not a mapping"):
         convention_from_mapping([MINE])  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def test_the_documented_shape_is_read_with_its_units(tmp_path: Path) -> None:
     assert config.exporters.jsonl == JsonlExporter(path="results.jsonl")
 
 
-def test_nothing_given_is_the_default_evaluation() -> None:
+def test_an_empty_configuration_is_the_default_evaluation() -> None:
     """It needs no reference; an empty file means the same."""
     (evaluation,) = load().evaluations
     assert (evaluation.name, [scorer.type for scorer in evaluation.build()]) == (

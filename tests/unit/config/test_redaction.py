@@ -46,7 +46,7 @@ def test_a_value_is_shown_as_python_writes_it(value: Any, expected: str) -> None
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_whatever_is_shown_fits_in_a_line(value: Any) -> None:
+def test_a_shown_value_fits_in_one_printable_line(value: Any) -> None:
     """And nothing in it moves a terminal's cursor."""
     assert len(redacted_repr(value)) <= 80
     assert redacted_repr(value).isprintable()
@@ -130,7 +130,7 @@ def test_no_error_of_a_configuration_shows_a_secret(given: Any) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_what_a_terminal_would_obey_is_escaped() -> None:
+def test_control_characters_are_escaped() -> None:
     """In keys too, which are shown as they are."""
     with pytest.raises(ConfigError) as caught:
         create_scorer({"type": "tool_errors", "a\n\x1b[31mb": 1})

@@ -34,7 +34,7 @@ def problems(*scorers: Any, **more: Any) -> list[str]:
     return [error.message for error in VALIDATOR.iter_errors(config)]
 
 
-def test_it_is_a_schema_with_a_dialect_and_an_id():
+def test_the_schema_has_a_dialect_and_an_id():
     """Which editors need to use it."""
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"

@@ -102,7 +102,7 @@ def test_a_limit_is_kept(read: Any, written: Any) -> None:
 
 
 @given(st.text(max_size=12) | st.floats() | st.integers())
-def test_whatever_is_written_is_a_finite_duration_or_refused(written: Any) -> None:
+def test_any_text_or_number_is_a_finite_duration_or_refused(written: Any) -> None:
     """No other exception, no NaN, nothing negative."""
     try:
         seconds = seconds_of(written)

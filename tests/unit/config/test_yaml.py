@@ -107,7 +107,7 @@ def test_an_unquoted_operator_is_reported_with_its_line(
         ("\ta: 1", "line 1, column 1"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(text: str, text_of_error: str) -> None:
+def test_unreadable_yaml_is_reported_in_one_line(text: str, text_of_error: str) -> None:
     """It names the place and never shows a traceback."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")
@@ -158,7 +158,7 @@ def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
         ("a: &a {b: 1}\nc:\n  <<: *a", "write the keys out"),
     ],
 )
-def test_what_is_no_yaml_is_reported_with_its_line_and_a_remedy(text: str, remedy: str) -> None:
+def test_invalid_yaml_is_reported_with_its_line_and_a_remedy(text: str, remedy: str) -> None:
     """In one line; the parser itself says only what it met."""
     with pytest.raises(ConfigError) as caught:
         parse(text, where="eval.yaml")

@@ -371,7 +371,7 @@ def test_dropped_places_of_a_flattened_family_close_up():
         ([{"role": "user", "parts": []}], [{"role": "user", "parts": []}]),
     ],
 )
-def test_what_was_said_last_is_found(messages: Any, text: Any):
+def test_the_last_message_of_a_conversation_is_found(messages: Any, text: Any):
     """Or the value itself, where it is no conversation."""
     assert message_text(messages, frozenset({"user", "human"}), last=True) == text
 

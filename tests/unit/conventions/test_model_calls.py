@@ -143,7 +143,7 @@ def test_an_answer_whose_content_was_not_captured_is_none(message: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["gen_ai.assistant.message", "gen_ai.choice"])
-def test_what_a_history_repeats_is_the_same_and_what_a_model_repeats_is_not(name: str) -> None:
+def test_a_call_repeated_in_the_history_is_one_call_and_in_answers_two(name: str) -> None:
     """A model that asks for the same call twice asks for two."""
     histories, event = Histories(Steps()), SpanEvent(name, {"tool_calls": '[{"name": "a"}]'})
     one, other = histories.of_event(event), histories.of_event(event)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -109,7 +109,6 @@ def fresh() -> ScopeReader:
 
 @pytest.mark.parametrize("made", [alone, wired])
 @given(spans=SPANS)
-@settings(max_examples=300)
 def test_spans_that_were_read_before_change_nothing(
     made: Any, spans: list[tuple[str, dict[str, Any]]]
 ) -> None:

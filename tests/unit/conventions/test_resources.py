@@ -23,7 +23,7 @@ def test_a_resource_is_exported_whole() -> None:
     assert read(given).resource == exported_resource(given) == given
 
 
-def test_of_a_long_resource_its_identity_is_exported() -> None:
+def test_the_identity_of_a_resource_beyond_the_limit_is_exported() -> None:
     """One that is longer than the limit, in one value or in many."""
     long: list[dict[str, Any]] = [{"notes": "x" * 8192}, {f"key {n}": n for n in range(2000)}]
     assert [exported_resource(IDENTITY | more) for more in long] == [IDENTITY, IDENTITY]

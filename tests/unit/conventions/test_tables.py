@@ -571,7 +571,7 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ),
     ],
 )
-def test_each_instrumentation_is_known(
+def test_spans_of_each_instrumentation_are_read_by_its_table(
     scope: str, name: str, attributes: dict[str, Any], kind: str, table: str
 ):
     """By its own table, as what it is."""

@@ -183,6 +183,7 @@ def test_a_langchain_message_written_as_text_is_opened(
     assert unwrap(text, RESULT_WRAPPERS).value == text
 
 
+@pytest.mark.slow  # what a regular expression does inside shows in CPU time only
 def test_long_texts_that_look_like_messages_are_read_in_linear_time():
     """What a tool answered may be hostile."""
     blocks = (

@@ -43,7 +43,7 @@ def test_a_changed_result_is_added_once(report: Reports, tmp_path: Path) -> None
     assert [row["value"] for row in _written(path, made)] == [0.75, 0.1, 0.75]
 
 
-def test_what_is_no_line_of_ours_is_left_alone(report: Reports, tmp_path: Path) -> None:
+def test_lines_of_other_programs_are_left_alone(report: Reports, tmp_path: Path) -> None:
     """And half a surrogate pair or a number without a JSON name changes nothing."""
     path = tmp_path / "results.jsonl"
     path.write_bytes(b'not JSON\n[]\n5\n{"result_id": 7}\n\xff\xfe\n')

@@ -98,7 +98,7 @@ def test_a_revision_of_the_whole_trace_follows_what_waited():
     assert seen.said == [("a", 0, True), ("a", 1, True)]
 
 
-def test_what_waits_at_the_end_or_is_too_much_is_passed_on():
+def test_results_that_wait_at_the_end_or_exceed_the_limit_are_passed_on():
     """Bounded, and nothing is lost."""
     sink = Fanout([FinalResults(seen := Seen(), most=2)])
     for run in "abc":

@@ -87,7 +87,7 @@ def process() -> Process:
         ([], "loggers tracers meters", (0, 0, False)),
     ],
 )
-def test_what_is_configured_decides_unless_signals_are_named(
+def test_the_configured_providers_decide_unless_signals_are_named(
     report: Reports, process: Process, signals: Any, given: str, came: tuple[int, int, bool]
 ):
     """Log events before spans; metrics beside either."""
@@ -125,13 +125,13 @@ def test_a_logger_provider_that_is_set_later_is_used(
     assert found == ["provider", "provider"]
 
 
-def test_nothing_of_ours_is_traced_by_instrumentations(report: Reports, process: Process):
+def test_exports_are_not_traced_by_instrumentations(report: Reports, process: Process):
     """An exporter of HTTP would make spans of its own otherwise."""
     GlobalProvidersExporter(logger_provider=process.loggers).export([report("scored")])
     assert process.logs.quiet == {True}
 
 
-def test_what_cannot_go_anywhere_is_counted_each_time_and_logged_once(
+def test_undeliverable_scores_are_counted_each_time_and_logged_once(
     report: Reports, caplog: pytest.LogCaptureFixture
 ):
     """With the remedy."""
@@ -182,7 +182,7 @@ def test_a_logger_provider_without_processors_counts_as_absent(report: Reports, 
     assert tally.snapshot() == {}
 
 
-def test_where_every_provider_drops_everything_scores_are_undeliverable(
+def test_scores_are_undeliverable_where_no_provider_has_a_processor(
     report: Reports, caplog: pytest.LogCaptureFixture
 ):
     """Neither a logger provider nor the run's own pipeline has a processor that could send them."""

@@ -19,6 +19,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter, JsonLinesFile
 from otel_eval.exporters.result_rows import line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Evidence, Report, Scored, Stamp
+from tests.support.waiting import LIMIT_S
 
 Reports = Callable[..., Report]
 
@@ -144,7 +145,7 @@ def test_lines_are_appended(report: Reports, tmp_path: Path):
     for revision in (0, 1):
         exporter = JsonLinesExporter(path)
         exporter.export([report("scored", "failed", revision=revision)])
-        assert exporter.flush(1.0)
+        assert exporter.flush(LIMIT_S)
         exporter.close(1.0)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["outcome"], line["revision"]) for line in lines] == [

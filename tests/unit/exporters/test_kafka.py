@@ -19,6 +19,7 @@ from otel_eval.exporters.kafka import KafkaTopicExporter, key_of_row
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Evidence, NoRun, Report, Result, Scored, Trajectory
 from tests.support.mock_kafka import consumed, mock_cluster
+from tests.support.waiting import LIMIT_S
 
 
 def report(
@@ -116,14 +117,14 @@ def test_a_forked_child_exports_with_a_producer_of_its_own(exporter: Any, server
     """The parent's is not freed by it, which would wait for threads that are in the parent."""
     queue = queue_of(exporter("forked"), Counters(), None)
     queue.export([report(1)])
-    assert queue.flush(10.0)
+    assert queue.flush(LIMIT_S)
     child = os.fork()
     if child == 0:
         queue.export([report(2)])
-        os._exit(not queue.flush(10.0))
+        os._exit(not queue.flush(LIMIT_S))
     assert os.waitpid(child, 0)[1] == 0
     queue.export([report(3)])
-    assert queue.flush(10.0)
+    assert queue.flush(LIMIT_S)
     queue.close(5.0)
     found = {json.loads(each.value())["trace_id"] for each in consumed(servers, "forked", 3)}
     assert found == {f"{number:032x}" for number in (1, 2, 3)}

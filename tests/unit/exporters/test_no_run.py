@@ -19,6 +19,7 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
 from otel_eval.storage.record_types import key_of, report_from_json, report_to_json
 from tests.support.made_spans import frames, span
+from tests.support.waiting import LIMIT_S
 
 TRACE = b"t" * 16
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}
@@ -157,7 +158,7 @@ def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     assert delivery.exporters_for(report) == ("jsonl",)
     delivery.start()
     delivery.put(report)
-    assert delivery.flush(5.0)
+    assert delivery.flush(LIMIT_S)
     delivery.close(1.0)
     assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["no_run"]
     assert counters.get("results.export_failed") == 0

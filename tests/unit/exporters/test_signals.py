@@ -26,6 +26,7 @@ from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.native import VERSION
 from otel_eval.scorers.counts import ToolErrors
 from otel_eval.testing import call
+from tests.support.waiting import LIMIT_S
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 Reports = Callable[..., Report]
@@ -50,7 +51,7 @@ def logged(*reports: Report) -> list[Any]:
     sink = LogEventExporter(provider)
     for each in reports:
         sink.export([each])
-    assert sink.flush(1.0)
+    assert sink.flush(LIMIT_S)
     return kept.records
 
 
@@ -483,7 +484,7 @@ def made_spans(*reports: Report) -> tuple[Any, ...]:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     sink = SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider)
     sink.export(reports)
-    assert sink.flush(1.0)
+    assert sink.flush(LIMIT_S)
     return exporter.get_finished_spans()
 
 

@@ -100,7 +100,7 @@ def test_an_earlier_revision_that_comes_later_does_not_replace_one_without_a_val
     assert window.state(3).results == 0
 
 
-def test_nothing_is_known_of_an_empty_window():
+def test_an_empty_window_has_no_rate_mean_or_quantile():
     """There is no rate, no mean and no quantile of nothing; nothing is uneven in it."""
     empty = State(results=0, pass_rate=None, mean=None, quantiles={}, counts={}, skew=0.0)
     assert ResultWindow(60, 10).state(0) == empty

@@ -112,7 +112,7 @@ def test_runs_without_ids_are_runs_of_their_own(report: Reports):
     assert metered.read()[("results",)] == 3
 
 
-def test_what_is_too_old_is_no_longer_reported(report: Reports):
+def test_results_older_than_the_window_are_not_reported(report: Reports):
     """The number of results is 0; an empty window has no rate and no mean."""
     metered = Metered()
     metered.gauges.add(report("scored"))

@@ -9,6 +9,7 @@ from typing import Any
 from otel_eval.counters import Counters
 from otel_eval.forwarding.forward_queue import ForwardQueue
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy
+from tests.support.waiting import LIMIT_S
 
 
 class Client:
@@ -53,7 +54,7 @@ def test_a_request_that_is_refused_costs_those_that_were_joined_with_it_nothing(
         queue.reserve(1)
         queue.put(letter.encode(), 1, 1, letter)
     queue.start()
-    assert queue.stop(10.0)
+    assert queue.stop(LIMIT_S)
     assert sorted(b"".join(sent)) == sorted(b"abde")
     assert sorted(ack for requests, _ in acknowledged for ack in requests) == list("abcde")
     assert (counters.get("forward.sent"), counters.get("forward.refused"), queue.waiting_bytes) == (
@@ -69,7 +70,7 @@ def test_a_request_that_meets_a_closed_client_is_not_refused() -> None:
 
     def answer(_: bytes) -> ExportResult:
         sending.set()
-        assert closed.wait(10.0)
+        assert closed.wait(LIMIT_S)
         return ExportResult("ok")
 
     acknowledged = list[Any]()
@@ -77,10 +78,10 @@ def test_a_request_that_meets_a_closed_client_is_not_refused() -> None:
     queue.start()
     queue.reserve(1)
     queue.put(b"a", 1, 1, "ack")
-    assert sending.wait(10.0)
+    assert sending.wait(LIMIT_S)
     assert queue.stop(0.01, kept=True)
     closed.set()
-    assert queue.wait(10.0)
+    assert queue.wait(LIMIT_S)
     assert (acknowledged, counters.get("forward.refused"), counters.get("forward.lost")) == (
         [],
         0,

@@ -61,7 +61,7 @@ def test_extensions_and_trailers_are_skipped() -> None:
         b"0\r\n" + b"a: b\r\n" * 100,
     ],
 )
-def test_what_is_not_chunked_is_refused(stream: bytes) -> None:
+def test_a_body_with_invalid_chunks_is_refused(stream: bytes) -> None:
     """Each of them ends, and none is read for ever."""
     with pytest.raises(InputError):
         read(stream, Transfer_Encoding="chunked")
@@ -120,7 +120,7 @@ GZIPPED = gzip.compress(b"x" * 99, mtime=0)
 
 
 @pytest.mark.parametrize("data", [b"no gzip", GZIPPED[:-9], GZIPPED + b"trailing", b"\x1f\x8b"])
-def test_what_is_not_gzip_is_refused(data: bytes) -> None:
+def test_a_body_that_is_not_gzip_is_refused(data: bytes) -> None:
     """Foreign, cut or followed by something else."""
     with pytest.raises(InputError):
         decompress("gzip", data, LIMIT, ticket())
@@ -135,7 +135,7 @@ def test_room_is_given_back() -> None:
     assert admission.wait_idle(0)
 
 
-def test_what_does_not_fit_beside_others_is_retryable() -> None:
+def test_a_body_that_does_not_fit_into_memory_beside_others_is_retryable() -> None:
     """On the way in and while it grows."""
     admission = MemoryLimiter(100)
     with admission.enter(60), pytest.raises(Overloaded):

@@ -122,7 +122,7 @@ def test_a_deciding_header_stands_at_most_once(name: str) -> None:
         (LINE + b"X: a\r\n" * 101 + b"\r\n", 431),
     ],
 )
-def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
+def test_an_invalid_request_is_refused(data: bytes, status: int) -> None:
     """With what RFC 9112 has for it."""
     assert code(data) == status
 
@@ -173,7 +173,7 @@ def test_a_request_that_stops_is_none(end: int) -> None:
         )
     )
 )
-def test_whatever_comes_is_read_or_refused(pieces: list[bytes]) -> None:
+def test_any_bytes_are_read_or_refused(pieces: list[bytes]) -> None:
     """What is taken has one of each header that decides, and no character that ends a line."""
     try:
         head = read(b"".join(pieces))

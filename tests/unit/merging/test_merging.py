@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval import InputError, merge_results
-from tests.support.cpu_time import is_in_proportion
+from tests.support.counted_work import is_in_proportion
 from tests.support.merged_lines import ROW
 
 
@@ -106,7 +106,7 @@ def test_an_evaluator_knows_what_its_last_result_was_made_from() -> None:
         ({"evaluated_at": "2026-01-01"}, {"evaluated_at": "2026-01-02"}),
     ],
 )
-def test_of_several_evaluators_the_better_result_is_preferred(
+def test_the_better_result_of_several_evaluators_is_preferred(
     better: dict[str, Any], worse: dict[str, Any]
 ) -> None:
     """Scored, failed, skipped; more spans; the smaller JSON, in which the time counts last."""
@@ -162,7 +162,7 @@ def test_an_evaluator_that_does_not_tell_what_it_knew_may_be_split() -> None:
 @pytest.mark.parametrize(
     "wrong", [{}, {"trace_id": 1}, {"trace_id": "t", "others": [1]}, 5, row(evaluator=7)]
 )
-def test_what_is_no_result_is_refused(wrong: Any) -> None:
+def test_a_row_that_is_no_result_is_refused(wrong: Any) -> None:
     """With the field that is missing."""
     with pytest.raises(InputError, match=r"not a result: "):
         merge_results([wrong])
@@ -214,7 +214,7 @@ def test_merging_again_changes_nothing(sources: list[list[dict[str, Any]]]) -> N
 
 
 @given(SOURCES)
-def test_nothing_of_two_evaluators_that_differ_is_unmarked(
+def test_results_of_evaluators_that_saw_different_spans_are_marked(
     sources: list[list[dict[str, Any]]],
 ) -> None:
     """Whatever the rows: if the output knows of two digests, it says so; and each result stands
@@ -243,7 +243,7 @@ def test_nothing_of_two_evaluators_that_differ_is_unmarked(
 
 
 def test_the_cost_is_linear() -> None:
-    """Ten times the rows take about ten times as long, also where every result has a rival."""
+    """Ten times the rows take about ten times the work, also where every result has a rival."""
 
     def work(count: int) -> Callable[[], object]:
         rows = [
@@ -251,4 +251,4 @@ def test_the_cost_is_linear() -> None:
         ]
         return lambda: merge_results(rows)
 
-    assert is_in_proportion(work(3_000), work(30_000), most=30)
+    assert is_in_proportion(work(200), work(2_000), most=15.0)

@@ -109,7 +109,7 @@ def test_a_span_of_the_process_reads_the_same_with_the_shortcut(
 
 
 @pytest.mark.parametrize("value", ["text", "naïve", 7, -1, 2.5, True, ("stop",), (1, 2), ()])
-def test_what_attributes_usually_hold_is_read_by_the_shortcut(value: Any):
+def test_usual_attributes_are_read_by_the_extension(value: Any):
     """So that it is one: otherwise all of the above would hold of the Python view alone."""
     view = SdkResourceScope(None, None).reader(span_of(attributes={"a": value}))
     assert type(view) is not SdkSpanReader
@@ -117,7 +117,7 @@ def test_what_attributes_usually_hold_is_read_by_the_shortcut(value: Any):
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**64, None, b"bytes", ((1,),), Colour.RED])
-def test_what_is_unusual_is_left_to_python(value: Any):
+def test_unusual_attributes_are_left_to_python(value: Any):
     """The Python view is the one that decides."""
     assert (
         type(SdkResourceScope(None, None).reader(span_of(attributes={"a": value}))) is SdkSpanReader
@@ -142,7 +142,7 @@ class Mine(dict[str, Any]):
 
 
 @pytest.mark.parametrize("mapping", [dict, OrderedDict])
-def test_both_mappings_that_the_sdk_keeps_attributes_in_are_read_by_the_shortcut(mapping: Any):
+def test_both_attribute_mappings_of_the_sdk_are_read_by_the_extension(mapping: Any):
     """Which of them it is depends on its version and on its limits."""
     view = SdkResourceScope(None, None).reader(
         span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping)

@@ -87,7 +87,7 @@ def calls(
 @pytest.mark.parametrize(
     ("scope", "name", "attributes", "key"), [LANGCHAIN, PYDANTIC_AI, CLAUDE_CODE]
 )
-def test_both_find_the_same_failures(
+def test_python_and_the_extension_find_the_same_failures(
     scope: str, name: str, attributes: dict[str, Any], key: str
 ) -> None:
     """Whatever a result says, and where it is a placeholder, masked, of another type, missing, or

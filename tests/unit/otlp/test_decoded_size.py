@@ -187,7 +187,7 @@ FIELDS = st.recursive(
 @example(b"\x0a\x06\x12\x04\x12\x01a\x12", "traces", 10**12)
 @example(b"\x0a\x07\x12\x05\x12\x01a\x12\x02", "traces", 10**12)
 @example(b"\x0a\x02\x0a\x00\x0c", "traces", 10**12)
-def test_each_field_counts_once(body: bytes, signal: str, enough: int) -> None:
+def test_the_estimated_size_counts_each_field_once(body: bytes, signal: str, enough: int) -> None:
     """Up to where the bytes are broken, or to where it is enough."""
     assert protobuf_decoded_size(signal, body, enough) == len(body) + plain_size(
         body, signal, enough

@@ -174,7 +174,7 @@ def test_snake_case_is_understood() -> None:
     assert read(read_document(body)).start_ns == 5
 
 
-def test_of_equal_keys_the_last_wins() -> None:
+def test_the_last_of_equal_keys_wins() -> None:
     """The order is undefined by the specification, and the same here for both encodings."""
     pairs = [{"key": "k", "value": {"intValue": number}} for number in (1, 2)]
     assert read(read_document(document(span(attributes=pairs)))).attributes(ALL) == {"k": 2}
@@ -200,7 +200,7 @@ def test_of_equal_keys_the_last_wins() -> None:
         b'{"resourceSpans": [], "n": ' + b"9" * 5000 + b"}",
     ],
 )
-def test_what_is_no_document_is_refused_in_one_line(body: bytes) -> None:
+def test_an_invalid_document_is_refused_in_one_line(body: bytes) -> None:
     """Also with a byte order mark, without UTF-8, and nested to exhaust a stack."""
     with pytest.raises(InputError) as caught:
         read_json("traces", body)

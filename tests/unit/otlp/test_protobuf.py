@@ -89,7 +89,7 @@ def test_a_span_with_unsound_ids_is_rejected_alone(ids: dict[str, bytes], says: 
     assert says in framed.why
 
 
-def test_a_parent_of_zeros_is_no_parent() -> None:
+def test_a_parent_id_of_zeros_means_no_parent() -> None:
     """Some senders write a root so."""
     [(_, _, (parent_id, _, _), _)] = read_traces(
         request(Span(trace_id=TRACE, span_id=SPAN, parent_span_id=bytes(8)))

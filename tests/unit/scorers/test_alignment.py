@@ -7,7 +7,7 @@ from random import Random
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
@@ -111,7 +111,6 @@ def is_alignment(pairs, groups, actual):
     ) == len(pairs)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(NAMES, max_size=5), SIZES, st.lists(NAMES, max_size=5), SIZES)
 def test_names_in_order_weigh_what_the_best_order_weighs(
     expected, expected_sizes, actual, actual_sizes
@@ -127,7 +126,6 @@ def test_names_in_order_weigh_what_the_best_order_weighs(
     assert is_alignment(found.pairs, groups, ran)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.dictionaries(st.integers(0, 4), st.sampled_from([0.2, 0.5, 0.7, 1.0])), max_size=5),
     SIZES,
@@ -303,7 +301,6 @@ def test_an_assignment_is_the_heaviest_after_every_row(weights):
         assert len({column for _, column in pairs}) == len(pairs)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5),
     st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5),
@@ -324,7 +321,6 @@ def test_arguments_in_any_order_are_assigned_to_the_best(expected, actual):
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(NAMES, max_size=4),
     SIZES,
@@ -427,7 +423,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=500)
 @given(JSON, JSON)
 def test_stand_ins_are_equal_if_and_only_if_the_values_are(one, other):
     """By Python's equality, whatever they are nested in."""

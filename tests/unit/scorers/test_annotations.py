@@ -73,7 +73,7 @@ ALLOWED = [number, truth, outcome, some, late, anything, unknown, undeclared]
 
 
 @pytest.mark.parametrize("thing", ALLOWED, ids=lambda each: each.__name__)
-def test_what_may_be_an_outcome_is_registered(thing: Any):
+def test_functions_that_may_return_an_outcome_can_be_registered(thing: Any):
     """A function without an annotation, or with one that is not defined yet, is registered as
     well.
     """
@@ -129,7 +129,7 @@ def test_each_simple_annotation_is_checked(given: dict[str, Any], why: str):
     assert str(refused.value).startswith(why)
 
 
-def test_what_an_annotation_allows_is_taken():
+def test_values_that_fit_their_annotation_are_accepted():
     """An int is a float; a parameter without a simple annotation may have any value."""
     scorer("test.limited")(limited)
     given = {"limit": 1, "share": 1, "on": True, "names": None, "how": "any", "free": object()}
@@ -170,7 +170,6 @@ def bad(run: Trajectory) -> str: return ""
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=55,
         env={"MYPYPATH": str(Path(__file__).parents[3]), "PATH": ""},
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("mine.py")]

@@ -40,7 +40,7 @@ def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
     }
 
 
-def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_another_place():
+def test_a_call_is_misplaced_if_its_arguments_agree_at_another_position():
     """Two unmatched calls of one tool whose arguments do not agree are reported as one missing and
     one extra call.
     """
@@ -183,7 +183,7 @@ def test_the_measure_decides_what_the_weight_is_divided_by(measure, value):
 @pytest.mark.parametrize(
     ("expected", "calls", "value"), [([], "", 1.0), ([], "a", 0.0), (["a"], "", 0.0)]
 )
-def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls, value):
+def test_an_empty_expectation_is_met_by_a_run_without_calls(match, measure, expected, calls, value):
     """It holds for every match and measure."""
     spec = {"type": "trajectory_match", "match": match, "measure": measure, "expected": expected}
     assert score(spec, run(*calls)).value == value
@@ -248,7 +248,7 @@ def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
         ),
     ],
 )
-def test_what_was_not_recorded_is_unknown(spec, why):
+def test_unrecorded_arguments_or_results_skip_the_run(spec, why):
     """The run is skipped even if another call of the same name matches."""
     calls = trajectory(call("a", arguments={}, result=1), call("a"))
     assert score(spec, calls) == Skipped(why, reason="not_recorded")

@@ -14,7 +14,7 @@ RUN = trajectory(*map(call, ["delete_user", "search", "delete_file"]), model_cal
 SEEN = ["delete_file", "delete_user", "search"]
 
 
-def test_of_three_forbidden_patterns_the_one_that_calls_match_is_reported():
+def test_the_forbidden_pattern_that_calls_match_is_reported():
     """The positions of the matching calls are reported, too."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay", "delete_*", "drop"]})(
         RUN
@@ -25,7 +25,7 @@ def test_of_three_forbidden_patterns_the_one_that_calls_match_is_reported():
     )
 
 
-def test_where_no_forbidden_tool_was_called_that_is_reported():
+def test_no_positions_are_reported_where_no_forbidden_tool_was_called():
     """No position is reported."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay"]})(RUN)
     assert outcome == Scored(
@@ -33,7 +33,7 @@ def test_where_no_forbidden_tool_was_called_that_is_reported():
     )
 
 
-def test_of_three_required_patterns_those_that_no_call_matches_are_reported():
+def test_required_patterns_that_no_call_matches_are_reported():
     """They are in the order of the parameter."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["pay", "delete_*", "drop"]})(
         RUN
@@ -43,7 +43,7 @@ def test_of_three_required_patterns_those_that_no_call_matches_are_reported():
     )
 
 
-def test_where_every_required_tool_was_called_that_is_reported():
+def test_nothing_is_missing_where_every_required_tool_was_called():
     """`missing` is empty."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["search"]})(RUN)
     assert outcome == Scored(
@@ -81,7 +81,7 @@ def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, expl
         ("open", "open"),
     ],
 )
-def test_what_took_time_is_reported(of, named):
+def test_the_details_name_what_was_timed(of, named):
     """A tool is reported by its name."""
     timed = trajectory(
         call("open", start_ns=1_000_000, end_ns=5_000_000), start_ns=1_000_000, end_ns=5_000_000
@@ -102,7 +102,7 @@ def test_what_took_time_is_reported(of, named):
         ("ababababcdecde", {"max_repeats": 1}, [(0, 2, 4), (8, 3, 2)]),
     ],
 )
-def test_of_loops_the_shortest_is_reported_and_of_equal_ones_the_first(names, options, loops):
+def test_the_first_of_the_shortest_loops_is_reported(names, options, loops):
     """One loop of each length is reported, unless it consists of repetitions of a shorter one."""
     outcome = create_scorer({"type": "loop_detection", "ignore_arguments": True, **options})(
         trajectory(*map(call, names))
@@ -185,7 +185,7 @@ def test_a_label_that_is_no_text_is_one_whatever_the_order_of_its_keys():
     assert summarize(results)["counts"] == {'{"a": 2, "é": 1}': 2}
 
 
-def test_what_is_missing_in_calls_and_steps_is_reported_by_position():
+def test_missing_fields_of_calls_and_steps_are_reported_by_position():
     """The total and the number of valid ones are reported, too."""
     calls = trajectory(call("a", arguments={}, result=1), call("b", arguments={}))
     errors = [{"tool": "b", "actual": 1, "missing": ["result"]}]

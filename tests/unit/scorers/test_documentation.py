@@ -21,11 +21,12 @@ def test_the_sections_of_scorers_are_made_from_their_docstrings():
     assert {*SECTIONS} == {*built_in()}
 
 
-@pytest.mark.parametrize("name", sorted(built_in()))
-def test_the_example_of_a_scorer_can_be_built(name):
+def test_the_example_of_a_scorer_can_be_built(subtests: pytest.Subtests) -> None:
     """The example is YAML."""
-    (example,) = re.findall(r"```yaml\n(.*?)```", SECTIONS[name], re.DOTALL)
-    assert create_scorer(yaml.safe_load(example)).type == name
+    for name in sorted(built_in()):
+        with subtests.test(name=name):
+            (example,) = re.findall(r"```yaml\n(.*?)```", SECTIONS[name], re.DOTALL)
+            assert create_scorer(yaml.safe_load(example)).type == name
 
 
 def test_the_python_on_the_page_prints_what_it_says(capsys):

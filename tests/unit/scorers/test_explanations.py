@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
@@ -37,7 +37,6 @@ def in_fixed_order(weights, rows, columns):
     return line[-1]
 
 
-@settings(max_examples=300, deadline=None)
 @given(HALVES)
 def test_two_groups_of_two_against_two_batches_of_two_weigh_what_the_best_order_weighs(weights):
     """Every order of all four pairs is tried."""
@@ -186,7 +185,7 @@ def test_a_failed_call_that_needs_no_result_does_not_make_the_others_invalid():
 
 
 @pytest.mark.parametrize(("plan", "error"), [("text", "no list"), ([], "no steps")])
-def test_what_holds_no_steps_has_none_valid_of_none(plan, error):
+def test_an_attribute_without_steps_has_none_valid_of_none(plan, error):
     """No list, or an empty one."""
     outcome = create_scorer({"type": "trajectory_structure", "steps": "plan"})(
         trajectory(attributes={"plan": plan})
@@ -212,7 +211,7 @@ def test_content_shows_the_pairs_that_agree_in_part():
     assert shown["found"] == {"tool": "a", "arguments": {"x": 1, "y": 2}}
 
 
-def test_where_all_agrees_there_is_no_content_to_show():
+def test_no_content_is_shown_where_all_arguments_agree():
     """Neither in the explanation nor in the details."""
     specification = {
         "type": "tool_call_args",
@@ -306,7 +305,7 @@ def test_dense_assignments_are_the_heaviest_after_every_row(density):
         )
 
 
-def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
+def test_rows_wait_for_the_next_batch_where_that_is_worth_more():
     """Two rows that wait for the next batch get 1 each there, though half was to be had at once."""
     rows = [{0: 0.5, 2: 1.0}, {1: 0.5, 3: 1.0}, {4: 0.5}, {5: 0.5}]
     pairs = walk(rows, [range(2), range(2, 4)], [range(2), range(2, 4), range(4, 6)])
@@ -322,7 +321,7 @@ def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
         ("a", "aa", [1, 1], [(0, 0)]),
     ],
 )
-def test_of_names_in_batches_that_fit_in_several_ways_always_the_same_are_paired(
+def test_calls_of_one_name_are_paired_in_the_order_in_which_they_were_made(
     expected, actual, sizes, pairs
 ):
     """Calls of one name in the order in which they were made."""

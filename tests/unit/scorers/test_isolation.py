@@ -15,6 +15,7 @@ from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.build import FunctionScorer
 from tests.support.made_spans import closed, span
+from tests.support.waiting import LIMIT_S
 
 ARGS = {
     "type": "tool_call_args",
@@ -71,7 +72,7 @@ def function_scorer() -> FunctionScorer:
 
 def limited_scorer() -> Any:
     """A `Clearing` with a time limit, as in a process and in `otel-eval serve`."""
-    return guarded(Clearing(), 5.0, Counters())
+    return guarded(Clearing(), LIMIT_S, Counters())
 
 
 @scorer("test.clears", needs=["arguments", "results"])
@@ -92,14 +93,16 @@ def tree_scorer() -> Any:
 
 
 @pytest.mark.parametrize("make", [Clearing, function_scorer, limited_scorer, tree_scorer])
-def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
+def test_a_scorer_that_clears_its_arguments_affects_no_later_scorer(make: Any) -> None:
     """A second scorer of a user is not affected either."""
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
     (report,) = Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(run())
     assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("limit", [lambda each: each, lambda each: guarded(each, 5.0, Counters())])
+@pytest.mark.parametrize(
+    "limit", [lambda each: each, lambda each: guarded(each, LIMIT_S, Counters())]
+)
 def test_a_users_scorer_that_decides_by_itself_has_no_threshold(limit: Any) -> None:
     """The threshold of a result is the one that decided whether it passed."""
 

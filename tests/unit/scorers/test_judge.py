@@ -57,7 +57,7 @@ def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
         ("main", "judge: 'main' is a name of `judges`, and there is no configuration here"),
     ],
 )
-def test_what_is_no_judge_is_refused(spec: Any, said: str):
+def test_an_invalid_judge_is_refused(spec: Any, said: str):
     """The error is one line with the remedy."""
     with pytest.raises(ConfigError) as refused:
         read_judge("judge", spec)
@@ -106,7 +106,7 @@ def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
         ('{"score": 1, "plan": ["a", 3]}', "the judge's answer has no plan of the form asked for"),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_said(answer: str, said: str):
+def test_an_invalid_answer_is_reported_with_its_property(answer: str, said: str):
     """The error names the property; as `plan` a text or a list of texts is accepted."""
     text = {"type": "string"}
     schema = {

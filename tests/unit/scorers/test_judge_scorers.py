@@ -96,7 +96,7 @@ def test_question_and_reference_may_be_attributes_or_the_input_itself():
         (trajectory(input=ASKED, output="Rome", incomplete="orphaned"), "incomplete: orphaned"),
     ],
 )
-def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
+def test_no_judge_is_asked_about_content_that_was_not_recorded(run: Any, why: str):
     """The run is skipped without a request to the judge."""
     judge = Judge()
     assert outcome(ACCURACY, run, judge) == Skipped(
@@ -135,7 +135,7 @@ def test_the_prompt_omits_calls_that_are_left_out():
     assert judge.data()["calls"] == [{"tool": "search"}]
 
 
-def test_what_a_judge_writes_is_content():
+def test_the_text_of_a_judge_is_shown_only_with_include_content():
     """It is shown only with `include_content`."""
     run = trajectory(call("search"), input="Find it.")
     shown = outcome({**LLM, "include_content": True}, run, Judge())
@@ -266,7 +266,7 @@ def test_without_available_tools_no_judge_is_asked():
 
 
 @pytest.mark.parametrize("spec", [LLM, ACCURACY])
-def test_what_only_a_judge_can_score_has_to_be_waited_for(spec: dict[str, Any]):
+def test_the_engine_awaits_judges_while_other_scorers_run(spec: dict[str, Any]):
     """The engine awaits it, and meanwhile runs the other scorers."""
     assert create_scorer({**spec, "judge": Judge()}).asynchronous is True  # type: ignore[attr-defined]
 
@@ -284,7 +284,7 @@ def test_strict_and_threshold_hold_for_a_judges_score(spec: dict[str, Any]):
     assert (strict.value, strict.passed, lenient.value, lenient.passed) == (0.0, False, 0.9, True)
 
 
-def test_where_a_loop_runs_the_outcome_is_awaited():
+def test_a_judge_scorer_is_awaited_in_a_running_loop():
     """A call in a running event loop fails with the remedy."""
 
     async def inside() -> tuple[Any, Any]:
@@ -320,7 +320,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
+def test_recorded_data_cannot_close_its_block_in_a_prompt(value: Any):
     """Whatever the data is, the prompt has one block, closed once, that decodes to the data, and
     can be encoded as UTF-8.
     """

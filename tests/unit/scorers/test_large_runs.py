@@ -63,7 +63,7 @@ def test_equal_calls_that_are_compared_once_give_the_same_value(mode):
     assert outcome.value == pytest.approx(sum(rows[row][at] for row, at in assign(rows)) / 70)
 
 
-def test_whatever_arguments_are_they_are_compared(subtests: pytest.Subtests) -> None:
+def test_arguments_of_any_type_are_compared(subtests: pytest.Subtests) -> None:
     """A set is no JSON and cannot be hashed, but a test may hold one; a model may write no
     object.
     """
@@ -174,6 +174,6 @@ def test_work_ends_after_its_last_step():
         ([{0: 0.5}, {0: 0.5}, {0: 1.0, 1: 0.5}], [(0, 0), (2, 1)]),
     ],
 )
-def test_of_assignments_that_weigh_the_same_always_the_same_is_reported(rows, pairs):
+def test_the_same_one_of_equal_assignments_is_always_reported(rows, pairs):
     """Where rows are alike the earlier ones are paired, each with its first column that is free."""
     assert assign(rows) == pairs

@@ -179,7 +179,7 @@ def test_an_expression_looks_at_values_up_to_a_size(expression, fits, does_not):
         ("agent", {"agent_path": ("x" * (2**18 + 1),)}),
     ],
 )
-def test_what_calls_recorded_is_limited_as_well(field, fields):
+def test_values_of_calls_are_limited_where_they_are_read(field, fields):
     """But only where it is looked at."""
     run = trajectory(replace(call("a"), **fields))
     scorer = create_scorer({"type": "expression", "expression": f"calls.all(c, c.{field} != 1)"})
@@ -209,7 +209,7 @@ def test_an_expression_reads_two_thousand_calls_at_most():
     assert create_scorer({"type": "expression", "expression": "run.output == 'x'"})(run).value == 1
 
 
-def test_what_an_evaluation_complains_of_is_cut_at_two_hundred_characters():
+def test_an_evaluation_error_is_cut_at_two_hundred_characters():
     """On one line."""
     scorer = create_scorer({"type": "expression", "expression": "run.output[run.input] == 1"})
     outcome = scorer(trajectory(output='{"a": 1}', input="x" * 300))
@@ -220,7 +220,7 @@ def test_what_an_evaluation_complains_of_is_cut_at_two_hundred_characters():
     assert said == "INVALID_ARGUMENT: invalid regular expression: missing ): one"
 
 
-def test_what_the_compiler_complains_of_is_cut_at_two_hundred_characters():
+def test_a_compiler_error_is_cut_at_two_hundred_characters():
     """Place and remedy are not counted."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "expression", "expression": "[" * 30 + "1" + "]" * 30 + " == 1"})

@@ -93,7 +93,7 @@ def test_batches_are_those_of_the_definition(calls):
 
 
 @pytest.mark.parametrize(("start", "follow"), [(5, False), (6, True)])
-def test_what_starts_after_a_call_of_no_length_follows_it(start, follow):
+def test_a_call_that_starts_after_an_instantaneous_one_follows_it(start, follow):
     """Not what starts at the same instant."""
     assert is_sequential([at(5, 5), at(start, 9)]) == follow
 

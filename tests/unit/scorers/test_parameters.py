@@ -46,7 +46,7 @@ def test_a_misspelt_variable_gets_a_suggestion(variable):
     assert said.endswith(f"'{variable}x' is not known; did you mean '{variable}'?")
 
 
-def test_what_means_something_in_an_expression_labels_no_task(subtests: pytest.Subtests) -> None:
+def test_a_word_of_expressions_cannot_be_the_label_of_a_task(subtests: pytest.Subtests) -> None:
     """The expression would look at something else, or be none."""
     for word in RESERVED.split():
         with subtests.test(word=word):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
@@ -86,7 +86,6 @@ PATTERNS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(PATTERNS, st.lists(st.sampled_from("abcx"), max_size=4), st.integers(1, 3))
 def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names, together):
     """Among the nearest words the longest is chosen."""
@@ -116,7 +115,7 @@ def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names
         ({"any_order": []}, "a", 1, 0),
     ],
 )
-def test_what_repeats_leads_nowhere_but_on(pattern, names, edits, length):
+def test_a_repetition_leads_to_itself_and_to_what_follows_it(pattern, names, edits, length):
     """Not to what may come in its place, nor past what must follow it; what is empty asks for
     nothing.
     """
@@ -168,7 +167,7 @@ def test_the_edits_are_reported():
     ],
 )
 @pytest.mark.parametrize("size", [1, 3])
-def test_of_calls_that_are_there_too_often_the_last_is_deleted(pattern, names, edits, size):
+def test_the_last_of_repeated_calls_counts_as_the_extra_one(pattern, names, edits, size):
     """It holds for sequential and for parallel calls."""
     batches = [range(at, min(len(names), at + size)) for at in range(0, len(names), size)]
     fit = fewest_edits(read_pattern("pattern", pattern), names, batches)

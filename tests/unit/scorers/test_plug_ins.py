@@ -135,7 +135,7 @@ def test_a_scorer_is_found_by_the_name_its_package_gave_or_by_its_path(kind):
         ("plugged_alwys", "'plugged_alwys' is not a scorer; did you mean 'plugged_always'?"),
     ],
 )
-def test_what_can_only_fail_is_refused_when_it_is_built(kind, said):
+def test_a_plug_in_that_could_only_fail_is_refused_when_built(kind, said):
     """The error is one line, and the program goes on."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": kind})
@@ -186,7 +186,7 @@ def test_the_version_of_a_class_is_its_own(given):
         ({"needs": [1]}, "1 is none of the needs"),
     ],
 )
-def test_what_a_decorator_cannot_use_is_an_error(printed, said):
+def test_invalid_arguments_of_the_decorator_raise_at_once(printed, said):
     """The error is raised at once: a misspelt need would never be read."""
     with pytest.raises(ValueError, match="plugged_wrong: ") as refused:
         scorer("plugged_wrong", **printed)

@@ -219,7 +219,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("reference", "says"), REFUSED)
-def test_what_is_no_reference_is_refused(reference, says):
+def test_an_invalid_reference_is_refused(reference, says):
     """The error is one line with the key, the value and the remedy."""
     with pytest.raises(ConfigError) as caught:
         create_scorer({"type": "tool_call_order", "reference": reference})

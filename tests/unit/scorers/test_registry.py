@@ -113,7 +113,7 @@ def test_inside_a_running_loop_a_coroutine_is_awaited():
         ("1", Failed("TypeError", "test.given returned a str, not an outcome, a number or a bool")),
     ],
 )
-def test_what_a_function_returns_is_an_outcome_a_number_or_a_bool(returned, outcome):
+def test_a_function_returns_an_outcome_a_number_or_a_bool(returned, outcome):
     """Anything else fails."""
     assert create_scorer({"type": "test.given", "returned": returned})(RUN) == outcome
 
@@ -191,7 +191,7 @@ class Refusing:
     ("given", "received"),
     [({}, "no parameters"), ({"limit": 1}, "limit"), ({"limit": 1, "name": "x"}, "limit, name")],
 )
-def test_what_a_users_class_refuses_is_reported(given, received):
+def test_an_exception_of_a_users_constructor_is_a_configuration_error(given, received):
     """The error has the type and the message of the exception."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "test.refusing", **given})
@@ -212,7 +212,7 @@ class Whole:
         return Scored(0.5, False)
 
 
-def test_what_is_a_scorer_by_itself_is_put_in_the_common_frame_only_if_that_is_asked_for():
+def test_a_users_scorer_is_wrapped_only_if_common_parameters_are_given():
     """Without common parameters its own version and `passed` are used."""
     assert isinstance(create_scorer({"type": "test.whole"}), Whole)
     framed = create_scorer({"type": "test.whole", "name": "other", "threshold": 0.1})

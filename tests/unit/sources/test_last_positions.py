@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.sources.files.whole_traces import TraceIndex
@@ -14,7 +14,6 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(parts)
 def test_every_id_is_given_once_by_its_last_position(found):
     """As a dictionary would have it."""

@@ -326,7 +326,7 @@ def test_a_file_with_nothing_usable_is_refused_in_one_line(write: Write, content
     assert problems == []
 
 
-def test_where_a_document_breaks_is_said(write: Write) -> None:
+def test_an_error_in_a_document_is_reported_with_line_and_column(write: Write) -> None:
     """By line and column."""
     with pytest.raises(InputError, match=r"line 3, column 9: not JSON"):
         list(read_file(write('\n{\n "a": 1 "b"\n}')))

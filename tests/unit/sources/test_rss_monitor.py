@@ -22,7 +22,7 @@ def test_growth_counts_from_the_last_time_it_was_at_ease() -> None:
     not Path("/proc/self/statm").exists(),
     reason="memory is asked of /proc, which this system has not",
 )
-def test_what_is_written_to_is_resident() -> None:
+def test_memory_that_is_written_to_is_resident() -> None:
     """Not what is merely asked for."""
     growth = RssMonitor(100 * 2**20)
     held = bytearray(b"x") * (200 * 2**20)

@@ -9,7 +9,7 @@ import pytest
 from otel_eval.storage.directory import AcceptedSignals, DirectoryLock
 
 
-def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:
+def test_accepted_signals_are_known_in_the_next_process(tmp_path: Path) -> None:
     """No other signal is known."""
     claim = DirectoryLock(tmp_path)
     for key in ("otlp.logs a", "otlp.spans a", "otlp.logs a"):

@@ -88,7 +88,7 @@ def test_an_end_that_was_asked_for_is_no_crash(tmp_path: Path):
         assert found.crashes(ONE) == Crashes(0)
 
 
-def test_what_was_evaluated_without_a_crash_is_not_suspected_any_more(tmp_path: Path):
+def test_a_trace_that_was_evaluated_without_a_crash_is_no_longer_suspected(tmp_path: Path):
     """Its count stays removed after the next start."""
     crash(tmp_path, ONE, TWO)
     with opened(tmp_path) as found:

@@ -19,7 +19,7 @@ from otel_eval.storage.journal import StorageFull
 from tests.support.opened_journal import journal, read
 
 
-def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
+def test_appended_records_are_read_after_a_restart(tmp_path: Path):
     """In order over several segments; records that are appended later follow."""
     rows = [(number % 5, bytes([number]) * number * 10) for number in range(40)]
     for part in (rows[:25], rows[25:]):
@@ -37,7 +37,7 @@ def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
         )
 
 
-@pytest.mark.parametrize("cut", range(1, 60, 3))
+@pytest.mark.parametrize("cut", [1, 7, 30, 59])
 def test_a_torn_end_is_cut_and_written_over(tmp_path: Path, cut: int):
     """The torn record is dropped and the records before it are kept; the file is cut at their
     end.

@@ -94,9 +94,7 @@ def _link(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, _link], ids=["directory", "pipe", "link"])
-def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(
-    tmp_path: Path, plant: Any
-) -> None:
+def test_start_fails_on_foreign_file_in_storage_directory(tmp_path: Path, plant: Any) -> None:
     """With an error of one line: opening a pipe would block, and a link may lead to a file of
     another program.
     """

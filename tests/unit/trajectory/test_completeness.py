@@ -274,7 +274,7 @@ def test_k_a_lone_tool_or_model_span_is_a_fragment(flags: dict[str, Any]):
         ([agent("b", "lost", 5, 9, remote=None)], False),
     ],
 )
-def test_l_a_missing_link_cuts_the_runs_it_may_belong_to(orphan: list[FakeSpan], cut: bool):
+def test_a_missing_link_cuts_the_runs_it_may_belong_to(orphan: list[FakeSpan], cut: bool):
     """Partial sampling and lost batches: a span of the run's time whose parent should have been
     here.
     """
@@ -287,7 +287,7 @@ def test_l_the_run_that_a_fragment_cuts_is_reported_alone():
     assert summaries(agent("r"), tool("t", "lost", 5, remote=False)) == [("r", CUT, 0)]
 
 
-def test_l_a_fragment_of_another_time_is_a_run_that_is_missing():
+def test_a_fragment_of_another_time_is_a_run_that_is_missing():
     """The run that did arrive is evaluated beside it."""
     assert summaries(agent("r"), tool("t", "lost", 500, remote=False)) == [
         ("r", "", 0),

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from otel_eval import engine
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import STEP_LIMIT, ClosedTrace, Steps
@@ -17,7 +19,7 @@ from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
-from tests.support.cpu_time import is_in_proportion
+from tests.support.counted_work import is_in_proportion
 from tests.support.made_spans import FakeSpan, closed, span
 
 TIMES = 8
@@ -217,7 +219,7 @@ def test_a_trace_is_read_in_time_in_proportion_to_its_size(
     spans: Callable[[int], Iterator[FakeSpan]], needs: frozenset[str]
 ) -> None:
     """Also where each span has to be compared with the others."""
-    plan, small, great = Plan(needs=needs), closed(*spans(100)), closed(*spans(100 * TIMES))
+    plan, small, great = Plan(needs=needs), closed(*spans(50)), closed(*spans(50 * TIMES))
     assert not any(run.trajectory.too_large for run in build(great, plan))
     assert is_in_proportion(lambda: build(small, plan), lambda: build(great, plan), MOST)
 
@@ -257,11 +259,12 @@ def evaluated(trace: ClosedTrace) -> list[Report]:
     return Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(trace)
 
 
-def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
+def test_a_trace_that_takes_too_many_steps_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """By every scorer, with the limit in the reason; what is known without reading its calls is
     there.
     """
-    (report,) = evaluated(closed(*levels_of_attempts(1500)))
+    monkeypatch.setattr(engine, "Steps", partial(Steps, 20_000))
+    (report,) = evaluated(closed(*levels_of_attempts(100)))
     run, outcomes = report.trajectory, [result.outcome for result in report.results]
     why = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
     assert outcomes == [Skipped(f"too large: {why}", reason="too_large")] * 2
@@ -269,10 +272,12 @@ def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
     assert (run.start_ns, run.end_ns, run.service) == (0, LONG * LONG, "test")
 
 
-@pytest.mark.slow
-def test_an_incomplete_run_is_incomplete_however_large_it_is() -> None:
+def test_an_incomplete_run_is_incomplete_however_large_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Spans that are missing are known without reading any."""
-    (report,) = evaluated(closed(*levels_of_attempts(1500), cut="spans were dropped"))
+    monkeypatch.setattr(engine, "Steps", partial(Steps, 20_000))
+    (report,) = evaluated(closed(*levels_of_attempts(100), cut="spans were dropped"))
     assert [result.outcome for result in report.results] == [
         Skipped("incomplete: spans were dropped", reason="incomplete")
     ] * 2

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import ClosedTrace
@@ -76,9 +76,10 @@ def test_recorded_traces_are_explained_as_they_are_built(subtests: pytest.Subtes
                 assert_agrees(trace)
 
 
-@settings(max_examples=200)
 @given(file=st.sampled_from(FILES), drawn=st.data())
-def test_so_are_traces_that_lack_spans(file: str, drawn: st.DataObject) -> None:
+def test_traces_that_lack_spans_are_explained_as_they_are_built(
+    file: str, drawn: st.DataObject
+) -> None:
     """Whichever spans are missing: orphans, fragments, runs without a root."""
     for trace in traces(file):
         kept = drawn.draw(st.sets(st.sampled_from(sorted(trace.frames)), min_size=1))
@@ -93,7 +94,7 @@ def one(explained: TraceExplanation, name: str) -> SpanExplanation:
     return found
 
 
-def test_each_reason_for_leaving_a_span_out() -> None:
+def test_every_reason_for_ignoring_a_span_is_named() -> None:
     """Our own telemetry, evaluations and what is below them, unknown spans, artefacts,
     repetitions.
     """

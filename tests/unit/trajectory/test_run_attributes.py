@@ -100,7 +100,7 @@ def test_the_end_of_a_run_without_times_is_unknown() -> None:
         (None, None),
     ],
 )
-def test_a_number_of_tokens_is_a_whole_number_from_zero(recorded: Any, tokens: int | None) -> None:
+def test_an_invalid_number_of_tokens_was_not_recorded(recorded: Any, tokens: int | None) -> None:
     """Anything else, such as -1 for none, was not recorded: a part of the sum is missing."""
     used = {OP: "chat", "gen_ai.usage.input_tokens": recorded, "gen_ai.usage.output_tokens": 5}
     chat = span(

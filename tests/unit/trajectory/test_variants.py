@@ -125,7 +125,7 @@ def made(
     return {span_id: (parent, span, FakeResourceScope(service, fields.get("scope", "http")))}
 
 
-def test_below_another_services_request(subtests: pytest.Subtests) -> None:
+def test_a_run_below_another_services_request_has_the_same_calls(subtests: pytest.Subtests) -> None:
     """The request is no agent."""
     for file in FILES:
         with subtests.test(file=file):
@@ -137,7 +137,9 @@ def test_below_another_services_request(subtests: pytest.Subtests) -> None:
             assert (described(found.calls), found.incomplete) == (described(run.calls), "")
 
 
-def test_below_a_remote_parent_that_never_arrives(subtests: pytest.Subtests) -> None:
+def test_a_run_below_a_remote_parent_that_never_arrives_has_the_same_calls(
+    subtests: pytest.Subtests,
+) -> None:
     """The parent is in another process whose spans are not here."""
     for file in FILES:
         with subtests.test(file=file):
@@ -146,7 +148,7 @@ def test_below_a_remote_parent_that_never_arrives(subtests: pytest.Subtests) -> 
             assert (described(found.calls), found.incomplete) == (described(run.calls), "")
 
 
-def test_with_other_peoples_spans_below_each_call(subtests: pytest.Subtests) -> None:
+def test_spans_of_other_libraries_below_calls_are_no_calls(subtests: pytest.Subtests) -> None:
     """Requests and queries that a tool makes, in other services too."""
     for file in FILES:
         with subtests.test(file=file):
@@ -172,7 +174,7 @@ def test_with_other_peoples_spans_below_each_call(subtests: pytest.Subtests) -> 
             assert described(found.calls) == described(run.calls)
 
 
-def test_two_runs_of_one_request(subtests: pytest.Subtests) -> None:
+def test_two_runs_of_one_request_keep_their_own_calls(subtests: pytest.Subtests) -> None:
     """Each keeps its own calls."""
     for file in FILES:
         with subtests.test(file=file):
@@ -196,7 +198,9 @@ def test_two_runs_of_one_request(subtests: pytest.Subtests) -> None:
             ]
 
 
-def test_as_a_sub_agent(subtests: pytest.Subtests) -> None:
+def test_the_calls_of_a_sub_agent_lie_within_the_call_of_its_tool(
+    subtests: pytest.Subtests,
+) -> None:
     """Another agent's tool is what calls it; the calls are the inner agent's and lie within that
     call.
     """
@@ -247,7 +251,7 @@ def without_content(frames: Frames) -> Frames:
     }
 
 
-def test_with_capture_of_content_off(subtests: pytest.Subtests) -> None:
+def test_names_order_and_failures_stay_without_content(subtests: pytest.Subtests) -> None:
     """Names, order and failures stay, and nothing is made up for what is missing."""
     for file in FILES:
         with subtests.test(file=file):
@@ -270,7 +274,7 @@ class Records:
         return payload
 
 
-def test_with_content_in_log_records(subtests: pytest.Subtests) -> None:
+def test_content_in_log_records_counts_like_attributes(subtests: pytest.Subtests) -> None:
     """Joined to their spans they count like attributes."""
     for file in FILES:
         with subtests.test(file=file):
@@ -290,7 +294,7 @@ def test_with_content_in_log_records(subtests: pytest.Subtests) -> None:
             ]
 
 
-def test_a_run_whose_own_span_is_missing_is_never_whole(subtests: pytest.Subtests) -> None:
+def test_a_run_whose_own_span_is_missing_is_incomplete(subtests: pytest.Subtests) -> None:
     """Unless an agent span within it arrived, which is a run of its own."""
     for file in FILES:
         with subtests.test(file=file):

@@ -80,7 +80,7 @@ def test_a_binary_judge_decides():
         ("reference", set()),
     ],
 )
-def test_what_a_judge_is_shown_is_recorded(part, needs):
+def test_needs_are_those_of_the_parts_that_judges_are_shown(part, needs):
     """The needs are those of the parts in the prompt, and no others."""
     assert dag(Scripted(), {"a": asks(part)}, reference="wanted").needs == needs
 
@@ -212,7 +212,7 @@ def test_the_calls_are_shown_with_what_was_recorded():
         ("output", trajectory(output="x" * 400_001), "a: too long for a judge: "),
     ],
 )
-def test_what_was_not_recorded_is_not_asked_about(reads, run, why):
+def test_no_judge_is_asked_about_content_that_was_not_recorded(reads, run, why):
     """The run is skipped, and no judge is called."""
     outcome = dag(Scripted(), {"a": asks(reads)}, reference="wanted")(run)
     assert isinstance(outcome, Skipped)
@@ -318,9 +318,9 @@ def test_nodes_that_can_run_together_are_asked_together():
         begun.append("one" if "List the headings" in prompt else "two")
         while len(begun) < 2:
             await asyncio.sleep(0)
-        await asyncio.sleep(
-            0.01 if begun[0] == ("one" if "List the headings" in prompt else "two") else 0
-        )
+        if begun[0] == ("one" if "List the headings" in prompt else "two"):
+            for _ in range(10):  # the other one answers first
+                await asyncio.sleep(0)
         return json.dumps({"output": "x"})
 
     nodes = {
@@ -331,7 +331,7 @@ def test_nodes_that_can_run_together_are_asked_together():
     assert dag(judge, nodes, ["u", "t"])(RUN).explanation == "t → u → c: true → 10 of 10"
 
 
-def test_in_a_running_loop_it_is_awaited():
+def test_a_tree_with_judges_is_awaited_in_a_running_loop():
     """A synchronous call in a running loop fails with an explanation."""
 
     async def both():

@@ -424,7 +424,7 @@ def test_a_tree_is_sampled_as_a_whole():
     assert create_scorer({"type": "dag", "root": "a", "nodes": nodes, "sample": 0.1}).sample == 0.1
 
 
-def test_what_leads_to_a_broken_node_is_no_problem_of_its_own():
+def test_a_broken_node_is_reported_once_and_not_by_its_parents():
     """Whether as child, as successor or as what is read."""
     nodes = {
         "a": task("b", "x"),

@@ -110,7 +110,7 @@ def test_one_is_not_true():
     assert isinstance(outcome, Failed)
 
 
-def test_what_was_not_recorded_skips_with_the_nodes_name():
+def test_a_node_that_reads_an_unrecorded_value_skips_the_tree_and_is_named():
     """Values that only nodes outside of the path read do not matter."""
     tree = {"a": binary("calls.size() == 2", "b", 3), "b": binary("run.input == 'x'")}
     assert dag(tree)(RUN) == Skipped(
@@ -292,7 +292,7 @@ def test_another_scorers_skip_and_failure_are_the_trees():
     assert dag(tree)(trajectory()).error_type == "ValueError"
 
 
-def test_what_must_be_read_is_what_nodes_and_further_scorers_look_at():
+def test_needs_are_those_of_all_nodes_and_scorers_in_the_tree():
     """Nodes on paths that are rarely taken are included."""
     tree = {
         "a": binary("calls.all(c, has(c.arguments.q))", "b", 0),

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits
@@ -193,7 +194,7 @@ def test_spans_of_a_finished_trace_are_dropped_from_records_that_they_share_with
     ] == [3, 1]
 
 
-def test_of_too_many_finished_traces_the_first_are_forgotten() -> None:
+def test_the_first_of_too_many_finished_traces_are_forgotten() -> None:
     """Records of theirs are the least likely."""
     log = [
         each._replace(offset=offset)
@@ -348,8 +349,7 @@ def traffic(rng: random.Random, *, shared: bool) -> list[TopicRecord]:
     ]
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("seed", range(100))
+@given(seed=st.integers(0, 2**32), shared=st.booleans())
 def test_owners_that_crash_and_give_away_give_every_result_once_in_content(
     seed: int, shared: bool
 ) -> None:

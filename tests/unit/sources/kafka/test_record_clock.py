@@ -7,7 +7,7 @@ from __future__ import annotations
 from otel_eval.sources.kafka.partition import RecordClock
 
 
-def test_it_is_the_greatest_record_time() -> None:
+def test_the_clock_shows_the_greatest_record_time() -> None:
     clock = RecordClock(lambda: 1000.0)
     assert [clock.record(at) for at in (10.0, 12.0, 11.0)] == [10.0, 12.0, 11.0]
     assert clock() == 12.0

@@ -189,7 +189,9 @@ def test_the_last_commit_of_a_partition_is_awaited(made: Made) -> None:
     ],
     ids=["margin", "margin deleted", "margin behind", "no margin", "deleted", "made anew", "none"],
 )
-def test_where_reading_begins(committed: int, metadata: str, start: Start) -> None:
+def test_reading_begins_at_the_committed_offset_or_its_margin(
+    committed: int, metadata: str, start: Start
+) -> None:
     """The cluster has the records from 10 up to 1000; a group without commits begins with the
     earliest.
     """

@@ -93,7 +93,7 @@ def test_a_margin_is_handed_on_over_any_number_of_owners(
 
 
 @given(st.text(max_size=40))
-def test_whatever_stands_in_the_metadata_of_a_commit_is_a_note(text: str) -> None:
+def test_any_metadata_of_a_commit_is_read(text: str) -> None:
     note = CommitNote.of(text)
     assert note.margin is None or isinstance(note.margin, int)
 
