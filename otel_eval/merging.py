@@ -20,19 +20,22 @@ Row = Mapping[str, Any]
 
 _OUTCOMES: Final = {"scored": 3, "failed": 2, "skipped": 1}  # no_run and what later versions add: 0
 _NO_RUN: Final = "no_run"
+_LATE: Final = "late"
 _MERGED: Final = ("split", "others")  # what merging adds to a row
 _FILE: Final = "file:"
 
 
 class _Key(NamedTuple):
-    """Identifies a result and its evaluator; one row is kept for each key."""
+    """Identifies a result and its evaluator; one row is kept for each key. `no_run` is "" for a
+    result, "late" for a row on spans that came too late, and "no_run" for a trace without a result.
+    """
 
     trace_id: str
     span_id: str
     evaluation: str
     scorer: str
     evaluator: str
-    no_run: bool
+    no_run: str
 
 
 _NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "evaluator")
@@ -138,7 +141,9 @@ def _key_of(row: Row) -> _Key:
         if not isinstance(row.get(name), str):
             raise InputError(f"not a result: {name} is missing or no text")
     trace_id, span_id, evaluation, scorer, evaluator = (row[name] for name in _NAMES)
-    return _Key(trace_id, span_id, evaluation, scorer, evaluator, row.get("outcome") == _NO_RUN)
+    is_late = row.get("reason") == _LATE
+    no_run = "" if row.get("outcome") != _NO_RUN else _LATE if is_late else _NO_RUN
+    return _Key(trace_id, span_id, evaluation, scorer, evaluator, no_run)
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:
@@ -168,7 +173,7 @@ def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
     return {
         key: row
         for key, row in best.items()
-        if not key.no_run or (key.trace_id, key.evaluator) not in reported
+        if key.no_run != _NO_RUN or (key.trace_id, key.evaluator) not in reported
     }
 
 
@@ -198,7 +203,7 @@ def _differ(known: list[tuple[int, str]]) -> bool:
 
 
 def _rendered(kept: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, Any]]:
-    by_result: dict[tuple[str, str, str, str, bool], list[Row]] = {}
+    by_result: dict[tuple[str, str, str, str, str], list[Row]] = {}
     for key, row in kept.items():
         by_result.setdefault((*key[:4], key.no_run), []).append(row)
     for result, rows in sorted(by_result.items()):

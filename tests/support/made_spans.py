@@ -57,6 +57,10 @@ class FakeResourceScope:
         """The span itself."""
         return payload
 
+    def slim(self, payload: FakeSpan, wanted: Wanted) -> FakeSpan:
+        """The span itself."""
+        return payload
+
     def rank(self, payload: FakeSpan) -> tuple[Any, ...]:
         """End, number of attributes, then the text of all of them."""
         return (payload.end_ns, len(payload.given), repr(sorted(payload.given.items())))

@@ -7,8 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly import SPAN_OVERHEAD_BYTES, Limits, TraceBuffer
 from otel_eval.model import Completeness
 from tests.support.made_spans import FakeSpan, span
 

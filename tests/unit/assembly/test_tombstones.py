@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.kept_trees import Tombstones
+from otel_eval.assembly.tombstones import Tombstones
 from tests.support.made_spans import span
 
 
