@@ -322,10 +322,10 @@ class Engine:
 def _row(trace: ClosedTrace, stamp: Stamp, why: str, reason: str, revision: int) -> Report:
     """The report on a trace itself."""
     run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
-    # a late one is no revision of that on a trace without a result
-    scorer = reason if reason == "late" else ""
-    no_run = NoRun(why, result_id(run.trace_id, "", "", scorer, revision), reason)
     evidence = trace.evidence or evidence_of(trace.frames)
+    # a late one is no revision of that on a trace without a result, nor of another late one
+    scorer = f"late {evidence.digest}" if reason == "late" else ""
+    no_run = NoRun(why, result_id(run.trace_id, "", "", scorer, revision), reason)
     return Report(run, "", revision, (), evidence=evidence, stamp=stamp, no_run=no_run)
 
 

@@ -146,7 +146,7 @@ class Trace:
             agents' and which are agents' or other steps of a run.
         slim: of spans that were part of no run when their tree rested, whether they are held
             without their attributes.
-        parents: the missing parents of evaluated trees.
+        parents: the missing parents of evaluated trees with runs.
         lost: those of them whose trees were forgotten.
         forgotten: the evidence of spans that are no longer held.
     """
@@ -332,7 +332,7 @@ class Trace:
         changed = self.fresh & own.keys()
         is_late = self.is_thinned and all(tree.is_fragment for tree in chosen)
         self.fresh -= changed
-        self.parents |= dict.fromkeys([tree.missing for tree in chosen])
+        self.parents |= dict.fromkeys([tree.missing for tree in chosen if not tree.is_fragment])
         return _new_closed(
             self.trace_id,
             others | own,

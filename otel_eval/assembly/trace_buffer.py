@@ -106,7 +106,6 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.CUT, Event.SPAN): Transition(State.CUT),  # it is counted and dropped
     (State.CUT, Event.END): Transition(State.ENDED, Emits.FINAL),
     (State.CUT, Event.THIN): Transition(State.THINNED, Emits.FINAL),
-    (State.CUT, Event.FORGET): Transition(State.NEW),
     (State.ENDED, Event.SPAN): Transition(State.LATE),
     (State.ENDED, Event.FORGET): Transition(State.NEW),
     (State.THINNED, Event.SPAN): Transition(State.OPEN),
@@ -202,12 +201,13 @@ class TraceBuffer:
         trace.size += size
         self._bytes[trace.state] += size
 
-    def _gone_state(self, trace_id: bytes, now: float) -> State:
-        # an id may be compacted under an earlier state, too
-        for state in reversed(_GONE):
-            if self._gone[state].holds(trace_id, now):
-                return state
-        return State.NEW
+    def state_of(self, trace_id: bytes, now: float) -> State:
+        """Return the state of the trace with an id."""
+        if (trace := self._traces.get(trace_id)) is not None:
+            return trace.state
+        # the id may be compacted under an earlier state, too
+        gone = [state for state in reversed(_GONE) if self._gone[state].holds(trace_id, now)]
+        return gone[0] if gone else State.NEW
 
     def _trace_for_spans(self, trace_id: bytes, now: float, count: int) -> Trace | None:
         """Return the record that `count` further spans are added to; None, with the spans counted,
@@ -215,7 +215,7 @@ class TraceBuffer:
         """
         trace = self._traces.get(trace_id)
         if trace is None:
-            trace = Trace(trace_id, self._gone_state(trace_id, now), now, now)
+            trace = Trace(trace_id, self.state_of(trace_id, now), now, now)
             trace.is_thinned = trace.state is State.THINNED
             trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
             self.counts.traces_opened += trace.state in (State.NEW, State.THINNED)
@@ -229,8 +229,9 @@ class TraceBuffer:
             return None
         if trace.state is State.OPEN and before is not State.OPEN:
             trace.created = now if before is State.KEPT else trace.created
-            trace.examine_by = now if before is State.PART else now + self._interval_s
-            self._schedule(trace, min(trace.examine_by, now + self.limits.decision_wait_s))
+            trace.examine_by = now
+            is_due = before is State.PART
+            self._schedule(trace, now if is_due else now + self.limits.decision_wait_s)
         return trace
 
     # ---------------------------------------------------------------------- in
@@ -297,6 +298,12 @@ class TraceBuffer:
         trace.touched = now
         if trace.state is State.OPEN and now + self.limits.decision_wait_s < trace.check:
             self._schedule(trace, now + self.limits.decision_wait_s)
+        elif trace.state is State.READY and not trace.cut:
+            # one that was closed to make room may be complete by now
+            assert trace.closing is not None
+            rest, reason = trace.rest(self.limits), trace.closing.reason
+            if reason is Completeness.OVERFLOW and rest and rest[1] is Completeness.COMPLETE:
+                trace.closing = Closing(trace.trace_id, rest[1])
 
     def push_logs(self, logs: Iterable[JoinedLog], now: float) -> None:
         """Add log records, given as `(trace id, span id, frame, size)`: content that is sent apart
@@ -375,7 +382,7 @@ class TraceBuffer:
         """
         if not self._make_room(0, 0):
             self._check(now, ALL)
-        while not self._fits(0, 0) and self._queues[State.OPEN]:
+        while not self._make_room(0, 0) and self._queues[State.OPEN]:
             self._close_oldest()
 
     def _close_oldest(self) -> Trace:
@@ -438,8 +445,12 @@ class TraceBuffer:
             return "closed traces that wait to be evaluated hold half of traces.max_bytes"
         ids = {item[0] for item in items}
         size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
+        for trace_id in ids:
+            trace = self._traces.get(trace_id)
+            if trace is not None and trace.state in (State.WAITING, *_EVALUATED):
+                self._queues[trace.state].move_to_end(trace_id)  # it is given up last
+        self._make_room(size, len(ids.difference(self._traces)))
         traces = len(ids.difference(self._traces))
-        self._make_room(size, traces)
         while self._queues[State.OPEN] and not self._fits(size, traces):
             oldest = next(iter(self._queues[State.OPEN].values()))
             if oldest.rest(self.limits) is not None:
@@ -533,7 +544,8 @@ class TraceBuffer:
             rested = tree.last + limits.decision_wait_detached_s, Completeness.DETACHED
         else:
             rested = trace.touched + limits.idle_s, Completeness.IDLE
-        return min(rested, (tree.first + limits.max_age_s, Completeness.AGED), key=_when)
+        first = trace.created if trace.fresh is None else tree.first
+        return min(rested, (first + limits.max_age_s, Completeness.AGED), key=_when)
 
     def _wait_for_run(self, trace: Trace, now: float) -> None:
         """Let a trace wait of which nothing is part of a run; close it at the end of its time."""
