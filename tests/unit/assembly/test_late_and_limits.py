@@ -46,7 +46,7 @@ def test_a_late_span_opens_the_trace_again():
 
 
 def test_later_still_is_counted_and_told_once():
-    """After grace_period_s only the id is left, for max_age_s; then a span is one like any other."""
+    """After grace_period_s only the id is left, for max_age_s; then it is forgotten, too."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, max_age_s=100))
     push(buffer, span("r"))
     (trace,) = buffer.due(1)
