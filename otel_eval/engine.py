@@ -53,10 +53,13 @@ _PENDING: Final = Skipped("pending")
 _MAY_BE_JOINED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SERVER: Final = 2  # the kind of a span in OTLP
+# reasons of reports on a trace itself; `LastEvaluation.incomplete` of `NO_RUN` has the last one
+_LATE: Final = "late"
+_WITHDRAWN: Final = "withdrawn"
 _TOO_LATE: Final = (
     "spans arrived after the run of their trace was forgotten; raise traces.grace_period"
 )
-_WITHDRAWN: Final = "a result of the trace has arrived since"
+_HAS_RESULT: Final = "a result of the trace has arrived since"
 _SCORER_STEPS: Final = 20
 # for each call or span; scorers that compare calls with one another count further steps themselves
 _ITEM_STEPS: Final = 2
@@ -279,7 +282,8 @@ class Engine:
         """
         before = trace.last_evaluations.get(NO_RUN)
         was_evaluated = trace.changed is not None if before is None else trace.part is not None
-        if was_evaluated or not self._tells_no_run(trace):
+        is_settled = before is not None and bool(before.incomplete)
+        if was_evaluated or is_settled or not self._tells_no_run(trace):
             return []
         revision = _following(before)
         trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
@@ -292,17 +296,21 @@ class Engine:
 
     def _late(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         """One report for a trace with spans that came after their run was forgotten."""
-        if NO_RUN in trace.last_evaluations or not self._tells_no_run(trace):
+        before = trace.last_evaluations.get(NO_RUN)
+        is_told = before is not None and before.incomplete == _LATE
+        if is_told or not self._tells_no_run(trace):
             return []
-        trace.last_evaluations[NO_RUN] = LastEvaluation(0, "")
-        return [_row(trace, stamp, _TOO_LATE, "late", 0)]
+        trace.last_evaluations[NO_RUN] = LastEvaluation(0, _LATE)
+        return [_row(trace, stamp, _TOO_LATE, _LATE, 0)]
 
     def _withdrawn(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         """A report that withdraws that the trace has no result; [] if there was none."""
-        before = trace.last_evaluations.pop(NO_RUN, None)
-        if before is None:
+        before = trace.last_evaluations.get(NO_RUN)
+        if before is None or before.incomplete:
             return []
-        return [_row(trace, stamp, _WITHDRAWN, "withdrawn", before.revision + 1)]
+        revision = before.revision + 1
+        trace.last_evaluations[NO_RUN] = LastEvaluation(revision, _WITHDRAWN)
+        return [_row(trace, stamp, _HAS_RESULT, _WITHDRAWN, revision)]
 
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
@@ -324,7 +332,7 @@ def _row(trace: ClosedTrace, stamp: Stamp, why: str, reason: str, revision: int)
     run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
     evidence = trace.evidence or evidence_of(trace.frames)
     # a late one is no revision of that on a trace without a result, nor of another late one
-    scorer = f"late {evidence.digest}" if reason == "late" else ""
+    scorer = f"{_LATE} {evidence.digest}" if reason == _LATE else ""
     no_run = NoRun(why, result_id(run.trace_id, "", "", scorer, revision), reason)
     return Report(run, "", revision, (), evidence=evidence, stamp=stamp, no_run=no_run)
 

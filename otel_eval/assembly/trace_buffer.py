@@ -298,12 +298,12 @@ class TraceBuffer:
         trace.touched = now
         if trace.state is State.OPEN and now + self.limits.decision_wait_s < trace.check:
             self._schedule(trace, now + self.limits.decision_wait_s)
-        elif trace.state is State.READY and not trace.cut:
-            # one that was closed to make room may be complete by now
-            assert trace.closing is not None
-            rest, reason = trace.rest(self.limits), trace.closing.reason
-            if reason is Completeness.OVERFLOW and rest and rest[1] is Completeness.COMPLETE:
-                trace.closing = Closing(trace.trace_id, rest[1])
+        elif (
+            trace.closing == Closing(trace.trace_id, Completeness.OVERFLOW)
+            and not trace.cut
+            and _reason(trace, self.limits) is Completeness.COMPLETE
+        ):  # it was closed to make room, and is complete now
+            trace.closing = Closing(trace.trace_id, Completeness.COMPLETE)
 
     def push_logs(self, logs: Iterable[JoinedLog], now: float) -> None:
         """Add log records, given as `(trace id, span id, frame, size)`: content that is sent apart
@@ -785,9 +785,8 @@ class TraceBuffer:
     # ------------------------------------------------------------ observation
 
     def holds(self, trace_id: bytes) -> bool:
-        """Whether spans of the trace are held."""
-        trace = self._traces.get(trace_id)
-        return trace is not None and trace.state is not State.CUT
+        """Whether more than the id of the trace is held."""
+        return trace_id in self._traces
 
     def __len__(self) -> int:
         """The number of open traces."""

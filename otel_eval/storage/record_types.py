@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly import Closing, State
-from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
+from otel_eval.interfaces import NO_RUN, ClosedTrace, LastEvaluation, Released
 from otel_eval.model import (
     Completeness,
     Evidence,
@@ -245,7 +245,8 @@ class EvaluatedTrace:
         """
         last = trace.last_evaluations
         if trace.part is not None:
-            runs = (*trace.part.spans, *[trace.frames[root][0] for root in trace.part.roots])
+            parents = [trace.frames[root][0] for root in trace.part.roots]
+            runs = (*trace.part.spans, *parents, NO_RUN)
             last = {each: last[each] for each in runs if each in last}
         return cls(trace.trace_id, last, reports)
 

@@ -51,7 +51,10 @@ def server_spans(trace: int, spans: int) -> bytes:
     scope = request.resource_spans.add().scope_spans.add()
     for number in range(spans):
         span = scope.spans.add(trace_id=trace.to_bytes(16, "big"), span_id=bytes([number + 1] * 8))
-        span.parent_span_id, span.flags = bytes([1 if number else 99] * 8), 0x100 if number else 0x300
+        span.parent_span_id, span.flags = (
+            bytes([1 if number else 99] * 8),
+            0x100 if number else 0x300,
+        )
         span.name, span.kind = "GET /orders/{id}", 3 if number else 2
         span.start_time_unix_nano, span.end_time_unix_nano = 10**18, 10**18 + 10**9
         for key in range(10):
