@@ -13,13 +13,15 @@ from typing import Any, Final
 
 from otel_eval.assembly import evidence_of
 from otel_eval.conventions import TABLES, Convention, Field
-from otel_eval.conventions.reader import DROPPED
+from otel_eval.conventions.fields import NO_TABLE
+from otel_eval.conventions.reader import DROPPED, Classification, parent_is_remote
 from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
 from otel_eval.interfaces import (
     NO_RUN,
     ClosedTrace,
     Frame,
     LastEvaluation,
+    Role,
     Scorer,
     SpanReader,
     Steps,
@@ -49,11 +51,19 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
-from otel_eval.trajectory.runs import CUT, Run
+from otel_eval.trajectory.runs import Run
 
 _PENDING: Final = Skipped("pending")
 _MAY_BE_JOINED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
+_SERVER: Final = 2  # the kind of a span in OTLP
+# reasons of reports on a trace itself; `LastEvaluation.incomplete` of `NO_RUN` has the last one
+_LATE: Final = "late"
+_WITHDRAWN: Final = "withdrawn"
+_TOO_LATE: Final = (
+    "spans arrived after the run of their trace was forgotten; raise traces.grace_period"
+)
+_HAS_RESULT: Final = "a result of the trace has arrived since"
 _SCORER_STEPS: Final = 20
 # for each call or span; scorers that compare calls with one another count further steps themselves
 _ITEM_STEPS: Final = 2
@@ -125,10 +135,38 @@ class Engine:
             for each in self._prepared
         ]
 
-    def is_agent(self, frame: Frame) -> bool:
-        """Whether a span is an agent span; False also if it cannot be decoded."""
-        _, payload, resource_scope = frame
-        return self.describes_agent(resource_scope.reader(payload), resource_scope.scope_name)
+    def role_of(self, frame: Frame) -> Role:
+        """What a span is for assembly; `OTHER` also if it cannot be decoded."""
+        parent, payload, resource_scope = frame
+        try:
+            span = resource_scope.reader(payload)
+            found = self._classified(span, resource_scope.scope_name)
+            if found is DROPPED:
+                return Role.OTHER
+            if found.kind is Kind.TOOL:
+                is_served = (
+                    span.span_kind == _SERVER or not parent or bool(parent_is_remote(frame, span))
+                )
+                return Role.SERVED if is_served else Role.STEP
+        except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
+            return Role.OTHER
+        if found.kind is Kind.OTHER:
+            return Role.PLAIN if found.table is NO_TABLE else Role.OTHER
+        return Role.AGENT if found.kind is Kind.AGENT else Role.STEP
+
+    def slim(self, frame: Frame) -> Frame:
+        """A span that no convention recognises, without the attributes that no evaluation reads;
+        any other span as it is.
+        """
+        parent, payload, resource_scope = frame
+        if self.role_of(frame) is not Role.PLAIN:
+            return frame
+        slim = resource_scope.slim(payload, self.plan.run_wanted)
+        return frame if slim is payload else (parent, slim, resource_scope)
+
+    def _classified(self, span: SpanReader, scope_name: str) -> Classification:
+        scope = self.plan.reader.of_scope(scope_name)
+        return DROPPED if scope.dropped else scope.read(span)
 
     def describes_agent(self, span: SpanReader, scope_name: str) -> bool:
         """Whether a span, which may still be open, is an agent span."""
@@ -138,9 +176,8 @@ class Engine:
         """The agent's name in an agent span, "" if it is not recorded or `named` is False; None if
         it is not an agent span.
         """
-        scope = self.plan.reader.of_scope(scope_name)
         try:
-            found = DROPPED if scope.dropped else scope.read(span)
+            found = self._classified(span, scope_name)
             if found is DROPPED or found.kind is not Kind.AGENT:
                 return None
             table = found.table
@@ -170,6 +207,8 @@ class Engine:
             instead: the outcome of every scorer; if it is given no scorer is called, and no result
                 is pending.
         """
+        if trace.is_late:
+            return self._late(trace, stamp)
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         reports: list[Report] = []
         evidence: Evidence | None = None
@@ -181,14 +220,9 @@ class Engine:
             revision = _revision(trace, run, last)
             if revision is None:
                 continue
-            outermost = (
-                last.outermost if last is not None and revision < -1 else run.trajectory.outermost
-            )
             trace.last_evaluations[run.span_id] = LastEvaluation(
-                revision, run.trajectory.incomplete, outermost
+                revision, run.trajectory.incomplete, run.trajectory.outermost
             )
-            if revision < 0:
-                continue
             _mark_joined(run, stamp.since_ns)
             inner = self._no_longer_outermost(run, last, draw)
             matching = (
@@ -222,8 +256,7 @@ class Engine:
             reports = [report for report in reports if report.results or report.pending]
         if not reports:
             return [] if was_reported else self.no_run(trace, stamp, _why_nothing(trace, runs))
-        trace.last_evaluations.pop(NO_RUN, None)
-        return reports
+        return [*reports, *self._withdrawn(trace, stamp)]
 
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
@@ -241,13 +274,13 @@ class Engine:
         span_id = _first_root(trace)
         revision = _following(trace.last_evaluations.get(span_id))
         trace.last_evaluations[span_id] = LastEvaluation(revision, "")
-        trace.last_evaluations.pop(NO_RUN, None)
         run = Trajectory(
             trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
         )
         occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self._prepared if draw < each.evaluation.sample]
-        return [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
+        reports = [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
+        return [*reports, *self._withdrawn(trace, stamp)]
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
         """A report on why the trace has no result; [] if it had one before, is not sampled, or such
@@ -255,27 +288,35 @@ class Engine:
         """
         before = trace.last_evaluations.get(NO_RUN)
         was_evaluated = trace.changed is not None if before is None else trace.part is not None
-        if (
-            not self._reports_no_run
-            or was_evaluated
-            or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled)
-        ):
+        is_settled = before is not None and bool(before.incomplete)
+        if was_evaluated or is_settled or not self._tells_no_run(trace):
             return []
-        revision = 0 if before is None else before.revision + 1
+        revision = _following(before)
         trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
-        run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
-        reason = NoRun(why, result_id(run.trace_id, "", "", "", "", revision))
-        return [
-            Report(
-                run,
-                "",
-                revision,
-                (),
-                evidence=trace.evidence or evidence_of(trace.frames),
-                stamp=stamp,
-                no_run=reason,
-            )
-        ]
+        return [_row(trace, stamp, why, "", revision)]
+
+    def _tells_no_run(self, trace: ClosedTrace) -> bool:
+        return self._reports_no_run and not (
+            self._samples and sampling_hash(trace.trace_id) >= self._most_sampled
+        )
+
+    def _late(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
+        """One report for a trace with spans that came after their run was forgotten."""
+        before = trace.last_evaluations.get(NO_RUN)
+        is_told = before is not None and before.incomplete == _LATE
+        if is_told or not self._tells_no_run(trace):
+            return []
+        trace.last_evaluations[NO_RUN] = LastEvaluation(0, _LATE)
+        return [_row(trace, stamp, _TOO_LATE, _LATE, 0)]
+
+    def _withdrawn(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
+        """A report that withdraws that the trace has no result; [] if there was none."""
+        before = trace.last_evaluations.get(NO_RUN)
+        if before is None or before.incomplete:
+            return []
+        revision = before.revision + 1
+        trace.last_evaluations[NO_RUN] = LastEvaluation(revision, _WITHDRAWN)
+        return [_row(trace, stamp, _HAS_RESULT, _WITHDRAWN, revision)]
 
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
@@ -290,6 +331,16 @@ class Engine:
             return []
         before = self._matching(replace(run.trajectory, outermost=True), draw)
         return [each for each in before if run.former or each.evaluation.match.runs == "outermost"]
+
+
+def _row(trace: ClosedTrace, stamp: Stamp, why: str, reason: str, revision: int) -> Report:
+    """The report on a trace itself."""
+    run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
+    evidence = trace.evidence or evidence_of(trace.frames)
+    # a late one is no revision of that on a trace without a result, nor of another late one
+    scorer = f"{_LATE} {evidence.digest}" if reason == _LATE else ""
+    no_run = NoRun(why, result_id(run.trace_id, "", "", scorer, "", revision), reason)
+    return Report(run, "", revision, (), evidence=evidence, stamp=stamp, no_run=no_run)
 
 
 def _mark_joined(run: Run, since_ns: int) -> None:
@@ -329,56 +380,37 @@ def _attribute_keys(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
 def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int | None:
     """The revision of the next report on a run; None if the run has not changed or is not to be
     evaluated.
-
-    Negative if the evaluation is deferred: -1 if the run was not reported yet, -2 if its revision 0
-    was, and so on.
     """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
-    following, is_inner = _following(last), _is_inner(run, last)
-    if _is_released(trace, run):
-        return following if is_inner else None
-    if not is_inner and not _is_changed(trace, run, last):
+    if not _is_inner(run, last) and not _is_changed(trace, run, last):
         return None
-    is_deferred = (
-        trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
-    )
-    return -following - 1 if is_deferred else following
+    return _following(last)
 
 
 def _following(last: LastEvaluation | None) -> int:
     """The revision that follows the last reported one."""
-    if last is None:
-        return 0
-    return last.revision + 1 if last.revision >= 0 else -last.revision - 1
+    return 0 if last is None else last.revision + 1
 
 
 def _is_inner(run: Run, last: LastEvaluation | None) -> bool:
-    """Whether the run was reported as an outermost one and turned out to lie inside another."""
-    return (
-        last is not None
-        and last.outermost
-        and _following(last) > 0
-        and not run.trajectory.outermost
-    )
+    """Whether the run was reported as an outermost one and turned out to be none."""
+    return last is not None and last.outermost and not run.trajectory.outermost
 
 
 def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bool:
     """Whether the run is to be scored: it is new, or its spans or missing parts have changed."""
-    if last is None or last.revision < 0:
-        return True
-    changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
-    return not _is_released(trace, run) and (
-        changed or last.incomplete != run.trajectory.incomplete
+    return (
+        last is None
+        or trace.changed is None
+        or not trace.changed.isdisjoint(run.members)
+        or last.incomplete != run.trajectory.incomplete
     )
 
 
-def _is_released(trace: ClosedTrace, run: Run) -> bool:
-    """Whether the run was evaluated, and only its own span is still held."""
-    return trace.released is not None and run.span_id in trace.released.runs
-
-
 def _part_of(run: Run) -> Skipped:
+    if not run.enclosing:
+        return Skipped("no run: the trace has agent spans, and this span is inside none of them")
     return Skipped(f"part of run {run.enclosing.hex()}")
 
 

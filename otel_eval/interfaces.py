@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
@@ -166,9 +167,25 @@ class ResourceScope(Protocol):
 
     def rank(self, payload: Any) -> tuple[Any, ...]:
         """(end, number of attributes, bytes): of two spans with the same id the one with the
-        greater rank counts.
+        greater rank counts. The end is the first item.
         """
         ...
+
+    def slim(self, payload: Any, wanted: Wanted) -> Any:
+        """The span without events, links and attributes other than the wanted ones, to take less
+        memory; the same object if that would take as much.
+        """
+        ...
+
+
+class Role(Enum):
+    """What a span is for assembly."""
+
+    AGENT = "an agent span"
+    STEP = "a model or tool span"
+    SERVED = "a tool span that serves a caller in another process: a step of that caller's run"
+    OTHER = "a span that a convention recognises, and no step"
+    PLAIN = "a span that no convention recognises"
 
 
 Frame = tuple[bytes, Any, ResourceScope]
@@ -200,9 +217,7 @@ class LastEvaluation(NamedTuple):
     """The last evaluation of a run.
 
     Attributes:
-        revision: the revision that was reported; negative if the run has been deferred since,
-            because missing spans may still
-            arrive: -1 if nothing was reported before, -2 if revision 0 was, and so on.
+        revision: the revision that was reported.
         incomplete: why it could not be scored, "" if it could.
         outermost: whether the run was not inside another run.
     """
@@ -247,19 +262,19 @@ class Part(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What is known of spans that were evaluated before and are not among the frames of their
-    trace.
+    """What is known of the spans of a trace that are not among its frames.
 
     Attributes:
         parents: ids of the missing parents of trees that were evaluated.
-        lost: the ids in `parents` that had descendants which are no longer known.
-        runs: span id of each run of which only its own span is known → id of the missing parent of
-            that span.
+        lost: the ids of missing parents that had descendants which are no longer known.
+        is_thinned: whether spans of runs are no longer known.
+        has_agents: whether an agent span is among the spans of the trace.
     """
 
     parents: frozenset[bytes]
     lost: frozenset[bytes]
-    runs: Mapping[bytes, bytes]
+    is_thinned: bool = False
+    has_agents: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +296,7 @@ class ClosedTrace:
         released: what was evaluated before and is not in `frames`, or None.
         evidence: evidence of all spans of the trace that were ever known, if some of them are not
             in `frames`.
+        is_late: its spans came after their run was forgotten: they are not evaluated.
     """
 
     trace_id: bytes
@@ -293,6 +309,7 @@ class ClosedTrace:
     part: Part | None = None
     released: Released | None = None
     evidence: Evidence | None = None
+    is_late: bool = False
 
 
 @runtime_checkable

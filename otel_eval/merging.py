@@ -20,12 +20,15 @@ Row = Mapping[str, Any]
 
 _OUTCOMES: Final = {"scored": 3, "failed": 2, "skipped": 1}  # no_run and what later versions add: 0
 _NO_RUN: Final = "no_run"
+_LATE: Final = "late"
 _MERGED: Final = ("split", "others")  # what merging adds to a row
 _FILE: Final = "file:"
 
 
 class _Key(NamedTuple):
-    """Identifies a result and its evaluator; one row is kept for each key."""
+    """Identifies a result and its evaluator; one row is kept for each key. `no_run` is "" for a
+    result, "late" for a row on spans that came too late, and "no_run" for a trace without a result.
+    """
 
     trace_id: str
     span_id: str
@@ -33,7 +36,7 @@ class _Key(NamedTuple):
     scorer: str
     policy: str
     evaluator: str
-    no_run: bool
+    no_run: str
 
 
 _NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "policy", "evaluator")
@@ -139,7 +142,9 @@ def _key_of(row: Row) -> _Key:
         if not isinstance(row.get(name), str):
             raise InputError(f"not a result: {name} is missing or no text")
     names: tuple[str, ...] = tuple([row[name] for name in _NAMES])
-    return _Key._make((*names, row.get("outcome") == _NO_RUN))
+    is_late = row.get("reason") == _LATE
+    no_run = "" if row.get("outcome") != _NO_RUN else _LATE if is_late else _NO_RUN
+    return _Key._make((*names, no_run))
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:
@@ -169,7 +174,7 @@ def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
     return {
         key: row
         for key, row in best.items()
-        if not key.no_run or (key.trace_id, key.evaluator) not in reported
+        if key.no_run != _NO_RUN or (key.trace_id, key.evaluator) not in reported
     }
 
 

@@ -440,10 +440,13 @@ class NoRun:
     Attributes:
         why: the explanation for people.
         result_id: 32 hex digits, the same for the same trace and revision.
+        reason: "late" if spans came after their run was forgotten, "withdrawn" if a result has
+            arrived since the trace was reported to have none; else "".
     """
 
     why: str
     result_id: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Pipeline:
         journal: records requests, closed traces and reports on disk.
         note: called with accepted spans, by the threads that call `spans`; never raises.
         between: called by the worker between two checks for due traces, at least ten times a
-            second, once a second while the buffer is empty; never raises.
+            second, once a second while no trace is due soon; never raises.
         backpressure: returns why evaluation must pause because exporters do not accept more
             reports; "" if they do.
         evaluator: the evaluator id in reports; a random one if None.
@@ -72,6 +72,8 @@ class Pipeline:
         watch: called with each evaluated trace, its runs and their reports, for diagnostics.
         final: called with the ids of traces and `detached` runs, once they can no longer turn out
             to lie inside another run.
+        resting: called with the id of each trace of which nothing is part of a run: it waits for
+            spans that may never come.
     """
 
     def __init__(
@@ -92,21 +94,26 @@ class Pipeline:
         between: Callable[[], None] = lambda: None,
         watch: Callable[[ClosedTrace, _Runs, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+        resting: Callable[[bytes], object] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are asynchronous; pass later")
         self._later = later
         self._journal: Final = journal
-        self._backpressure, self._note, self._between, self._watch, self._final = (
+        self._backpressure, self._note, self._between, self._watch = (
             backpressure,
             note,
             between,
             watch,
-            final,
         )
+        self._final, self._resting = final, resting
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
         self._runs: _Runs = []  # runs of the trace that is being evaluated
-        self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
+        self._buffer: Final = TraceBuffer(
+            limits,
+            lambda frame: self._engine.role_of(frame),
+            lambda frame: self._engine.slim(frame),
+        )
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
         self._since_ns, self._may_be_joined = since_ns, may_be_joined
@@ -122,7 +129,7 @@ class Pipeline:
         )
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
-        self._resting = False  # whether the worker waits for `_REST_S`, or until it is woken
+        self._worker_rests = False  # for `_REST_S`, or until it is woken
         # traces that were closed before a restart and not evaluated
         self._recovered: Sequence[ClosedTrace] = ()
         # set when the traces in _recovered were evaluated
@@ -175,7 +182,7 @@ class Pipeline:
         self, trace_id: bytes, spans: Iterable[SpanFrame], why: Completeness | None = None
     ) -> None:
         """Evaluate a trace now with the spans that its source has collected; `why`: the closing
-        reason if some are still open.
+        reason if some are still open. Else it is forgotten.
         """
         now = self._clock()
         with self._evaluating:
@@ -184,6 +191,9 @@ class Pipeline:
                 closed = self._buffer.close(trace_id, now, why)
                 self._wake_if_resting()
             self._evaluate(closed)
+            if why is None:
+                with self._lock:
+                    self._buffer.forget(trace_id)
 
     # ------------------------------------------------------------------ out
 
@@ -198,20 +208,22 @@ class Pipeline:
             self._between()
             if not self.step():
                 self._wake.wait(self._pause_s())
-                self._resting = False
+                self._worker_rests = False
                 self._wake.clear()
 
     def _pause_s(self) -> float:
-        """How long to wait before the next check, in seconds: longer while nothing is held, because
-        waking up costs most.
+        """How long to wait before the next check, in seconds: longer while nothing is due soon,
+        because waking up costs most.
         """
         with self._lock:
-            self._resting = self._journal is None and not self._recovered and self._buffer.is_empty
-        return _REST_S if self._resting else _TICK_S
+            self._worker_rests = (
+                self._journal is None and not self._recovered and self._buffer.is_at_rest
+            )
+        return _REST_S if self._worker_rests else _TICK_S
 
     def _wake_if_resting(self) -> None:
         """Wake the worker if it rests, because something arrived; called with the lock held."""
-        if self._resting:
+        if self._worker_rests:
             self._wake.set()
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
@@ -233,10 +245,15 @@ class Pipeline:
         with self._evaluating:
             self._evaluate_recovered()
             with self._lock:
-                closed, final = self._due(self._clock()), self._buffer.take_final()
+                closed = self._due(self._clock())
+                final, resting = self._buffer.take_final(), self._buffer.take_resting()
             self._evaluate(closed)
             if final:
                 self._final([(trace_id.hex(), run.hex()) for trace_id, run in final])
+            for trace_id in resting:
+                self._resting(trace_id)
+                if not self.undecided((trace_id,)):
+                    self._evaluated(trace_id)
         return bool(closed)
 
     def _evaluate_recovered(self) -> None:
@@ -442,8 +459,8 @@ class Pipeline:
         return found
 
     def reserve(self, size: int) -> None:
-        """Drop traces kept for late spans until `size` bytes, which the source holds, fit into
-        `max_bytes`, too.
+        """Forget evaluated traces until `size` bytes, which the source holds, fit into `max_bytes`,
+        too.
         """
         with self._lock:
             self._buffer.reserve(size)

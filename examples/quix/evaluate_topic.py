@@ -5,8 +5,9 @@ topic, results exactly once.
     python examples/quix/evaluate_topic.py eval.yaml 127.0.0.1:9092
 
 Reads what the Collector writes with `partition_traces_by_id`: one trace in each record, its id as
-the key. A trace is evaluated after `GAP_MS` twice without a span. Start as many processes as the
-topic has partitions, or fewer.
+the key. A trace is evaluated as a whole after `traces.idle_timeout` without a span (15 min): only
+then no part of a run, such as a long tool call, is expected any more. Start as many processes as
+the topic has partitions, or fewer.
 """
 
 import base64
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 from confluent_kafka import Producer
@@ -24,12 +26,13 @@ from otel_eval.assembly import TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.kafka import key_of_row
 from otel_eval.exporters.result_rows import rows_of
+from otel_eval.model import Stamp
 from otel_eval.otlp.protobuf import read_traces
 
-SPANS, RESULTS = "otlp_spans", "otel_eval_results"
-# more than the spans of a trace are apart, and than records of different producers are out of order
-GAP_MS = 5_000
+SPANS, RESULTS, GROUP = "otlp_spans", "otel_eval_results", "otel-eval-quix"
 HEARTBEAT_S = 1.0
+# All members of the group are one evaluator: each trace has one owner at a time, and its session.
+EVALUATOR = blake2b(f"{GROUP}\0{SPANS}".encode(), digest_size=16).hexdigest()
 
 
 class Evaluator:
@@ -37,7 +40,8 @@ class Evaluator:
 
     def __init__(self, path: str) -> None:
         config = load(path)
-        self._engine, self._limits = engine_of(config), limits_of(config)
+        self._engine, self._limits = engine_of(config, lines=True), limits_of(config)
+        self.gap_ms = int(self._limits.idle_s * 1000)
 
     def rows(self, window: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The results of a trace whose session has ended; a heartbeat has none."""
@@ -46,7 +50,7 @@ class Evaluator:
         buffer = TraceBuffer(self._limits)
         buffer.push_many(read_traces(body).spans, 0.0)
         for trace in buffer.drain(0.0):
-            for report in self._engine.evaluate(trace):
+            for report in self._engine.evaluate(trace, Stamp(EVALUATOR, time.time_ns())):
                 yield from rows_of(report)
 
 
@@ -69,7 +73,7 @@ def main(path: str, brokers: str, state: str = "state") -> None:
     """Run until SIGTERM."""
     app = Application(
         brokers,
-        consumer_group="otel-eval-quix",
+        consumer_group=GROUP,
         auto_offset_reset="earliest",
         processing_guarantee="exactly-once",
         state_dir=state,
@@ -79,7 +83,7 @@ def main(path: str, brokers: str, state: str = "state") -> None:
     evaluator = Evaluator(path)
     frame = app.dataframe(spans)
     frame = frame.apply(lambda body: base64.b64encode(body or b"").decode())  # the state is JSON
-    frame = frame.session_window(GAP_MS).collect().final(closing_strategy="partition")
+    frame = frame.session_window(evaluator.gap_ms).collect().final(closing_strategy="partition")
     frame = frame.apply(evaluator.rows, expand=True)
     frame.to_topic(results, key=lambda row: key_of_row(row).decode())
     stopped = threading.Event()

@@ -200,8 +200,13 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         """
         limits = limits_of(self._settings)
         # In one process no agent that encloses an evaluated run can arrive later, so runs are kept
-        # for late spans only.
-        limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
+        # for late spans only, and while a span of their trace is open.
+        limits = replace(
+            limits,
+            decision_wait_detached_s=0.0,
+            keep_s=limits.grace_period_s,
+            grace_period_s=limits.max_age_s,
+        )
         # Traces that began before the processor; used by the worker only. A span can have an
         # explicit start time in the past.
         self._early: dict[bytes, None] = {}
@@ -337,6 +342,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             lambda: _NO_SPAN,
             longest_s,
             evaluated=lambda trace_id: self._release([trace_id]),
+            resting=lambda trace_id: self._release([trace_id]),
         )
         if self._engine.waits and not self._others:
             self._warnings.once(

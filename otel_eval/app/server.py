@@ -147,6 +147,7 @@ class Server:
             limits_of(config),
             clock,
             evaluated=evaluated,
+            resting=evaluated,
             later=self._later,
             journal=self._durable,
             backpressure=self._delivery.backpressure,

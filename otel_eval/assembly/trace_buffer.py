@@ -1,35 +1,31 @@
-"""Hold the spans of open traces until they can be evaluated. The caller owns time and concurrency.
+"""Hold the spans of traces until they can be evaluated, and afterwards for late spans. The caller
+owns time and concurrency.
 
-How a trace ends. A trace closes once its root has ended and no span of it is known to be open:
+A trace whose root has ended is closed as a whole, once it has rested: `decision_wait_s` after its
+last span, or `decision_wait_partial_s` if several services take part or a parent is missing. Any
+other trace may go on for hours. It is divided into trees: a span whose parent has not arrived, with
+everything below it. What is in a tree decides when it is closed:
 
-* all parent links resolve and its spans are of one service: `decision_wait_s` after its last span
-  (`complete`);
-* all parent links resolve and its spans are of several services: `decision_wait_partial_s` after it
-  (`complete`);
-* a parent is missing, but a root or a local root has arrived: `decision_wait_partial_s` after it
-  (`remote_parent`);
-* otherwise a span may still be running: `idle_s` after its last span (`idle`), or
-  `max_age_s` after its first (`aged`); a size limit (`overflow`) or the end of the process
-  (`shutdown`) may come first.
+* steps of a run (agent, model and tool spans, but not those that serve a caller in another process)
+  below a parent in another process: `decision_wait_partial_s` after its last span;
+* an agent span below a parent in the same process: `decision_wait_detached_s` after its last span;
+* other steps of a run: `idle_s` after the last span of the trace, because the run's own span is
+  probably still open;
+* neither: it waits as long as its trace may live, since the span that called it may still arrive.
+  Spans that no convention recognises are then held without their attributes.
 
-A source that counts started and ended spans calls `close`, and there is no wait.
-
-A trace with agent spans and without a root is not closed as a whole: each of its trees is evaluated
-on its own (see `subtrees`) and the trace stays open. When no span of it is open it is dormant: only
-kept trees are left. It is dropped when these are, `max_age_s` after its last span at the earliest.
-
-A closed trace is kept for `grace_period_s`, so that spans which arrive after the evaluation can
-change it: the trace opens again and closes with `changed` set. When a limit is reached, closed
-traces are evicted first. Then only the id is held, as a
-tombstone: spans that arrive after that are counted and form no run.
+A tree that never rests is closed `max_age_s` after its first span. A limit, the source or the end
+of the process may close a trace as a whole before its time. All spans are held after the
+evaluation, and spans that come late are evaluated with them: `TRANSITIONS` has the states of a
+trace, `grace_period_s` and `keep_s` end them.
 
 Backpressure. Call `refusal` before each request. It refuses the request in two cases: closed traces
 that were not evaluated, those that are due included, use half of `max_bytes`; or open traces use
-all of it, and the oldest of them waits only for late spans, so it closes soon. If the oldest trace
-is still running, it is closed instead (`overflow`) and the request is accepted. A request whose own
-traces exceed the limits is accepted too, because refusing it would never free memory for it; it
-closes the oldest of them, even one whose root has ended. So open traces stay within `max_bytes`,
-and everything held within one and a half times `max_bytes` plus one request.
+all of it, and the root of the oldest has arrived, so it closes soon. If the oldest trace is still
+running, it is closed instead (`overflow`) and the request is accepted. A request whose own traces
+exceed the limits is accepted too, because refusing it would never free memory for it. To make room,
+traces that wait without a run are closed first, then evaluated ones are forgotten, the oldest
+first. So everything held stays within one and a half times `max_bytes` plus one request.
 
 Of two spans with one id the one with the greater rank is kept (later end, more attributes, greater
 bytes), in whatever order they arrive.
@@ -38,32 +34,207 @@ bytes), in whatever order they arrive.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
-from typing import Any, Final
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from itertools import chain
+from math import inf
+from typing import Any, Final, NamedTuple
 
-from otel_eval.assembly.closing import RECORDS_PER_SPAN, Closing, Version, Wait, closing_state, rank
-from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES, OpenTrace
-from otel_eval.assembly.trace_store import ALL, TraceStore
-from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, SpanFrame
+from otel_eval.assembly.limits import BufferCounts, Limits
+from otel_eval.assembly.tombstones import Tombstones
+from otel_eval.assembly.trace import SPAN_OVERHEAD_BYTES, Closing, State, Trace, Tree, Version, rank
+from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, Role, SpanFrame
 from otel_eval.model import Completeness
 
+
+class Event(Enum):
+    """What happens to a trace."""
+
+    SPAN = "a span or log record arrives"
+    REST = "it has rested, and nothing of it is part of a run"
+    SETTLE = "what is not evaluated is part of no run, and something was evaluated"
+    CLOSE = "its wait is over, or a limit, the source or the end of the process closes it"
+    CLOSE_PART = "the wait of some of its trees is over"
+    TAKE = "it is taken for its evaluation"
+    TAKE_CUT = "it is taken for its evaluation, and a limit dropped spans of it"
+    END = "its time is over or its room is needed; its root had arrived, and it had a run"
+    THIN = "the same; its root had not arrived, and it had a run"
+    FORGET = "the same, or that of its id is over; it had no run"
+
+
+class Emits(Enum):
+    """What a transition hands to the caller."""
+
+    NOTHING = ""
+    TRACE = "the whole trace, for its evaluation"
+    TREES = "the closed trees, for their evaluation"
+    RESTING = "the id: no evaluation of the trace follows soon"
+    LATE = "the spans that came too late, for one row that says so"
+    FINAL = "the ids of its runs: their results are final"
+
+
+class Transition(NamedTuple):
+    """The next state, and what is handed to the caller."""
+
+    state: State
+    emits: Emits = Emits.NOTHING
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
+    (State.NEW, Event.SPAN): Transition(State.OPEN),
+    (State.OPEN, Event.SPAN): Transition(State.OPEN),
+    (State.OPEN, Event.REST): Transition(State.WAITING, Emits.RESTING),
+    (State.OPEN, Event.SETTLE): Transition(State.KEPT, Emits.RESTING),
+    (State.OPEN, Event.CLOSE): Transition(State.READY),
+    (State.OPEN, Event.CLOSE_PART): Transition(State.PART),
+    (State.WAITING, Event.SPAN): Transition(State.OPEN),
+    (State.WAITING, Event.CLOSE): Transition(State.READY),
+    (State.PART, Event.SPAN): Transition(State.OPEN),  # the next check closes its trees again
+    (State.PART, Event.CLOSE): Transition(State.READY),
+    (State.PART, Event.TAKE): Transition(State.OPEN, Emits.TREES),
+    (State.READY, Event.SPAN): Transition(State.READY),
+    (State.READY, Event.CLOSE): Transition(State.READY),
+    (State.READY, Event.TAKE): Transition(State.KEPT, Emits.TRACE),
+    (State.READY, Event.TAKE_CUT): Transition(State.CUT, Emits.TRACE),
+    (State.KEPT, Event.SPAN): Transition(State.OPEN),
+    (State.KEPT, Event.END): Transition(State.ENDED, Emits.FINAL),
+    (State.KEPT, Event.THIN): Transition(State.THINNED, Emits.FINAL),
+    (State.KEPT, Event.FORGET): Transition(State.NEW),
+    (State.CUT, Event.SPAN): Transition(State.CUT),  # it is counted and dropped
+    (State.CUT, Event.END): Transition(State.ENDED, Emits.FINAL),
+    (State.CUT, Event.THIN): Transition(State.THINNED, Emits.FINAL),
+    (State.ENDED, Event.SPAN): Transition(State.LATE),
+    (State.ENDED, Event.FORGET): Transition(State.NEW),
+    (State.THINNED, Event.SPAN): Transition(State.OPEN),
+    (State.THINNED, Event.FORGET): Transition(State.NEW),
+    (State.LATE, Event.SPAN): Transition(State.LATE),
+    (State.LATE, Event.CLOSE): Transition(State.LATE),
+    (State.LATE, Event.TAKE): Transition(State.REPORTED, Emits.LATE),
+    (State.REPORTED, Event.SPAN): Transition(State.REPORTED),  # it is counted and dropped
+    (State.REPORTED, Event.FORGET): Transition(State.NEW),
+}
+"""How a trace moves from state to state."""
+
+ALL: Final = sys.maxsize
+RECORDS_PER_SPAN: Final = 10
+"""Log records that a trace may have for each span of `max_spans_per_trace`: each message of a model
+call can be one.
+"""
 _RECORDS_LIMIT: Final = f"log records ({RECORDS_PER_SPAN} × traces.max_spans_per_trace)"
+_SPANS_LIMIT: Final = "spans (traces.max_spans_per_trace)"
+_OPEN: Final = (State.OPEN, State.WAITING, State.PART)
+_CLOSED: Final = (State.PART, State.READY, State.LATE)  # in the order in which they are taken
+_EVALUATED: Final = (State.KEPT, State.CUT)
+_GONE: Final = (State.ENDED, State.THINNED, State.REPORTED)
+_HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
+# checks per `decision_wait_detached_s` of a trace in which spans keep arriving
+_CHECKS_PER_WAIT: Final = 8
+_SHARE: Final = 4  # evaluated trees of a trace without a root use this part (1/4) of its limits
 
 
-class TraceBuffer(TraceStore):
-    """Spans in, closed traces out: `push`, then `due` from time to time.
+class TraceBuffer:
+    """Spans in, closed traces out: `push_many`, then `due` from time to time.
 
     Instants are seconds of any monotonic clock. Not safe for several threads at once; the caller
     holds a lock.
 
     Args:
         limits: how long and how much the buffer holds.
-        is_agent: whether a span is an agent's; traces without any are closed as a whole.
+        role_of: returns what a span is for assembly.
+        slim: returns a span without what matters only if it is part of a run.
     """
 
-    # ------------------------------------------------------------------ in
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        role_of: Callable[[Frame], Role] = lambda _: Role.OTHER,
+        slim: Callable[[Frame], Frame] = lambda frame: frame,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.counts: Final = BufferCounts()
+        self._role_of, self._slim = role_of, slim
+        self._interval_s: Final = max(
+            self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _CHECKS_PER_WAIT
+        )
+        self._traces: dict[bytes, Trace] = {}
+        # The same traces by state, in the order in which they entered it. Ordered, because finding
+        # the first key of a plain dictionary takes a search past all items that were removed.
+        self._queues = {state: OrderedDict[bytes, Trace]() for state in _HELD}
+        self._bytes = dict.fromkeys(_HELD, 0)  # of spans and log records, by state
+        self._gone = {state: Tombstones(self.limits.max_traces) for state in _GONE}
+        # Schedule of checks: instant, number, trace id. Without the traces themselves, because an
+        # entry may outlive its trace.
+        self._checks: list[tuple[float, int, bytes]] = []
+        self._sequence = 0
+        self._resting: list[bytes] = []
+        self._final: list[tuple[bytes, bytes]] = []  # trace id and run id
+
+    # ------------------------------------------------------------------ states
+
+    def _apply(self, trace: Trace, event: Event) -> None:
+        """Move a trace to its next state, and note what is emitted later."""
+        state, emits = TRANSITIONS[trace.state, event]
+        if emits is Emits.RESTING:
+            self._resting.append(trace.trace_id)
+        elif emits is Emits.FINAL:
+            self._final += [(trace.trace_id, run) for run in list(trace.last_evaluations) if run]
+        if state is trace.state:
+            return
+        if trace.state in self._queues:
+            del self._queues[trace.state][trace.trace_id]
+            self._bytes[trace.state] -= trace.size
+        trace.state = state
+        if state in self._queues:
+            self._traces[trace.trace_id] = trace
+            self._queues[state][trace.trace_id] = trace
+            self._bytes[state] += trace.size
+        else:
+            self._traces.pop(trace.trace_id, None)
+            if state in self._gone:
+                self._gone[state].add(trace.trace_id, trace.touched + self.limits.max_age_s)
+
+    def _resize(self, trace: Trace, size: int) -> None:
+        """Add to the bytes of a held trace."""
+        trace.size += size
+        self._bytes[trace.state] += size
+
+    def state_of(self, trace_id: bytes, now: float) -> State:
+        """Return the state of the trace with an id."""
+        if (trace := self._traces.get(trace_id)) is not None:
+            return trace.state
+        # the id may be compacted under an earlier state, too
+        gone = [state for state in reversed(_GONE) if self._gone[state].holds(trace_id, now)]
+        return gone[0] if gone else State.NEW
+
+    def _trace_for_spans(self, trace_id: bytes, now: float, count: int) -> Trace | None:
+        """Return the record that `count` further spans are added to; None, with the spans counted,
+        if they are dropped.
+        """
+        trace = self._traces.get(trace_id)
+        if trace is None:
+            trace = Trace(trace_id, self.state_of(trace_id, now), now, now)
+            trace.is_thinned = trace.state is State.THINNED
+            trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
+            self.counts.traces_opened += trace.state in (State.NEW, State.THINNED)
+        before = trace.state
+        self._apply(trace, Event.SPAN)
+        if trace.state is State.REPORTED:
+            self.counts.spans_too_late += count
+            return None
+        if trace.cut:
+            self.counts.spans_over_limit += count
+            return None
+        if trace.state is State.OPEN and before is not State.OPEN:
+            trace.created = now if before is State.KEPT else trace.created
+            trace.examine_by = now
+            is_due = before is State.PART
+            self._schedule(trace, now if is_due else now + self.limits.decision_wait_s)
+        return trace
+
+    # ---------------------------------------------------------------------- in
 
     def push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
         """Add one span of `size` payload bytes."""
@@ -75,67 +246,64 @@ class TraceBuffer(TraceStore):
         for item in spans:
             by_trace[item[0]].append(item)
         for trace_id, items in by_trace.items():
-            trace = self._open.get(trace_id) or self._open_or_reopen(trace_id, now)
-            if trace is None:
-                for item in items[1:]:  # the first one was counted by the call
-                    self._push(*item, now)
-            elif not self._push_all(trace, items, now):
-                for item in items:
-                    self._push(*item, now)
+            trace = self._trace_for_spans(trace_id, now, len(items))
+            if trace is not None and not self._push_all(trace, items, now):
+                for _, span_id, frame, size in items:
+                    self._push(trace, span_id, frame, size, now)
         self._enforce_limits(now)
 
-    def _push_all(self, trace: OpenTrace, items: Sequence[SpanFrame], now: float) -> bool:
-        """Add spans to an open trace; False, and none is added, if one is known, over a limit or
-        requires an earlier check.
-        """
-        limits = self.limits
+    def _push_all(self, trace: Trace, items: Sequence[SpanFrame], now: float) -> bool:
+        """Add new spans; False, and none is added, if one is known or over a limit."""
         frames = {item[1]: item[2] for item in items}
         size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
         if (
-            trace.changed is not None
-            or len(frames) < len(items)
+            len(frames) < len(items)
             or not trace.frames.keys().isdisjoint(frames)
-            or len(trace.frames) + len(frames) > limits.max_spans_per_trace
-            or trace.open_bytes + size > limits.max_bytes_per_trace
-            or now + limits.decision_wait_s < trace.check
+            or len(trace.frames) + len(frames) > self.limits.max_spans_per_trace
+            or trace.size + size > self.limits.max_bytes_per_trace
         ):
             return False
-        trace.frames.update(frames)
-        trace.size += size
-        trace.touched = now
-        self._bytes += size
-        self.counts.spans_kept += len(frames)
+        trace.writable_frames().update(frames)
+        self._note_arrival(trace, size, now)
+        self._count_new(trace, len(frames))
+        if trace.fresh is not None:
+            trace.fresh.update(frames)
         return True
 
-    def _push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
-        trace = self._open.get(trace_id) or self._open_or_reopen(trace_id, now)
-        if trace is None:
-            return None
-        frames, most, most_bytes = (
-            trace.frames,
-            self.limits.max_spans_per_trace,
-            self.limits.max_bytes_per_trace,
-        )
-        if span_id in frames:
-            return self._keep_higher_rank(trace_id, trace, span_id, frame, size)
-        if len(frames) >= most or trace.open_bytes + size > most_bytes:
-            return self._overflow(trace_id, trace, most if len(frames) >= most else 0)
-        frames[span_id] = frame
-        self.counts.spans_kept += 1
-        self.counts.spans_late += trace.changed is not None
-        return self._add(trace_id, trace, span_id, size, now)
+    def _push(self, trace: Trace, span_id: bytes, frame: Frame, size: int, now: float) -> None:
+        frames, most = trace.frames, self.limits.max_spans_per_trace
+        if trace.cut:
+            self.counts.spans_over_limit += 1
+        elif span_id in frames:
+            self._keep_higher_rank(trace, span_id, frame, size)
+        elif not self._has_room(trace, 1, size):
+            is_full = len(trace.frames) >= most
+            self._overflow(trace, f"more than {most} {_SPANS_LIMIT}" if is_full else "")
+        else:
+            trace.writable_frames()[span_id] = frame
+            self._count_new(trace, 1)
+            trace.note_change(span_id)
+            self._note_arrival(trace, size + SPAN_OVERHEAD_BYTES, now)
 
-    def _add(
-        self, trace_id: bytes, trace: OpenTrace, span_id: bytes, size: int, now: float
-    ) -> None:
-        """Update an open trace to which a span or log record of `size` payload bytes was added."""
-        trace.size += size + SPAN_OVERHEAD_BYTES
-        self._bytes += size + SPAN_OVERHEAD_BYTES
+    def _count_new(self, trace: Trace, spans: int) -> None:
+        if trace.state is State.LATE:
+            self.counts.spans_too_late += spans
+        else:
+            self.counts.spans_kept += spans
+            self.counts.spans_late += spans if trace.fresh is not None else 0
+
+    def _note_arrival(self, trace: Trace, size: int, now: float) -> None:
+        """Note that a span or log record of `size` bytes was added."""
+        self._resize(trace, size)
         trace.touched = now
-        if trace.changed is not None:
-            trace.changed.add(span_id)
-        if now + self.limits.decision_wait_s < trace.check:
-            self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
+        if trace.state is State.OPEN and now + self.limits.decision_wait_s < trace.check:
+            self._schedule(trace, now + self.limits.decision_wait_s)
+        elif (
+            trace.closing == Closing(trace.trace_id, Completeness.OVERFLOW)
+            and not trace.cut
+            and _reason(trace, self.limits) is Completeness.COMPLETE
+        ):  # it was closed to make room, and is complete now
+            trace.closing = Closing(trace.trace_id, Completeness.COMPLETE)
 
     def push_logs(self, logs: Iterable[JoinedLog], now: float) -> None:
         """Add log records, given as `(trace id, span id, frame, size)`: content that is sent apart
@@ -143,131 +311,126 @@ class TraceBuffer(TraceStore):
         """
         most = RECORDS_PER_SPAN * self.limits.max_spans_per_trace
         for trace_id, span_id, frame, size in logs:
-            trace = self._open.get(trace_id) or self._open_or_reopen(trace_id, now)
-            if trace is None:
+            trace = self._trace_for_spans(trace_id, now, 1)
+            if trace is None or frame in trace.logs.get(span_id, ()):
                 continue
-            held = trace.logs.get(span_id, ())
-            if frame in held:
-                continue
-            if trace.records >= most or trace.open_bytes + size > self.limits.max_bytes_per_trace:
-                self._overflow(
-                    trace_id, trace, most if trace.records >= most else 0, _RECORDS_LIMIT
-                )
-                continue
-            trace.logs.setdefault(span_id, {})[frame] = None
-            trace.records += 1
-            self._add(trace_id, trace, span_id, size, now)
-            if trace.trees is not None:
-                with self._resized(trace_id, trace):
-                    trace.trees.note_log(trace, span_id)
+            if trace.log_count >= most:
+                self._overflow(trace, f"more than {most} {_RECORDS_LIMIT}")
+            elif not self._has_room(trace, 0, size):
+                self._overflow(trace)
+            else:
+                trace.logs.setdefault(span_id, {})[frame] = None
+                trace.log_count += 1
+                trace.note_change(span_id)
+                self._note_arrival(trace, size + SPAN_OVERHEAD_BYTES, now)
         self._enforce_limits(now)
 
-    def _open_or_reopen(self, trace_id: bytes, now: float) -> OpenTrace | None:
-        """Open or reopen the trace of an id that is not open; None, with the span counted, if it is
-        too late or over a limit.
+    def _has_room(self, trace: Trace, spans: int, size: int) -> bool:
+        """Whether further spans fit into the limits of a trace. Evaluated trees of a trace without
+        a root are forgotten for them.
         """
-        if self._tombstones.holds(trace_id, now):
-            self.counts.spans_too_late += 1
-            return None
-        was_ready = trace_id in self._ready
-        trace = self._dormant.pop(trace_id, None) or self._reopen(trace_id)
-        if trace is None:
-            trace = OpenTrace(touched=now, created=now, check=float("inf"))
-            self.counts.traces_opened += 1
-        elif trace.cut:
-            self.counts.spans_over_limit += 1
-            return None
-        trace.created = trace.created if was_ready else now
-        trace.check = float("inf")
-        trace.tree_check = now
-        self._open[trace_id] = trace
-        self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
-        return trace
 
-    def _reopen(self, trace_id: bytes) -> OpenTrace | None:
-        """Reopen a trace that was closed, evaluated or not; None if there is none. One that a limit
-        cut stays closed.
-        """
-        if trace_id in self._ready:
-            trace, _ = self._ready[trace_id]
-            if not trace.cut:
-                del self._ready[trace_id]
-                self._backlog -= trace.size
-                self._bytes += trace.size
-            return trace
-        late = self._grace.get(trace_id)
-        if late is not None and not late.cut:
-            del self._grace[trace_id]
-            self._grace_bytes -= late.size
-            self._bytes += late.size
-            # Late spans go into copies, because the trace may be under evaluation.
-            late.frames, late.changed = dict(late.frames), set()
-        return late
+        def fits() -> bool:
+            return (
+                len(trace.frames) + spans <= self.limits.max_spans_per_trace
+                and trace.size + size <= self.limits.max_bytes_per_trace
+            )
 
-    def _keep_higher_rank(
-        self, trace_id: bytes, trace: OpenTrace, span_id: bytes, frame: Frame, size: int
-    ) -> None:
-        known = self._version(trace, span_id)
-        found = rank(frame)
-        if (
-            found > known.rank
-            and trace.open_bytes - known.size + size > self.limits.max_bytes_per_trace
-        ):
-            return self._overflow(trace_id, trace, 0)
-        self.counts.spans_duplicate += 1
-        if found > known.rank:
-            trace.frames[span_id] = frame
-            trace.versions[span_id] = Version(found, size)
-            trace.size += size - known.size
-            self._bytes += size - known.size
-            if trace.changed is not None:
-                trace.changed.add(span_id)
-        return None
+        if not fits() and trace.parents and trace.rest(self.limits) is None:
+            self._thin(trace, trace.trees(self._role_of), inf)
+        return fits()
 
-    def _version(self, trace: OpenTrace, span_id: bytes) -> Version:
-        """Return the kept version of a span of which another version arrived."""
+    def _keep_higher_rank(self, trace: Trace, span_id: bytes, frame: Frame, size: int) -> None:
+        held = trace.frames[span_id]
         known = trace.versions.get(span_id)
         if known is None:
-            known = trace.versions[span_id] = Version(rank(trace.frames[span_id]), 0)
-            trace.size += SPAN_OVERHEAD_BYTES
-            self._bytes += SPAN_OVERHEAD_BYTES
-        return known
+            known = trace.versions[span_id] = Version(rank(held), 0)
+            self._resize(trace, SPAN_OVERHEAD_BYTES)
+        new = rank(frame)
+        # of a span without its attributes only the end can be compared
+        is_greater = new[0] > known.rank[0] if trace.slim.get(span_id) else new > known.rank
+        if is_greater and not self._has_room(trace, 0, size - known.size):
+            return self._overflow(trace)
+        self.counts.spans_duplicate += 1
+        if is_greater:
+            trace.writable_frames()[span_id] = frame
+            trace.slim.pop(span_id, None)
+            trace.versions[span_id] = Version(new, size)
+            trace.note_change(span_id)
+            self._resize(trace, size - known.size)
+        return None
 
-    def _overflow(
-        self,
-        trace_id: bytes,
-        trace: OpenTrace,
-        most: int,
-        what: str = "spans (traces.max_spans_per_trace)",
-    ) -> None:
+    # ------------------------------------------------------------------ limits
+
+    def _overflow(self, trace: Trace, limit: str = "") -> None:
         """Close a trace that reached a limit: the span or log record is dropped, and so are those
         that follow.
         """
+        most = self.limits.max_bytes_per_trace
         self.counts.spans_over_limit += 1
-        limit = (
-            f"more than {most} {what}"
-            if most
-            else f"more than {self.limits.max_bytes_per_trace} bytes (traces.max_bytes_per_trace)"
-        )
-        trace.cut = trace.cut or limit
-        self._set_ready(trace_id, trace, Completeness.OVERFLOW)
+        trace.cut = trace.cut or limit or f"more than {most} bytes (traces.max_bytes_per_trace)"
+        self._close(trace, Completeness.OVERFLOW)
+
+    def _close(self, trace: Trace, reason: Completeness) -> None:
+        """Close a whole trace."""
+        trace.closing = Closing(trace.trace_id, reason)
+        self._apply(trace, Event.CLOSE)
 
     def _enforce_limits(self, now: float) -> None:
-        """Keep the limits: evict evaluated traces first, then close what is due, then the oldest
-        open traces (`overflow`).
+        """Keep the limits: make room, then close what is due, then the oldest open traces
+        (`overflow`).
         """
-        self._drop_from_grace(0, 0)
-        if not self._fits(0, 0):
+        if not self._make_room(0, 0):
             self._check(now, ALL)
-        while self._open and not self._fits(0, 0):
+        while not self._make_room(0, 0) and self._queues[State.OPEN]:
             self._close_oldest()
 
-    def _close_oldest(self) -> None:
-        trace_id = next(iter(self._open))
+    def _close_oldest(self) -> Trace:
+        trace = next(iter(self._queues[State.OPEN].values()))
         self.counts.traces_over_limit += 1
-        self._set_ready(trace_id, self._open[trace_id], Completeness.OVERFLOW)
+        self._close(trace, Completeness.OVERFLOW)
+        return trace
 
-    # -------------------------------------------------------- backpressure
+    def _fits(self, size: int, traces: int) -> bool:
+        """Whether this many more bytes and traces are within the limits. What is closed and not yet
+        taken is limited by backpressure instead.
+        """
+        held = len(self._traces) - sum(len(self._queues[state]) for state in _CLOSED)
+        return (
+            self.held_bytes - self.backlog_bytes + size <= self.limits.max_bytes
+            and held + traces <= self.limits.max_traces
+        )
+
+    def _make_room(self, size: int, traces: int) -> bool:
+        """Close traces that wait without a run, and forget evaluated ones, until this many more
+        bytes and traces fit; False if they do not.
+        """
+        while not self._fits(size, traces):
+            trace = next(
+                chain.from_iterable(
+                    self._queues[state].values() for state in (State.WAITING, *_EVALUATED)
+                ),
+                None,
+            )
+            if trace is None:
+                return False
+            self.counts.late_given_up += 1
+            self._give_up(trace)
+        return True
+
+    def _give_up(self, trace: Trace) -> None:
+        """Free the memory of a trace that waits without a run, or was evaluated."""
+        if trace.state is State.WAITING:
+            trace.is_evicted = True
+            self._close(trace, Completeness.OVERFLOW)
+        else:
+            self._forget(trace)
+
+    def _forget(self, trace: Trace) -> None:
+        if not (trace.had_run or trace.is_thinned or trace.cut):
+            self._apply(trace, Event.FORGET)
+        else:
+            self._apply(trace, Event.END if trace.is_rooted else Event.THIN)
 
     def refusal(self, items: Collection[Sequence[Any]], now: float) -> str:
         """Return why spans or log records should be refused now; "" if they can be pushed.
@@ -277,158 +440,420 @@ class TraceBuffer(TraceStore):
             items: what is to be pushed, in the form of `push_many` and `push_logs`.
             now: the instant; traces that are due are closed.
         """
-        self._check(now, ALL, aged=False)
-        if self._backlog > self.limits.max_bytes // 2:
+        self._check(now, ALL)
+        if self.backlog_bytes > self.limits.max_bytes // 2:
             return "closed traces that wait to be evaluated hold half of traces.max_bytes"
         ids = {item[0] for item in items}
-        size, traces = self._needed(items, ids)
-        self._drop_from_grace(size, traces)
-        while self._open and not self._fits(size, traces):
-            trace_id, trace = next(iter(self._open.items()))
-            if self._oldest_is_over():
+        size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
+        for trace_id in ids:
+            trace = self._traces.get(trace_id)
+            if trace is not None and trace.state in (State.WAITING, *_EVALUATED):
+                self._queues[trace.state].move_to_end(trace_id)  # it is given up last
+        self._make_room(size, len(ids.difference(self._traces)))
+        traces = len(ids.difference(self._traces))
+        while self._queues[State.OPEN] and not self._fits(size, traces):
+            oldest = next(iter(self._queues[State.OPEN].values()))
+            if oldest.rest(self.limits) is not None:
                 return (
                     "open traces fill traces.max_bytes or traces.max_traces, and the oldest closes"
                     " soon"
                 )
             self._close_oldest()
-            if trace_id in ids:  # it opens again
-                size, traces = size + trace.size, traces + 1
         return ""
 
-    def _needed(self, items: Collection[Sequence[Any]], ids: set[bytes]) -> tuple[int, int]:
-        """Return how many bytes and open traces pushing these may add; closed traces that they
-        reopen are included.
+    # --------------------------------------------------------------- schedule
+
+    def _schedule(self, trace: Trace, when: float) -> None:
+        self._sequence += 1
+        trace.check, trace.check_number = when, self._sequence
+        if when == inf:
+            return
+        heapq.heappush(self._checks, (when, self._sequence, trace.trace_id))
+        if len(self._checks) > 4 * len(self._traces) + 1024:  # most entries are obsolete
+            self._checks = [entry for entry in self._checks if self._scheduled(*entry[1:])]
+            heapq.heapify(self._checks)
+
+    def _scheduled(self, number: int, trace_id: bytes) -> Trace | None:
+        """Return the trace of a scheduled check; None if the trace was rescheduled since."""
+        trace = self._traces.get(trace_id)
+        return trace if trace is not None and trace.check_number == number else None
+
+    def _check(self, now: float, most: int) -> None:
+        """Close what is due, and forget what is over, until `most` traces are closed."""
+        checks = self._checks
+        while checks and checks[0][0] <= now and self._closed_count() < most:
+            _, number, trace_id = heapq.heappop(checks)
+            trace = self._scheduled(number, trace_id)
+            if trace is not None:
+                trace.check = inf
+                self._examine(trace, now)
+            checks = self._checks
+
+    def _closed_count(self) -> int:
+        return sum(len(self._queues[state]) for state in _CLOSED)
+
+    def _examine(self, trace: Trace, now: float) -> None:
+        """Close a trace or trees of it if they are due, or forget what is over; schedule the next
+        check.
         """
-        size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
-        opened = ids.difference(self._open)
-        closed = (
-            self._ready[each][0] if each in self._ready else self._grace.get(each)
-            for each in opened
-        )
-        return size + sum(trace.size for trace in closed if trace is not None), len(opened)
+        limits = self.limits
+        if trace.state in _CLOSED:
+            return None
+        if trace.state in _EVALUATED and (trace.is_rooted or not trace.frames):
+            return self._forget(trace) if trace.until <= now else self._schedule(trace, trace.until)
+        aged = trace.created + limits.max_age_s
+        soonest = min(trace.touched + limits.decision_wait_s, aged, trace.examine_by)
+        if trace.state is State.OPEN and soonest > now:
+            # it is not due whatever it waits for, so its spans need not be read
+            return self._schedule(trace, soonest)
+        trace.examine_by = now + self._interval_s
+        rest = trace.rest(limits)
+        if rest is None:
+            return self._examine_trees(trace, now)
+        when, reason = min((trace.touched + rest[0], rest[1]), (aged, Completeness.AGED), key=_when)
+        return self._close(trace, reason) if when <= now else self._schedule(trace, when)
 
-    def _oldest_is_over(self) -> bool:
-        trace_id, trace = next(iter(self._open.items()))
-        if self._last_over != (trace, trace.check):  # further spans do not change the answer
-            if not self.is_over(trace_id):
-                return False
-            self._last_over = (trace, trace.check)
-        return True
+    def _examine_trees(self, trace: Trace, now: float) -> None:
+        """Do the same for a trace whose root has not arrived."""
+        trees = trace.trees(self._role_of)
+        following = inf
+        if trace.state is State.OPEN:
+            deadlines = [(*self._deadline(trace, tree), tree.root) for tree in trees]
+            following, reason, _ = min(deadlines, key=_when)
+            if following <= now:
+                roots = [root for when, why, root in deadlines if when <= now and why is reason]
+                trace.closing = Closing(trace.trace_id, reason, tuple(roots))
+                return self._apply(trace, Event.CLOSE_PART)
+        if following == inf and trace.fresh is None:
+            return self._wait_for_run(trace, now)
+        if following == inf and trace.state is State.OPEN:
+            self._apply(trace, Event.SETTLE)
+        following = min(following, self._thin(trace, trees, now))
+        if not trace.frames:
+            return self._forget(trace)
+        return self._schedule(trace, max(following, now + self._interval_s / _CHECKS_PER_WAIT))
 
-    # ----------------------------------------------------------------- out
+    def _deadline(self, trace: Trace, tree: Tree) -> tuple[float, Completeness]:
+        """Return when a tree is closed if no span joins it, and the reason."""
+        limits = self.limits
+        if not (tree.is_fresh and tree.has_steps):
+            return inf, Completeness.AGED
+        if tree.is_entry:
+            rested = tree.last + limits.decision_wait_partial_s, Completeness.DETACHED
+        elif tree.has_agent:
+            rested = tree.last + limits.decision_wait_detached_s, Completeness.DETACHED
+        else:
+            rested = trace.touched + limits.idle_s, Completeness.IDLE
+        first = trace.created if trace.fresh is None else tree.first
+        return min(rested, (first + limits.max_age_s, Completeness.AGED), key=_when)
+
+    def _wait_for_run(self, trace: Trace, now: float) -> None:
+        """Let a trace wait of which nothing is part of a run; close it at the end of its time."""
+        rested = trace.touched + self.limits.decision_wait_partial_s
+        end = trace.touched + self.limits.max_age_s
+        if trace.state is State.OPEN and now < min(rested, end):
+            return self._schedule(trace, min(rested, end))
+        if now >= end:
+            return self._close(trace, Completeness.AGED)
+        if trace.state is State.OPEN:
+            self._resize(trace, -trace.make_slim(trace.frames, self._slim))
+            self._apply(trace, Event.REST)
+        return self._schedule(trace, end)
+
+    def _thin(self, trace: Trace, trees: Sequence[Tree], now: float) -> float:
+        """Forget trees that are over, and the oldest ones if evaluated trees use too much of the
+        limits of their trace; return when the next one is over.
+        """
+        limits, following = self.limits, inf
+        trees = [tree for tree in trees if not (tree.is_fresh and tree.has_steps)]
+        span_bytes = max(1, trace.size // max(1, len(trace.frames)))
+        most = min(limits.max_spans_per_trace, limits.max_bytes_per_trace // span_bytes) // _SHARE
+        excess = sum(len(tree.ids) for tree in trees) - most
+        for tree in sorted(trees, key=lambda tree: tree.last):
+            is_done = tree.has_steps and not trace.is_open_question(tree)
+            until = tree.last + (limits.keep_s if is_done else limits.max_age_s)
+            if until > now and excess <= 0:
+                following = min(following, until)
+                continue
+            excess -= len(tree.ids)
+            self.counts.late_given_up += until > now
+            evaluated = [run for run in tree.ids if run in trace.last_evaluations]
+            self._final += [(trace.trace_id, run) for run in evaluated]
+            self._resize(trace, -trace.drop(tree))
+        return following
+
+    # -------------------------------------------------------------------- out
 
     def due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
-        """Close the traces that are due at `now` and return closed traces, limited as in
-        `pop_closed`.
-        """
-        self._expire(now)
-        self._check(now, most)
+        """Close what is due at `now` and return closed traces, limited as in `pop_closed`."""
+        self.close_due(now, most, most_bytes)
         return self.pop_closed(now, most, most_bytes)
 
     def close_due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[Closing]:
-        """Close the traces that are due at `now`; return ids and reasons of what `pop_closed`
-        returns next.
-        """
-        self._expire(now)
+        """Close what is due at `now`; return the closings of what `pop_closed` returns next."""
+        for tombstones in self._gone.values():
+            tombstones.expire(now)
         self._check(now, most)
-        found = [Closing.of(part) for part in self._ready_parts[:most]]
-        return found + [
-            Closing(trace_id, self._ready[trace_id][1])
-            for trace_id in self._next(most - len(found), most_bytes)
-        ]
+        return [trace.closing for trace in self._next(most, most_bytes) if trace.closing]
 
     def pop_closed(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
-        """Remove and return at most `most` closed traces and parts; more than one whole trace only
-        within `most_bytes`.
+        """Take at most `most` closed traces and parts; more than one whole trace only within
+        `most_bytes`.
         """
-        parts = self._ready_parts[:most]
-        del self._ready_parts[:most]
-        ids = self._next(most - len(parts), most_bytes)
-        return parts + [self._pop_ready(trace_id, now) for trace_id in ids]
+        return [self._take(trace, now) for trace in self._next(most, most_bytes)]
 
-    def _next(self, most: int, most_bytes: int) -> list[bytes]:
-        ids: list[bytes] = []
+    def _next(self, most: int, most_bytes: int) -> list[Trace]:
+        traces: list[Trace] = []
         size = 0
-        for trace_id, (trace, _) in islice(self._ready.items(), most):
-            if ids and size + trace.size > most_bytes:
+        for trace in chain.from_iterable(self._queues[state].values() for state in _CLOSED):
+            size += trace.size if trace.state is not State.PART else 0
+            if len(traces) >= most or (traces and size > most_bytes):
                 break
-            ids.append(trace_id)
-            size += trace.size
-        return ids
+            traces.append(trace)
+        return traces
+
+    def _take(self, trace: Trace, now: float) -> ClosedTrace:
+        """Take a closed trace, or the closed trees of an open one, for their evaluation."""
+        assert trace.closing is not None
+        if trace.state is State.PART:
+            return self._take_part(trace, trace.closing, now)
+        trace.is_rooted = any(not frame[0] for frame in trace.frames.values())
+        closed = trace.whole(trace.closing.reason)
+        if trace.parents:
+            self._final += [(trace.trace_id, run) for run in list(trace.last_evaluations) if run]
+        self.counts.traces_closed += bool(trace.frames) and trace.state is not State.LATE
+        if trace.cut and trace.state is State.READY:
+            self._resize(trace, -trace.size)
+            trace.frames, trace.logs, trace.versions = {}, {}, {}
+            self._apply(trace, Event.TAKE_CUT)
+        else:
+            self._apply(trace, Event.TAKE)
+        trace.fresh, trace.is_shared = set(), True
+        trace.until = now + self.limits.grace_period_s
+        if trace.is_evicted:
+            self._forget(trace)
+        elif trace.state in _EVALUATED:
+            self._schedule(trace, trace.until if trace.is_rooted or not trace.frames else now)
+            self._make_room(0, 0)
+        return closed
+
+    def _take_part(self, trace: Trace, closing: Closing, now: float) -> ClosedTrace:
+        trees, roots = trace.trees(self._role_of), set(closing.roots)
+        chosen = [
+            tree
+            for tree in trees
+            # after a restart one of the roots may be inside a tree
+            if not roots.isdisjoint(tree.ids)
+            or not (tree.is_fresh or not trace.is_open_question(tree))
+        ]
+        closed = trace.part(closing, trees, chosen)
+        while len(trace.parents) > self.limits.max_spans_per_trace:
+            trace.lost.pop(next(iter(trace.parents)), None)
+            del trace.parents[next(iter(trace.parents))]
+        self.counts.parts_closed += len(closing.roots)
+        self._apply(trace, Event.TAKE)
+        trace.examine_by = now
+        self._examine(trace, now)
+        return closed
 
     def close(
         self, trace_id: bytes, now: float, reason: Completeness | None = None
     ) -> list[ClosedTrace]:
         """Close a trace now, because its source knows that no span of it is open, or for the
-        `reason`; return closed traces.
+        `reason`; return closed traces. `DETACHED` closes its trees with an agent span.
         """
-        if reason is Completeness.DETACHED:
-            self._close_trees(Closing(trace_id, reason), now)
-        elif (trace := self._open.get(trace_id)) is not None:
-            self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
+        trace = self._traces.get(trace_id)
+        if trace is not None and trace.state in _OPEN:
+            if reason is not Completeness.DETACHED:
+                self._close(trace, reason or _reason(trace, self.limits))
+            elif roots := [
+                tree.root for tree in trace.trees(self._role_of) if tree.is_fresh and tree.has_agent
+            ]:
+                self._close_part(trace, Closing(trace_id, reason, tuple(roots)))
         return self.pop_closed(now)
+
+    def _close_part(self, trace: Trace, closing: Closing) -> None:
+        trace.closing = closing
+        if trace.state is not State.PART:
+            self._apply(trace, Event.CLOSE_PART)
 
     def drain(self, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close every open trace, for the `reason` or else for that of its state; return closed
         traces.
         """
-        for trace_id, trace in list(self._dormant.items()):
-            # its runs may not have been reported
-            if trace.trees is not None and trace.trees.maybe_deferred:
-                self._open[trace_id] = self._dormant.pop(trace_id)
-        for trace_id, trace in list(self._open.items()):
-            self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
+        for trace in [trace for state in _OPEN for trace in self._queues[state].values()]:
+            self._close(trace, reason or _reason(trace, self.limits))
         return self.pop_closed(now)
 
-    def _check(self, now: float, most: int, *, aged: bool = True) -> None:
-        """Close the traces that are due.
-
-        Args:
-            now: the instant.
-            most: no more are closed when this number is ready for evaluation.
-            aged: also close traces that are due because of their age. Not before spans are pushed:
-                these would reopen such a trace again and again, and it would never be evaluated.
+    def take_final(self) -> list[tuple[bytes, bytes]]:
+        """Return, each once, the trace id and run id of runs that can no longer become inner runs
+        of an agent.
         """
-        checks, deferred = self._checks, []
-        while checks and checks[0][0] <= now and len(self._ready) + len(self._ready_parts) < most:
-            _, number, trace_id = heapq.heappop(checks)
-            trace = self._scheduled(number, trace_id)
-            if trace is None:
-                continue
-            if not aged and trace.created + self.limits.max_age_s <= now:
-                deferred.append((trace_id, trace))
-                continue
-            soonest = min(
-                trace.touched + self.limits.decision_wait_s,
-                trace.created + self.limits.max_age_s,
-                trace.tree_check,
-            )
-            if soonest > now:  # it is not due whatever it waits for, so its spans need not be read
-                self._schedule(trace_id, trace, soonest)
-                continue
-            state = closing_state(trace.frames)
-            following = (
-                None if state[0] is Wait.COMPLETE else self._check_trees(trace_id, trace, now)
-            )
-            trace.tree_check = trace.tree_check if trace.tree_check > now else float("inf")
-            if following is not None:
-                self._schedule(trace_id, trace, following)
-                continue
-            deadline, reason = self._deadline(trace, *state)
-            if deadline <= now:
-                self._set_ready(trace_id, trace, reason)
-            else:
-                self._schedule(trace_id, trace, min(deadline, trace.tree_check))
-        for trace_id, trace in deferred:
-            self._schedule(trace_id, trace, now)
+        final, self._final = self._final, []
+        return final
 
-    def _deadline(
-        self, trace: OpenTrace, wait: Wait, reason: Completeness
-    ) -> tuple[float, Completeness]:
-        """Return when the trace closes if no span arrives, and the reason."""
-        quiet = (
-            trace.touched + getattr(self.limits, wait.value),
-            Completeness.IDLE if wait is Wait.OPEN else reason,
-        )
-        aged = trace.created + self.limits.max_age_s, Completeness.AGED
-        return aged if aged[0] < quiet[0] else quiet
+    def take_resting(self) -> list[bytes]:
+        """Return the ids of traces that wait without a run, or settled without an evaluation."""
+        resting, self._resting = self._resting, []
+        return resting
+
+    # ---------------------------------------------------------------- storage
+
+    def reclose(
+        self, trace_id: bytes, reason: Completeness, now: float, roots: tuple[bytes, ...] = ()
+    ) -> ClosedTrace | None:
+        """Close a trace, or trees of it, as a record of the journal has it, due or not; None if it
+        is not here.
+        """
+        trace = self._traces.get(trace_id)
+        if trace is None or trace.state in _EVALUATED:
+            return None
+        if roots:
+            if trace.state not in _OPEN or trace.frames.keys().isdisjoint(roots):
+                return None
+            if trace.state is State.WAITING:
+                self._apply(trace, Event.SPAN)
+            self._close_part(trace, Closing(trace_id, reason, roots))
+        else:
+            self._close(trace, reason)
+        return self._take(trace, now)
+
+    def held(self, trace_id: bytes) -> ClosedTrace | None:
+        """Return all spans held of a trace that is open or evaluated; None if it is neither, or a
+        limit cut it.
+        """
+        trace = self._traces.get(trace_id)
+        if trace is None or trace.cut or trace.state in _CLOSED:
+            return None
+        is_rooted = trace.rest(self.limits) is not None
+        closed = trace.whole(Completeness.COMPLETE if is_rooted else Completeness.DETACHED)
+        return closed if is_rooted else replace(closed, released=trace.released())
+
+    def restore_released(self, trace_id: bytes, parents: Mapping[bytes, bool]) -> None:
+        """Restore after a restart which trees of a trace were evaluated: the missing parent of
+        each, and whether its spans were forgotten.
+        """
+        trace = self._traces.get(trace_id)
+        if trace is not None:
+            trace.parents.update(dict.fromkeys(parents))
+            trace.lost.update(dict.fromkeys([each for each, is_lost in parents.items() if is_lost]))
+            trace.is_thinned = bool(trace.lost)
+
+    def evict(self, trace_ids: Iterable[bytes]) -> None:
+        """Give up those of the traces that were evaluated or wait without a run, because the
+        storage of their spans is nearly full.
+        """
+        for trace in [self._traces[each] for each in trace_ids if each in self._traces]:
+            if trace.state in (State.WAITING, *_EVALUATED):
+                self.counts.late_given_up += 1
+                self._give_up(trace)
+
+    def tombstones(self) -> Iterator[tuple[bytes, float, State]]:
+        """Yield the ids of which nothing else is held, until when, and in which state."""
+        for state, tombstones in self._gone.items():
+            yield from ((trace_id, until, state) for trace_id, until in tombstones.items())
+
+    def add_tombstone(self, trace_id: bytes, until: float, state: State) -> None:
+        """Replace a trace with its id, until an instant."""
+        self.drop(trace_id)
+        self._gone[state].add(trace_id, until)
+
+    def drop(self, trace_id: bytes) -> None:
+        """Drop everything that is held of a trace."""
+        trace = self._traces.pop(trace_id, None)
+        if trace is not None:
+            del self._queues[trace.state][trace_id]
+            self._bytes[trace.state] -= trace.size
+
+    def forget(self, trace_id: bytes) -> None:
+        """Forget an evaluated trace, because its source knows that no span of it is open."""
+        trace = self._traces.get(trace_id)
+        if trace is not None and trace.state in _EVALUATED:
+            self._forget(trace)
+
+    def reserve(self, size: int) -> None:
+        """Make room for `size` bytes, as far as that closes no trace with a run."""
+        self._make_room(size, 0)
+
+    def compact(self, now: float) -> None:
+        """Free memory that only serves throughput; call it while no spans arrive."""
+        for tombstones in self._gone.values():
+            tombstones.compact(now)
+        if not self._traces:
+            self._checks = []
+
+    # ------------------------------------------------------------ observation
+
+    def holds(self, trace_id: bytes) -> bool:
+        """Whether more than the id of the trace is held."""
+        return trace_id in self._traces
+
+    def __len__(self) -> int:
+        """The number of open traces."""
+        return sum(len(self._queues[state]) for state in _OPEN)
+
+    def age(self, now: float) -> float:
+        """Return the age of the oldest open trace in seconds; 0 if none is open."""
+        oldest = [next(iter(self._queues[each].values()), None) for each in _OPEN]
+        return max([now - trace.created for trace in oldest if trace is not None], default=0.0)
+
+    def is_undecided(self, trace_id: bytes) -> bool:
+        """Whether the trace is open, or closed and not yet taken."""
+        trace = self._traces.get(trace_id)
+        return trace is not None and trace.state not in _EVALUATED
+
+    def undecided(self) -> set[bytes]:
+        """Return the ids of the traces that are open, or closed and not yet taken."""
+        return {each for each, trace in self._traces.items() if trace.state not in _EVALUATED}
+
+    def is_over(self, trace_id: bytes) -> bool:
+        """Whether the trace is closed and not yet taken, or open with its root or a local root.
+
+        Spans that are missing of it have ended and are only late.
+        """
+        trace = self._traces.get(trace_id)
+        if trace is None or trace.state in _EVALUATED:
+            return False
+        return trace.state in (State.READY, State.LATE) or trace.is_over()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of everything held, payload and overhead."""
+        return sum(self._bytes.values())
+
+    @property
+    def open_bytes(self) -> int:
+        """The bytes of `held_bytes` that belong to open traces."""
+        return sum(self._bytes[state] for state in _OPEN)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """The bytes of `held_bytes` that belong to closed traces which are not yet taken:
+        backpressure depends on them.
+        """
+        return sum(self._bytes[state] for state in _CLOSED)
+
+    @property
+    def oldest(self) -> bytes | None:
+        """The id of the oldest open trace; None if none is open."""
+        return next(chain.from_iterable(self._queues[state] for state in _OPEN), None)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no trace waits for an evaluation that follows soon."""
+        return not (self._queues[State.OPEN] or self._closed_count())
+
+    def next_check(self) -> float | None:
+        """Return when `due` next has a trace to check; None if no check is scheduled."""
+        return self._checks[0][0] if self._checks else None
+
+
+def _when(deadline: tuple[Any, ...]) -> Any:
+    return deadline[0]
+
+
+def _reason(trace: Trace, limits: Limits) -> Completeness:
+    """Return the completeness of a trace that is closed before it has rested."""
+    rest = trace.rest(limits)
+    is_complete = rest is not None and rest[1] is Completeness.COMPLETE
+    return Completeness.COMPLETE if is_complete else Completeness.REMOTE_PARENT

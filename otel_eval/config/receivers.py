@@ -272,19 +272,23 @@ class Traces(Shape):
     none.
     """
     decision_wait_partial: Seconds = 6.0
-    """The same if a parent is missing or several services take part."""
+    """The same if a parent is missing or several services take part; and after the last span of an
+    agent's, model's or tool's spans that another process called.
+    """
     decision_wait_detached: Seconds = 60.0
     """How long after the last span of its subtree an agent's run is evaluated whose parent has not
     arrived.
     """
-    grace_period: Seconds = 30.0
+    grace_period: Seconds = 600.0
     """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not
     kept.
     """
-    idle_timeout: Seconds = 300.0
-    """How long a trace whose root has not ended may have no new span before it is closed."""
+    idle_timeout: Seconds = 900.0
+    """How long a trace may have no new span before calls of a run whose own span has not arrived
+    are evaluated. Longer than any pause of a run.
+    """
     max_age: Seconds = Field(default=3600.0, gt=0)
-    """How long a trace may be open at most."""
+    """How long spans wait at most for the rest of their run."""
     max_traces: Count = 100_000
     """Traces held at one time."""
     max_spans_per_trace: Count = 10_000

@@ -170,7 +170,7 @@ def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
         revision=0,
         result_id=no_run.result_id,
     )
-    return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": None}
+    return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": no_run.reason or None}
 
 
 def _run_of(report: Report) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from otel_eval.otlp.schema import (
     split,
     text,
 )
+from otel_eval.wire import places
 
 _native: Final = extension("_native")
 NATIVE: Final = _native is not None
@@ -41,6 +42,21 @@ _CACHED_BYTES: Final = 16 * 1024
 """Larger resources are not cached from batch to batch: together with `_CACHED_SCOPES` this limits
 the cache to 16 MiB.
 """
+
+
+_ATTRIBUTES: Final = 9
+# fields of a span that a slim one lacks: trace state, attributes, events, links
+_LEFT_OUT: Final = frozenset({3, _ATTRIBUTES, 11, 13})
+
+
+def _is_wanted(pair: bytes, wanted: Wanted) -> bool:
+    try:
+        key, _ = split(pair)
+    except DecodeError:
+        return False
+    return key in wanted.raw_keys or (
+        bool(wanted.raw_prefixes) and key.startswith(wanted.raw_prefixes)
+    )
 
 
 def _wanted_attributes(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
@@ -189,6 +205,20 @@ class OtlpResourceScope:
         """
         head = parse_span(payload)
         return head.end, len(head.attributes), payload
+
+    def slim(self, payload: bytes, wanted: Wanted) -> bytes:
+        """The span without events, links and attributes other than the wanted ones."""
+        try:
+            kept = [
+                payload[start:stop]
+                for number, start, content, stop in places(payload, 0, len(payload))
+                if number not in _LEFT_OUT
+                or (number == _ATTRIBUTES and _is_wanted(payload[content:stop], wanted))
+            ]
+        except ValueError:
+            return payload
+        slim = b"".join(kept)
+        return slim if len(slim) < len(payload) else payload
 
 
 _cached: Final = lru_cache(maxsize=_CACHED_SCOPES)(OtlpResourceScope)

@@ -367,8 +367,8 @@ class Durable:
     def _compact(self, segment: Segment, buffer: TraceBuffer) -> None:
         """Copy the traces that keep a segment to the end of the journal, if it is half full.
 
-        If they are more than half of the segment, it stays, and kept trees of dormant traces are
-        dropped instead.
+        If they are more than half of the segment, it stays, and those that were evaluated or wait
+        without a run are given up instead.
         """
         now = self._clock()
         if self.journal.size < self._max // 2 or now < self._last_compaction + _COMPACTION_S:
@@ -380,10 +380,10 @@ class Durable:
             if (trace := buffer.held(trace_id)) is not None
         ]
         if sum(map(payload_size, traces)) > segment.size // 2:
-            buffer.evict_dormant(trace.trace_id for trace in traces)
+            buffer.evict(trace.trace_id for trace in traces)
             return  # copying them would free too little
         for trace in traces:
-            records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
+            records = records_of(trace)
             if records is not None and trace.trace_id not in self._pending:
                 self._copy_trace(trace.trace_id, records)
 
@@ -400,7 +400,10 @@ class Durable:
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         clock_offset = self.now() - self._clock()
-        ids = [(trace_id, until + clock_offset) for trace_id, until in buffer.tombstones()]
+        ids = [
+            (trace_id, until + clock_offset, state)
+            for trace_id, until, state in buffer.tombstones()
+        ]
         # Segments are removed even if this fails, to free a full disk. Late spans are then not
         # recognised after a crash.
         self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from otel_eval.assembly import Closing
-from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
+from otel_eval.assembly import Closing, State
+from otel_eval.interfaces import NO_RUN, ClosedTrace, LastEvaluation, Released
 from otel_eval.model import (
     Completeness,
     Evidence,
@@ -87,7 +87,7 @@ def report_to_json(report: Report) -> list[Any]:
         dict(report.attributes),
         [evidence.spans, evidence.digest] if evidence else None,
         [report.stamp.evaluator, report.stamp.at_ns],
-        [no_run.why, no_run.result_id] if no_run else None,
+        list(astuple(no_run)) if no_run else None,
         report.standing,
         report.awaited,
     ]
@@ -161,7 +161,9 @@ _REASONS: Final = tuple(
 )
 """Records hold the index in this tuple: append only."""
 _NESTED: Final = struct.Struct("<BI")
-_TOMBSTONE: Final = struct.Struct("<16sd")
+_TOMBSTONE: Final = struct.Struct("<16sdB")
+_STATES: Final = (State.ENDED, State.THINNED, State.REPORTED)
+"""Records hold the index in this tuple: append only."""
 _CLOSED: Final = struct.Struct("<16sBI")
 _SPAN_ID: Final = 8  # bytes
 _FORWARDED: Final = struct.Struct("<QQI")
@@ -196,7 +198,7 @@ class RecordKind(IntEnum):
     FORWARDED = 8
     """Requests that were forwarded completely, or except for their held spans."""
     RELEASED = 9
-    """Within COMPACTED: the released trees of the trace (`interfaces.Released`)."""
+    """Within COMPACTED: the evaluated trees of a trace without a root (`interfaces.Released`)."""
 
 
 def pack_closings(closed: Iterable[Closing]) -> bytes:
@@ -222,22 +224,17 @@ def unpack_closings(payload: bytes) -> Iterator[Closing]:
 
 def pack_released(trace_id: bytes, released: Released) -> bytes:
     """Return the payload of a RELEASED record."""
-    parents = {parent.hex(): parent in released.lost for parent in released.parents}
-    runs = {run.hex(): parent.hex() for run, parent in released.runs.items()}
-    return _ENCODER.encode([trace_id.hex(), parents, runs]).encode()
+    parents = {each.hex(): each in released.lost for each in released.parents | released.lost}
+    return _ENCODER.encode([trace_id.hex(), parents]).encode()
 
 
-def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
-    """Return the trace id of a RELEASED record, missing parents → whether spans below were
-    released, runs → their parents.
+def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool]]:
+    """Return the trace id of a RELEASED record, and missing parents → whether spans below them were
+    forgotten.
     """
-    trace_id, parents, runs = json.loads(payload)
+    trace_id, parents = json.loads(payload)
     decoded = bytes.fromhex
-    return (
-        decoded(trace_id),
-        {decoded(parent): is_released for parent, is_released in parents.items()},
-        {decoded(run): decoded(parent) for run, parent in runs.items()},
-    )
+    return decoded(trace_id), {decoded(each): is_lost for each, is_lost in parents.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +260,8 @@ class EvaluatedTrace:
         """
         last = trace.last_evaluations
         if trace.part is not None:
-            runs = (*trace.part.spans, *[trace.frames[root][0] for root in trace.part.roots])
+            parents = [trace.frames[root][0] for root in trace.part.roots]
+            runs = (*trace.part.spans, *parents, NO_RUN)
             last = {each: last[each] for each in runs if each in last}
         return cls(trace.trace_id, last, reports)
 
@@ -339,18 +337,19 @@ def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
         yield ForwardedRequest(*fields)
 
 
-def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
-    """Return the payload of a TOMBSTONES record: trace ids, and the Unix time at which each
-    expires.
+def pack_tombstones(ids: Iterable[tuple[bytes, float, State]]) -> bytes:
+    """Return the payload of a TOMBSTONES record: trace ids, the Unix time at which each expires,
+    and what is known of the trace.
     """
-    return b"".join(_TOMBSTONE.pack(trace_id, until) for trace_id, until in ids)
+    return b"".join(
+        _TOMBSTONE.pack(trace_id, until, _STATES.index(state)) for trace_id, until, state in ids
+    )
 
 
-def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
-    """Yield the trace ids in the payload of a TOMBSTONES record, with the Unix time at which each
-    expires.
-    """
-    yield from _TOMBSTONE.iter_unpack(payload)
+def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float, State]]:
+    """Yield what `pack_tombstones` packed."""
+    for trace_id, until, state in _TOMBSTONE.iter_unpack(payload):
+        yield trace_id, until, _STATES[state]
 
 
 def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) -> list[bytes]:
@@ -409,25 +408,21 @@ def payload_size(trace: ClosedTrace) -> int:
     )
 
 
-def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
+def records_of(trace: ClosedTrace) -> list[tuple[RecordKind, bytes]] | None:
     """Return the records that restore a trace: its evaluated spans, results, later spans. None if
-    it has no evaluated spans.
+    every span was replaced after the evaluation, which is rare and lasts until the next one.
     """
-    closing, changed = Closing(trace.trace_id, Completeness.COMPLETE), trace.changed or frozenset()
-    is_new: Callable[[bytes], bool] = (changed if is_open else frozenset[bytes]()).__contains__
-    # an open trace with closed trees, of which spans may be open again
-    if trace.released is not None:
-        closing = Closing(
-            trace.trace_id, Completeness.DETACHED, tuple(trace.frames.keys() - changed)
-        )
-        is_new = changed.__contains__
-    elif is_open and trace.changed is None:
+    if trace.changed is None:
         return list(_bodies(trace, lambda _: True))
-    if all(map(is_new, trace.frames)):
-        # every span was replaced after the evaluation: rare, and only until the next evaluation
+    is_new = trace.changed.__contains__
+    evaluated = [span_id for span_id in trace.frames if not is_new(span_id)]
+    if trace.frames and not evaluated:
         return None
+    roots = () if trace.reason is Completeness.COMPLETE else tuple(evaluated)
     records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
-    records.append((RecordKind.CLOSED, pack_closings([closing])))
+    records.append(
+        (RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, trace.reason, roots)]))
+    )
     records.append(
         (
             RecordKind.EVALUATED,

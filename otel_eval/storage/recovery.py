@@ -238,8 +238,8 @@ class Recovery:
 
     def _restore_tombstones(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
         clock_offset = self.durable.now() - now
-        for trace_id, until in record_types.unpack_tombstones(payload):
-            buffer.add_tombstone(trace_id, until - clock_offset)
+        for trace_id, until, state in record_types.unpack_tombstones(payload):
+            buffer.add_tombstone(trace_id, until - clock_offset, state)
 
     # ------------------------------------------------------------ afterwards
 

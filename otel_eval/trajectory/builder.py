@@ -104,16 +104,15 @@ class _Work:
         if run.outermost:
             return Run(self._trajectory(run), members, run.span_id)
         former = spans.kinds[run.first] is not Kind.AGENT
-        return Run(
-            self._trajectory(run), members, run.span_id, self._enclosing_run(run.first), former
-        )
+        enclosing = self._enclosing_run(run.first)
+        return Run(self._trajectory(run), members, run.span_id, enclosing, former)
 
     def _enclosing_run(self, place: int) -> bytes:
-        """The id of the outermost agent span that encloses a span."""
-        enclosing_agent = self.spans.enclosing_agent
+        """The id of the outermost agent span that encloses a span; b"" if there is none."""
+        enclosing_agent, first = self.spans.enclosing_agent, place
         while enclosing_agent[place] >= 0:
             place = enclosing_agent[place]
-        return self.spans.tree.ids[place]
+        return b"" if place == first else self.spans.tree.ids[place]
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         spans, attributes, first = self.spans, self.run_attributes, run.first

@@ -2,8 +2,6 @@
 trees.
 
 Spans of evaluations, of this project and of others, are left out with everything below them.
-Nothing here recurses, so a chain of 10,000 spans is a tree like any other; parent links that form a
-circle are cut.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from otel_eval.interfaces import (
     Wanted,
 )
 from otel_eval.model import Kind, SpanRef
+from otel_eval.span_trees import SpanTree, span_tree_of
 
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
@@ -46,6 +45,7 @@ class Plan:
     Attributes:
         tables, needs, records_tool_spans: as above.
         wants_content_of_calls: whether anything of a call beyond name, times and error is needed.
+        run_wanted: the attributes that are read of a run's own span that no table recognises.
         agent_wanted, tool_readers: what to ask an agent span, and how to read a tool span, by the
             name of the table.
     """
@@ -69,6 +69,9 @@ class Plan:
         self.agent_wanted: Final = {
             each.name: each.keys_wanted(*agent) for each in (NO_TABLE, *self.reader.tables)
         }
+        # what is read of the own span of a run that no table recognises
+        own = self.agent_wanted[NO_TABLE.name]
+        self.run_wanted: Final = Wanted(own.keys | attributes, own.prefixes)
         self._declared: Final = [glob(each) for each in records_tool_spans]
         self.tool_readers: Final = {
             each.name: ToolReader(each, needs) for each in self.reader.tables
@@ -77,111 +80,6 @@ class Plan:
     def declared(self, scope: str) -> bool:
         """Whether the configuration declares that each tool call of the scope leaves a span."""
         return any(each.fullmatch(scope) for each in self._declared)
-
-
-_NO_PARENT: Final = frozenset({b"", b"\0" * 8})
-
-_Children = dict[bytes, list[bytes]]
-
-
-@dataclass(slots=True)
-class SpanTree:
-    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there
-    are several roots.
-
-    Attributes:
-        ids: span ids.
-        parent: place of the parent, -1 for the root of a tree.
-        size: number of spans in the subtree, itself included.
-        roots: places of the roots, in order of their ids: spans without a parent, and orphans.
-        missing: place of a root → the id of the parent that did not arrive, b"" if it has none. The
-            root of a circle is an orphan like any other, and names the parent to which it is
-            linked.
-    """
-
-    ids: list[bytes] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    size: list[int] = field(default_factory=list)
-    roots: list[int] = field(default_factory=list)
-    missing: dict[int, bytes] = field(default_factory=dict)
-
-    def root_of(self, place: int) -> int:
-        """The root of the tree that the span is in."""
-        return self.roots[bisect_right(self.roots, place) - 1]
-
-
-def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
-    """Build the trees from the parent links."""
-    children: _Children = {}
-    roots: list[tuple[bytes, bytes]] = []
-    for span_id, frame in frames.items():
-        parent = frame[0]
-        siblings = children.get(parent)
-        if siblings is not None:
-            siblings.append(span_id)
-        elif parent in frames:
-            children[parent] = [span_id]
-        else:
-            roots.append((span_id, b"" if parent in _NO_PARENT else parent))
-    roots.sort()
-    tree = SpanTree()
-    for span_id, missing in roots:
-        _add(tree, span_id, missing, children)
-    if len(tree.ids) < len(frames):
-        _cut_circles(tree, frames, children)
-    return tree
-
-
-def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> None:
-    """One tree in preorder, the last of siblings first. Siblings without children of their own are
-    added at once.
-    """
-    ids, parents, size = tree.ids, tree.parent, tree.size
-    tree.roots.append(len(ids))
-    tree.missing[len(ids)] = missing
-    visited: list[int] = []
-    stack = [(root, -1)]
-    while stack:
-        span_id, parent = stack.pop()
-        place = len(ids)
-        visited.append(place)
-        ids.append(span_id)
-        parents.append(parent)
-        size.append(1)
-        below = children.get(span_id)
-        if below is None:
-            continue
-        if children.keys().isdisjoint(below):
-            ids += reversed(below)
-            parents += [place] * len(below)
-            size += [1] * len(below)
-            size[place] += len(below)
-        else:
-            stack += [(each, place) for each in below]
-    for place in reversed(visited[1:]):
-        size[parents[place]] += size[place]
-
-
-def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Children) -> None:
-    """Add the spans that no root leads to: those of each circle of links, whose smallest id becomes
-    a root, and those below.
-    """
-    left = set(frames).difference(tree.ids)
-    for start in sorted(left):
-        if start not in left:
-            continue
-        walked: dict[bytes, None] = {}
-        span_id = start
-        while span_id not in walked:
-            walked[span_id] = None
-            span_id = frames[span_id][0]
-        order = list(walked)
-        root = min(order[order.index(span_id) :])
-        first = len(tree.ids)
-        parent = frames[root][0]
-        children[parent].remove(root)  # opens the circle: it is a tree now
-        _add(tree, root, parent, children)
-        left.difference_update(tree.ids[first:])
 
 
 # Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the

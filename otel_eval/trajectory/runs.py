@@ -29,7 +29,7 @@ from otel_eval.trajectory.classify import ClassifiedTrace
 
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
-RELEASED = "a run within it was evaluated and released before the run's own span arrived"
+RELEASED = "a run within it was evaluated and forgotten before the run's own span arrived"
 # Each run lists its spans, so runs within runs without end would cost the square of the trace.
 MAX_NESTED = 64
 
@@ -129,7 +129,7 @@ def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
             or _released(spans, place)
             or (CUT if _is_cut(spans, place, tree, strong, weak) else "")
         )
-        outermost = spans.enclosing_agent[place] < 0
+        outermost = spans.enclosing_agent[place] < 0 and not _is_former(spans, place)
         runs.append(
             Candidate(place, spans.end(place), spans.tree.ids[place], cut, outermost, tree.origin)
         )
@@ -156,7 +156,7 @@ def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
         spans.trace.cut,
     )
     places = _addressable(spans) or (
-        [0] if (spans.models or spans.tools) and spans.trace.released is None else []
+        [0] if (spans.models or spans.tools) and not _has_agents(spans) else []
     )
     return [
         Candidate(
@@ -164,7 +164,7 @@ def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
             place + size[place],
             ids[place],
             cut or _released(spans, place),
-            enclosing_agent[place] < 0,
+            enclosing_agent[place] < 0 and not _is_former(spans, place),
         )
         for place in places
     ]
@@ -173,20 +173,22 @@ def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
 def _released(spans: ClassifiedTrace, place: int) -> str:
     """Why a run is incomplete, if spans below it were released before; else ""."""
     released = spans.trace.released
-    if released is None or not (released.lost or released.runs):
+    if released is None or not released.lost:
         return ""
     own = spans.tree.ids[place : spans.end(place)]
-    return (
-        RELEASED
-        if not released.lost.isdisjoint(own) or not released.runs.keys().isdisjoint(own[1:])
-        else ""
-    )
+    return "" if released.lost.isdisjoint(own) else RELEASED
+
+
+def _has_agents(spans: ClassifiedTrace) -> bool:
+    """Whether an agent span is known in the trace, here or among its other spans."""
+    released = spans.trace.released
+    return bool(spans.agents) or (released is not None and released.has_agents)
 
 
 def _local_roots(spans: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
-    """The runs of a trace without an agent span, evaluated parts of it included."""
-    if spans.trace.released is not None:
-        return []
+    """The runs of a trace without an agent span, and former runs."""
+    if _has_agents(spans):
+        return _former_runs(spans)
     return [
         tree.root
         for tree in trees
@@ -206,17 +208,15 @@ def _addressable(spans: ClassifiedTrace) -> list[int]:
 
 
 def _former_runs(spans: ClassifiedTrace) -> list[int]:
-    """The spans that were evaluated as runs, because no agent span was there, and turned out to lie
-    inside an agent's run.
-    """
-    kinds, enclosing_agent, last = spans.kinds, spans.enclosing_agent, spans.trace.last_evaluations
-    inside = [
-        place
-        for place, kind in enumerate(kinds)
-        if kind is not Kind.AGENT and enclosing_agent[place] >= 0
-    ]
-    evaluated = [(place, last.get(spans.tree.ids[place])) for place in inside]
+    """The spans that were evaluated as runs because no agent span was there."""
+    last = spans.trace.last_evaluations
+    others = [place for place, kind in enumerate(spans.kinds) if kind is not Kind.AGENT]
+    evaluated = [(place, last.get(spans.tree.ids[place])) for place in others]
     return [place for place, before in evaluated if before is not None and before.outermost]
+
+
+def _is_former(spans: ClassifiedTrace, place: int) -> bool:
+    return spans.kinds[place] is not Kind.AGENT and _has_agents(spans)
 
 
 def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
@@ -291,11 +291,12 @@ def _lost_run(
     """One run for the fragments whose own span never arrived, unless a run that did arrive accounts
     for them.
     """
-    if any(run.incomplete for run in runs) or (spans.trace.released and spans.trace.released.lost):
+    released = spans.trace.released
+    if any(run.incomplete for run in runs) or (released and released.is_thinned):
         # in the second case they may be late spans of a run that was evaluated and forgotten
         return None
     siblings = {by_root[spans.tree.root_of(run.first)].missing for run in runs}
-    siblings |= spans.trace.released.parents if spans.trace.released else set()
+    siblings |= released.parents if released else set()
     left = [tree for tree in fragments if tree.missing not in siblings]
     if not left:
         return None
@@ -323,8 +324,8 @@ class Run:
             only one of its trace.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
         enclosing: the same of the outermost run that encloses it, b"" if there is none.
-        former: it was evaluated as a run before the agent's span arrived that encloses it, and is
-            none any more.
+        former: it was evaluated as a run before an agent's span of the trace arrived, and is none
+            any more.
     """
 
     trajectory: Trajectory

@@ -82,7 +82,7 @@ def test_recorded_cases_of_a_scorer_pass_by_their_threshold(kind: str) -> None:
             if "skipped" in case["want"]:
                 assert isinstance(scored, Skipped), case["id"]
                 assert scored.reason == "not_recorded", case["id"]
-                assert "not recorded" in scored.text, case["id"]
+                assert "not recorded" in scored.explanation, case["id"]
             else:
                 assert isinstance(scored, Scored), case["id"]
                 assert scored.passed is passes(spec, scored), (case["id"], options)

@@ -93,8 +93,8 @@ def test_in_a_process_runs_that_were_open_when_the_processor_was_added_are_joine
     ]
 
 
-def test_late_spans_do_not_make_a_joined_run_complete(tmp_path: Path) -> None:
-    """The next revision is joined too."""
+def test_a_span_that_is_late_for_a_joined_run_gives_a_row_that_says_so(tmp_path: Path) -> None:
+    """Nothing of the trace was open, so the run is no longer kept."""
     provider, path = _provider(), tmp_path / "results.jsonl"
     tracer = provider.get_tracer("opentelemetry.instrumentation.test")
     early = tracer.start_span("early", attributes=AGENT)
@@ -108,9 +108,9 @@ def test_late_spans_do_not_make_a_joined_run_complete(tmp_path: Path) -> None:
     tracer.start_span("chat m", context=context, attributes={"gen_ai.operation.name": "chat"}).end()
     provider.shutdown()
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(row["completeness"], row["revision"]) for row in rows] == [
-        ("joined", 0),
-        ("joined", 1),
+    assert [(row["outcome"], row["completeness"], row["reason"]) for row in rows] == [
+        ("scored", "joined", None),
+        ("no_run", "aged", "late"),
     ]
 
 

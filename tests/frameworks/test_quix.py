@@ -56,7 +56,10 @@ def test_quix_streams_loses_and_repeats_nothing(tmp_path: Path) -> None:
     if why := missing():  # Java, Maven or the jars
         pytest.skip(f"not run: {why}")
     config = tmp_path / "eval.json"
-    config.write_text(json.dumps({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
+    waits = {"decision_wait_partial": "2s", "idle_timeout": "5s"}  # the session gap is the last
+    config.write_text(
+        json.dumps({"traces": waits, "evaluations": [EVALUATION], "conventions": CONVENTIONS})
+    )
     runs = [run_of(number) for number in range(400)]
     with ExitStack() as stack:
         broker = stack.enter_context(Broker(tmp_path / "broker"))
@@ -75,3 +78,4 @@ def test_quix_streams_loses_and_repeats_nothing(tmp_path: Path) -> None:
         books = balance(runs, {run.number for run in runs}, results.rows)
     assert books.balanced, books
     assert not books.repeated
+    assert all(row["evaluator"] and row["evaluated_at"] for row in results.rows)

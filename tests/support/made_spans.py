@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from otel_eval.interfaces import ClosedTrace, Deployment, Frame, SpanEvent, Wanted
+from otel_eval.interfaces import ClosedTrace, Deployment, Frame, Role, SpanEvent, Wanted
 from otel_eval.model import Completeness
 
 
@@ -57,6 +57,10 @@ class FakeResourceScope:
         """The span itself."""
         return payload
 
+    def slim(self, payload: FakeSpan, wanted: Wanted) -> FakeSpan:
+        """The span itself."""
+        return payload
+
     def rank(self, payload: FakeSpan) -> tuple[Any, ...]:
         """End, number of attributes, then the text of all of them."""
         return (payload.end_ns, len(payload.given), repr(sorted(payload.given.items())))
@@ -70,6 +74,14 @@ def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> Fa
     service, scope.
     """
     return FakeSpan(span_id, parent, name or span_id, **fields)
+
+
+_ROLES = {"agent": Role.AGENT, "chat": Role.STEP, "tool": Role.STEP, "served": Role.SERVED}
+
+
+def role_of(frame: Frame) -> Role:
+    """What a span is for assembly, by the first word of its name."""
+    return _ROLES.get(frame[1].name.split()[0], Role.PLAIN)
 
 
 def frames(spans: Iterable[FakeSpan]) -> dict[bytes, Frame]:

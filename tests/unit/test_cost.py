@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.kept_trees import Tombstones
+from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.otlp.protobuf import read_logs, read_traces
 from otel_eval.otlp.schema import decode_all
 from otel_eval.otlp.spans import LOG_READER

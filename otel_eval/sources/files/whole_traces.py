@@ -23,8 +23,7 @@ from math import inf
 from sys import maxsize
 from typing import Any, Final
 
-from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly import SPAN_OVERHEAD_BYTES, Limits, TraceBuffer
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp.protobuf import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from otel_eval.assembly.subtrees import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly import SPAN_OVERHEAD_BYTES
 from otel_eval.counters import Warnings
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder

@@ -387,6 +387,10 @@ class SdkResourceScope:
             return reader
         return native_reader
 
+    def slim(self, payload: ReadableSpan, wanted: Wanted) -> ReadableSpan:
+        """Return the span itself: its program may hold it as well."""
+        return payload
+
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
         """Return the key that orders spans of one id: end, number of attributes, then all that
         distinguishes the spans.

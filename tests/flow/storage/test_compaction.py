@@ -108,7 +108,7 @@ def test_it_is_the_same_as_before(
     before = lived(durable, seed)
     trace = before.held(TRACE)
     if move and trace is not None:
-        records = records_of(trace, is_open=before.is_undecided(TRACE))
+        records = records_of(trace)
         if records is not None:
             durable._copy_trace(TRACE, records)
     durable.close()
@@ -130,7 +130,7 @@ def test_a_tree_that_opened_again_has_its_next_revision_after_a_restart(
     lives.send(*later)
     trace = lives.pipeline._buffer.held(TRACE)
     assert trace is not None
-    lives.durable._copy_trace(TRACE, records_of(trace, is_open=True) or [])
+    lives.durable._copy_trace(TRACE, records_of(trace) or [])
     lives.crash()
     lives.wait(15)
     assert lives.last() == {2: ("Scored", 1)} | ({5: ("Scored", 0)} if others else {})

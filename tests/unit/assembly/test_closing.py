@@ -6,10 +6,15 @@ import pytest
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
-from tests.support.made_spans import FakeSpan, span
+from tests.support.made_spans import FakeSpan, role_of, span
 
 LIMITS = Limits(
-    decision_wait_s=1, decision_wait_partial_s=6, grace_period_s=30, idle_s=300, max_age_s=3600
+    decision_wait_s=1,
+    decision_wait_partial_s=6,
+    decision_wait_detached_s=60,
+    grace_period_s=30,
+    idle_s=300,
+    max_age_s=3600,
 )
 TRACE = b"t" * 16
 
@@ -49,34 +54,48 @@ def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] |
             [span("r"), span("c", "gone")], 6, Completeness.REMOTE_PARENT, id="a parent is missing"
         ),
         pytest.param(
-            [span("r", "gone", remote=True)],
+            [span("r", "gone", "agent", remote=True)],
             6,
-            Completeness.REMOTE_PARENT,
-            id="remote parent never comes",
+            Completeness.DETACHED,
+            id="a run whose caller in another process is missing",
         ),
         pytest.param(
-            [span("r", "gone", kind=2)],
+            [span("r", "gone", kind=2), span("c", "r", "chat")],
             6,
-            Completeness.REMOTE_PARENT,
-            id="no flags, a server span enters",
+            Completeness.DETACHED,
+            id="a model call below a server span, without flags",
         ),
         pytest.param(
-            [span("r", "gone", kind=5)],
-            6,
-            Completeness.REMOTE_PARENT,
-            id="no flags, a consumer span enters",
+            [span("a", "gone", "agent", remote=False)],
+            60,
+            Completeness.DETACHED,
+            id="an agent below a span of its process that goes on",
         ),
         pytest.param(
-            [span("c", "gone", remote=False)],
+            [span("c", "gone", "tool", remote=False)],
             300,
             Completeness.IDLE,
-            id="the local root is still open: idle",
+            id="a call of a run that goes on",
         ),
         pytest.param(
-            [span("c", "gone")], 300, Completeness.IDLE, id="nothing says that anything ended: idle"
+            [span("c", "gone", "tool")], 300, Completeness.IDLE, id="the same without flags"
         ),
-        pytest.param([span("s", "s")], 300, Completeness.IDLE, id="its own parent"),
-        pytest.param([span("a", "b"), span("b", "a")], 300, Completeness.IDLE, id="a cycle"),
+        pytest.param(
+            [span("s", "gone", kind=2), span("t", "s")],
+            3600,
+            Completeness.AGED,
+            id="a server's spans wait for their caller",
+        ),
+        pytest.param(
+            [span("s", "gone", "served", kind=2)],
+            3600,
+            Completeness.AGED,
+            id="those of an MCP server too",
+        ),
+        pytest.param([span("s", "s", "tool")], 300, Completeness.IDLE, id="its own parent"),
+        pytest.param(
+            [span("a", "b", "agent"), span("b", "a")], 60, Completeness.DETACHED, id="a cycle"
+        ),
         pytest.param(
             [span("r"), span("a", "b"), span("b", "a")],
             1,
@@ -87,7 +106,7 @@ def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] |
 )
 def test_a_trace_closes_when_nothing_is_known_to_be_open(spans, when, reason):
     """Parent links, services and remoteness decide how long to wait."""
-    buffer = TraceBuffer(LIMITS)
+    buffer = TraceBuffer(LIMITS, role_of)
     push(buffer, *spans)
     assert closing(buffer) == (when, reason)
 
@@ -114,10 +133,10 @@ def test_a_root_that_arrives_late_ends_the_long_wait():
 
 def test_a_trace_that_never_rests_closes_for_its_age():
     """A span every minute keeps a trace open until max_age."""
-    buffer = TraceBuffer(LIMITS)
+    buffer = TraceBuffer(LIMITS, role_of)
     closed = []
     for minute in range(61):
-        push(buffer, span(f"c{minute}", "r"), now=minute * 60)
+        push(buffer, span(f"c{minute}", "r", "tool"), now=minute * 60)
         closed += buffer.due(minute * 60)
     assert [t.reason for t in closed] == [Completeness.AGED]
 
@@ -158,3 +177,19 @@ def test_log_records_wait_for_their_span():
     buffer.push_logs([(b"9" * 16, b"r", frame, 10)], 3)
     assert [trace.frames for trace in buffer.drain(4)] == [{}]
     assert buffer.counts.traces_closed == 1
+
+
+def test_spans_that_wait_for_their_caller_are_held_without_what_only_a_run_needs():
+    """They are complete again when a greater version arrives; a repetition changes nothing."""
+    slim = span("web", "caller", remote=True, end_ns=5)
+
+    def reduced(frame):
+        return (frame[0], slim, frame[2])
+
+    buffer = TraceBuffer(LIMITS, role_of, reduced)
+    whole = span("web", "caller", remote=True, end_ns=5, attributes={"url": "…"})
+    push(buffer, whole)
+    buffer.due(6)
+    push(buffer, whole, now=7)
+    (trace,) = buffer.close(TRACE, 8)
+    assert (trace.frames[b"web"][1], buffer.counts.spans_duplicate) == (slim, 1)

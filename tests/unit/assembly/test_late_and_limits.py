@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.interfaces import LastEvaluation
 from otel_eval.model import Completeness
 from otel_eval.otlp.spans import LOG_READER
-from tests.support.made_spans import FakeSpan, span
+from tests.support.made_spans import FakeSpan, role_of, span
 
 TRACE = b"t" * 16
 
@@ -33,22 +34,31 @@ def test_a_late_span_opens_the_trace_again():
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     (first,) = buffer.due(1)
-    first.last_evaluations[b"r"] = "said"  # type: ignore[assignment]
+    first.last_evaluations[b"r"] = LastEvaluation(0, "")
     push(buffer, span("c", "r"), now=20)
     (second,) = buffer.due(21)
     assert (first.changed, second.changed) == (None, frozenset({b"c"}))
-    assert (set(second.frames), second.last_evaluations) == ({b"r", b"c"}, {b"r": "said"})
+    assert (set(second.frames), second.last_evaluations) == (
+        {b"r", b"c"},
+        {b"r": LastEvaluation(0, "")},
+    )
     assert buffer.counts.spans_late == 1
 
 
-def test_later_still_is_counted_and_forms_nothing():
-    """After grace_period_s only a tombstone is left, for max_age_s."""
+def test_later_still_is_counted_and_told_once():
+    """After grace_period_s only the id is left, for max_age_s; then it is forgotten, too."""
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, max_age_s=100))
     push(buffer, span("r"))
-    buffer.due(1)
+    (trace,) = buffer.due(1)
+    trace.last_evaluations[b"r"] = LastEvaluation(0, "")
     buffer.due(31)
     push(buffer, span("c", "r"), now=40)
-    assert (buffer.due(500), buffer.counts.spans_too_late, buffer.held_bytes) == ([], 1, 0)
+    assert [(each.is_late, set(each.frames)) for each in buffer.due(40)] == [(True, {b"c"})]
+    push(buffer, span("d", "r"), now=50)
+    assert (buffer.due(50), buffer.counts.spans_too_late, buffer.held_bytes) == ([], 2, 0)
+    buffer.due(200)
+    push(buffer, span("e", "r"), now=200)
+    assert (len(buffer), buffer.counts.spans_too_late) == (1, 2)
 
 
 def test_spans_that_come_before_any_evaluation_join_the_trace():
@@ -185,7 +195,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
         idle_s=10,
         max_age_s=20,
     )
-    buffer = TraceBuffer(limits, lambda frame: frame[1].name == "agent")
+    buffer = TraceBuffer(limits, role_of)
     for at in range(8):
         push(buffer, span("a", "gone", "agent"), span(f"b{at}", "away"), now=at, size=10)
         for end, size in ((10, 1000), (11, 2000), (12, 20)):
@@ -198,9 +208,9 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
     assert (len(buffer), buffer.held_bytes) == (0, 0)
 
 
-def test_a_closed_tree_does_not_count_against_the_bytes_of_its_trace():
+def test_an_evaluated_tree_makes_room_for_the_next_one_of_its_trace():
     """A long session closes one tree after another; only the open ones are limited."""
-    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000), lambda frame: frame[1].name == "agent")
+    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000), role_of)
     for at in range(3):
         push(buffer, span(f"a{at}", f"gone{at}", "agent"), now=61 * at, size=700)
         (closed,) = buffer.due(61 * at + 60)
@@ -208,20 +218,19 @@ def test_a_closed_tree_does_not_count_against_the_bytes_of_its_trace():
     assert buffer.counts.spans_over_limit == 0
 
 
-def test_a_dormant_trace_that_is_evicted_leaves_no_bytes_behind():
-    """Also one whose kept trees were evicted before, and which got spans without an agent after
-    that.
-    """
-    buffer = TraceBuffer(Limits(), lambda frame: frame[1].name == "agent")
-    push(buffer, span("a", "gone", "agent"))
-    buffer.due(60)
-    push(buffer, span("b", "gone"), now=61)
-    buffer.reserve(buffer.limits.max_bytes - 500)  # the tree of the agent is evicted
-    push(buffer, span("c", "gone"), now=62)
-    buffer.due(400)
-    assert (len(buffer), buffer.open_bytes, buffer.held_bytes > 0) == (0, 0, True)
-    buffer.reserve(buffer.limits.max_bytes)
-    assert (buffer.open_bytes, buffer.held_bytes) == (0, 0)
+def test_what_waits_without_a_run_is_given_up_first():
+    """Then what was evaluated; both before an open trace."""
+    buffer = TraceBuffer(Limits(), role_of)
+    push(buffer, span("a", "gone", "agent", remote=True), trace=b"1" * 16)
+    push(buffer, span("web", "gone", remote=True), trace=b"2" * 16)
+    push(buffer, span("c", "r", "tool", remote=False), trace=b"3" * 16)
+    assert [each.trace_id[:1] for each in buffer.due(6)] == [b"1"]
+    for size, held in ((900, b"13"), (500, b"3")):
+        buffer.reserve(buffer.limits.max_bytes - size)
+        buffer.pop_closed(6)
+        assert {each for each in (b"1", b"2", b"3") if buffer.holds(each * 16)} == {
+            bytes((each,)) for each in held
+        }
 
 
 def test_evaluated_traces_are_dropped_first_when_room_is_short():

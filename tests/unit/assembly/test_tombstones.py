@@ -5,9 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.kept_trees import Tombstones
-from tests.support.made_spans import span
+from otel_eval.assembly.tombstones import Tombstones
 
 
 def of(number: int) -> bytes:
@@ -46,15 +44,3 @@ def test_the_oldest_is_forgotten_first():
     stones.add(of(3), 13)
     stones.compact(0)
     assert [stones.holds(of(n), 0) for n in range(4)] == [False, False, True, True]
-
-
-def test_spans_that_are_too_late_are_known_after_compacting():
-    """They are counted and form no run."""
-    buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=5))
-    each = span("r")
-    buffer.push(of(7), b"r" * 8, (b"", each, each.resource_scope), 100, 0)
-    buffer.due(1)
-    buffer.due(10)
-    buffer.compact(10)
-    buffer.push(of(7), b"c" * 8, (b"r" * 8, each, each.resource_scope), 100, 11)
-    assert (buffer.counts.spans_too_late, len(buffer)) == (1, 0)

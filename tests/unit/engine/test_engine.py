@@ -255,9 +255,16 @@ def test_a_trace_without_a_run_is_reported_only_where_that_is_asked():
     assert (report.results, report.no_run.why) == ((), "no agent run was found in the trace")
     (again,) = engine.evaluate(with_spans(trace, span("y", "x")))
     assert (again.revision, again.no_run is not None) == (1, True)
-    assert [each.evaluation for each in engine.evaluate(with_spans(trace, agent("a", "x")))] == [
-        "e"
-    ]
+    report, withdrawn = engine.evaluate(with_spans(trace, agent("a", "x")))
+    assert (
+        report.evaluation,
+        withdrawn.revision,
+        withdrawn.no_run and withdrawn.no_run.reason,
+    ) == (
+        "e",
+        2,
+        "withdrawn",
+    )
 
 
 def test_an_outcome_instead_of_evaluation_calls_no_scorer():

@@ -100,7 +100,7 @@ def test_a_trace_of_log_records_alone_has_one_line() -> None:
 
 
 def test_late_spans_make_another_revision_of_the_line_until_there_is_a_result() -> None:
-    """Then there are no further lines."""
+    """Then it is withdrawn."""
     engine, buffer = _engine(), _buffer(span("http"))
     judged = [_judged(engine, buffer)]
     for late in (span("db", "http"), span("run", "http", attributes=AGENT), span("cache", "http")):
@@ -109,9 +109,10 @@ def test_late_spans_make_another_revision_of_the_line_until_there_is_a_result() 
     assert [[(bool(each.no_run), each.revision) for each in reports] for reports in judged] == [
         [(True, 0)],
         [(True, 1)],
-        [(False, 0)],
+        [(False, 0), (True, 2)],
         [],
     ]
+    assert [each.no_run and each.no_run.reason for each in judged[2]] == [None, "withdrawn"]
 
 
 def test_no_line_where_none_is_wanted() -> None:

@@ -108,8 +108,8 @@ def test_a_trace_is_evaluated_once_its_root_and_the_decision_wait_are_over():
 
 def test_a_trace_without_its_root_is_closed_when_it_is_idle():
     """Marked as such."""
-    rig = Rig(limits=Limits(idle_s=10, decision_wait_detached_s=100))
-    rig.send(1, agent("a", "gone", remote=False), tool("t"))
+    rig = Rig(limits=Limits(idle_s=10))
+    rig.send(1, tool("t", "gone"))
     rig.wait(9)
     assert rig.rows() == []
     rig.wait(2)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import Frame
-from otel_eval.trajectory.classify import span_tree_of
+from otel_eval.span_trees import span_tree_of
 from tests.support.made_spans import FakeResourceScope
 
 IDS = [bytes([number]) * 8 for number in range(1, 9)]

@@ -1,0 +1,118 @@
+"""Build the trees of a trace from the parent links of its spans.
+
+Nothing here recurses, so a chain of 10,000 spans is a tree like any other. Parent links can form a
+cycle: each is cut at its smallest span id, and that span becomes a root.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_eval.interfaces import Frame
+
+_NO_PARENT: Final = frozenset({b"", b"\0" * 8})
+
+_Children = dict[bytes, list[bytes]]
+
+
+@dataclass(slots=True)
+class SpanTree:
+    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there
+    are several roots.
+
+    Attributes:
+        ids: span ids.
+        parent: place of the parent, -1 for the root of a tree.
+        size: number of spans in the subtree, itself included.
+        roots: places of the roots, in order of their ids: spans without a parent, and orphans.
+        missing: place of a root → the id of the parent that did not arrive, b"" if it has none. The
+            root of a circle is an orphan like any other, and names the parent to which it is
+            linked.
+    """
+
+    ids: list[bytes] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    missing: dict[int, bytes] = field(default_factory=dict)
+
+    def root_of(self, place: int) -> int:
+        """The root of the tree that the span is in."""
+        return self.roots[bisect_right(self.roots, place) - 1]
+
+
+def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
+    """Build the trees from the parent links."""
+    children: _Children = {}
+    roots: list[tuple[bytes, bytes]] = []
+    for span_id, frame in frames.items():
+        parent = frame[0]
+        siblings = children.get(parent)
+        if siblings is not None:
+            siblings.append(span_id)
+        elif parent in frames:
+            children[parent] = [span_id]
+        else:
+            roots.append((span_id, b"" if parent in _NO_PARENT else parent))
+    roots.sort()
+    tree = SpanTree()
+    for span_id, missing in roots:
+        _add(tree, span_id, missing, children)
+    if len(tree.ids) < len(frames):
+        _cut_circles(tree, frames, children)
+    return tree
+
+
+def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> None:
+    """One tree in preorder, the last of siblings first. Siblings without children of their own are
+    added at once.
+    """
+    ids, parents, size = tree.ids, tree.parent, tree.size
+    tree.roots.append(len(ids))
+    tree.missing[len(ids)] = missing
+    visited: list[int] = []
+    stack = [(root, -1)]
+    while stack:
+        span_id, parent = stack.pop()
+        place = len(ids)
+        visited.append(place)
+        ids.append(span_id)
+        parents.append(parent)
+        size.append(1)
+        below = children.get(span_id)
+        if below is None:
+            continue
+        if children.keys().isdisjoint(below):
+            ids += reversed(below)
+            parents += [place] * len(below)
+            size += [1] * len(below)
+            size[place] += len(below)
+        else:
+            stack += [(each, place) for each in below]
+    for place in reversed(visited[1:]):
+        size[parents[place]] += size[place]
+
+
+def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Children) -> None:
+    """Add the spans that no root leads to: those of each circle of links, whose smallest id becomes
+    a root, and those below.
+    """
+    left = set(frames).difference(tree.ids)
+    for start in sorted(left):
+        if start not in left:
+            continue
+        walked: dict[bytes, None] = {}
+        span_id = start
+        while span_id not in walked:
+            walked[span_id] = None
+            span_id = frames[span_id][0]
+        order = list(walked)
+        root = min(order[order.index(span_id) :])
+        first = len(tree.ids)
+        parent = frames[root][0]
+        children[parent].remove(root)  # opens the circle: it is a tree now
+        _add(tree, root, parent, children)
+        left.difference_update(tree.ids[first:])
