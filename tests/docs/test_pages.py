@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from otel_eval.config import EvalConfig, load
 from otel_eval.config.loader import parse
@@ -18,7 +19,7 @@ LINKED = [*PAGES, *sorted(ROOT.glob(".github/*.md"))]  # the latter are not in s
 WHOLE = [README, document("configuration.md")]  # their YAML is whole configurations, not parts
 
 
-def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
+def blocks(language: str, pages: list[Path] = PAGES) -> list[ParameterSet]:
     """Every fenced block of a language, named by page and line."""
     fenced = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
@@ -60,10 +61,11 @@ def test_yaml_on_a_page_is_a_configuration(text: str, tmp_path: Path) -> None:
     assert load(path).evaluations
 
 
-@pytest.mark.parametrize("text", blocks("yaml"))
-def test_yaml_on_any_page_can_be_read(text: str) -> None:
+def test_yaml_on_any_page_can_be_read() -> None:
     """Also where it is only a part."""
-    assert parse(text, where="the page")
+    for block in blocks("yaml"):
+        (text,) = block.values
+        assert parse(text, where=str(block.id)), block.id
 
 
 def test_every_key_is_documented() -> None:
@@ -74,18 +76,23 @@ def test_every_key_is_documented() -> None:
     assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []
 
 
-@pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere() -> None:
     """Each relative link names a file."""
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    link = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+    assert [
+        (name_of(page), target)
+        for page in LINKED
+        for target in link.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ] == []
 
 
-@pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_files_that_a_page_names_exist(page: Path) -> None:
+def test_files_that_a_page_names_exist() -> None:
     """Paths from the root of the repository."""
-    named = re.findall(
-        r"(?<![\w/.])(?:tests|examples|otel_eval|collector_config)/[\w./-]*\w",
-        page.read_text(encoding="utf-8"),
-    )
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    named = re.compile(r"(?<![\w/.])(?:tests|examples|otel_eval|collector_config)/[\w./-]*\w")
+    assert [
+        (name_of(page), path)
+        for page in LINKED
+        for path in named.findall(page.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    ] == []

@@ -7,9 +7,11 @@ import subprocess
 from types import TracebackType
 from typing import Final, Self
 
+from tests.support.waiting import LIMIT_S
+
 __all__ = ["ChildProcess"]
 
-STOP_S: Final = 20.0
+STOP_S: Final = LIMIT_S
 
 
 class ChildProcess:

@@ -18,10 +18,11 @@ import pytest
 from tests.faults.fault_rig.service import free_port
 from tests.support.child_process import ChildProcess
 from tests.support.collector_build import built
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["CollectorProcess", "program"]
 
-START_S: Final = 30.0
+START_S: Final = LIMIT_S
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 50  # of a run that is waited for
-LIFE_S = 300  # of a process that a test forgot
+TIMEOUT_S = 300  # of a run that is waited for
+LIFE_S = 900  # of a process that a test forgot
 PRELOADED = ("otel_eval.app", "otel_eval.app.server_wiring", "otel_eval.cli", "otel_eval.config")
 
 

@@ -6,6 +6,8 @@ import socket
 import time
 from typing import Final
 
+from tests.support.waiting import LIMIT_S
+
 EXPORT: Final = b"/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, MORE = 0, 1, 3, 4, 6, 7, 8, 9
 _ACK = END = 1
@@ -58,7 +60,7 @@ class Frames:
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), 5)
+        self.socket = socket.create_connection((host, int(port)), LIMIT_S)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, _PLAIN))
         self.response: list[tuple[int, int, bytes]] = []  # kind, stream, payload of what came
         self._stream, self._rest = -1, b""
@@ -146,7 +148,7 @@ class Frames:
                 self._first = first
         self.socket.sendall(frame(SETTINGS, _ACK, 0))
 
-    def answer(self, stream: int, seconds: float = 5.0) -> bytes:
+    def answer(self, stream: int, seconds: float = LIMIT_S) -> bytes:
         """The trailers of a call, or what ended it; nothing if the time is over."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.ended(stream) and self.listen(0.2):

@@ -10,6 +10,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from tests.support.waiting import LIMIT_S
+
 
 @contextmanager
 def mock_cluster(brokers: int = 1) -> Iterator[str]:
@@ -20,7 +22,7 @@ def mock_cluster(brokers: int = 1) -> Iterator[str]:
     )
 
 
-def consumed(servers: str, topic: str, count: int, timeout_s: float = 20.0) -> list[Any]:
+def consumed(servers: str, topic: str, count: int, timeout_s: float = LIMIT_S) -> list[Any]:
     """So many records of a topic, from its beginning."""
     settings = {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer(settings)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -132,7 +133,12 @@ BACKENDS = {"grpc": grpc_backend, "http/protobuf": http_backend}
 
 @contextmanager
 def forwarding(
-    backend: Backend, protocol: str = "grpc", *, forward: Any = None, **config: Any
+    backend: Backend,
+    protocol: str = "grpc",
+    *,
+    forward: Any = None,
+    clock: Callable[[], float] = time.monotonic,
+    **config: Any,
 ) -> Iterator[tuple[Server, Any]]:
     """A receiver that passes on to the backend."""
     settings = {
@@ -143,7 +149,7 @@ def forwarding(
     }
     passing = {"endpoint": backend.url, "protocol": protocol, **(forward or {})}
     settings["exporters"] = {"forward": passing, **config.get("exporters", {})}
-    server = Server(load(settings))
+    server = Server(load(settings), clock=clock)
     try:
         yield server, server.start()
     finally:

@@ -168,13 +168,14 @@ class Served:
         assert self.end(signal.SIGTERM) == 0
         self.config["traces"] = traces | {"decision_wait": then}
 
-    def recorded(self, kind: RecordKind) -> int:
-        """The number of records of this kind in the journal."""
-        return sum(
-            record.kind == kind
+    def recorded(self, kind: RecordKind) -> list[bytes]:
+        """The payloads of the records of this kind in the journal."""
+        return [
+            record.payload
             for segment in self.storage.glob("*.journal")
             for record in scan(segment.read_bytes(), Damage())
-        )
+            if record.kind == kind
+        ]
 
     def end(self, number: int = signal.SIGKILL) -> int:
         """End the life; the exit code."""

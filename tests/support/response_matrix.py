@@ -39,6 +39,7 @@ from tests.support.failing_endpoint import (
     Endpoint,
 )
 from tests.support.queued_exporters import otlp_exporters
+from tests.support.waiting import LIMIT_S
 
 ENGINE: Final = engine_of(
     load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]})
@@ -53,7 +54,7 @@ RESPONSES: Final[dict[str, tuple[str, ...]]] = {
 }
 TIMEOUT_S: Final = 0.2  # of one attempt, in the row of responses that do not come
 LONG_S: Final = 30.0  # in the others: a busy machine must not add to them
-PATIENT_S: Final = 10.0
+PATIENT_S: Final = LIMIT_S
 RECHECK_S: Final = 60.0
 
 

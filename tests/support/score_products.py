@@ -16,6 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from tests.support.waiting import LIMIT_S
+
 __all__ = [
     "HANG",
     "FakeDatadog",
@@ -67,7 +69,7 @@ class FakeProduct:
             self.sent_headers.append(headers)
             status = self.script.pop(0) if self.script else self.status
         if status == HANG:
-            self.closing.wait(300)
+            self.closing.wait(2 * LIMIT_S)
             return 503, {}
         if status:
             return status, {"detail": "scripted"}

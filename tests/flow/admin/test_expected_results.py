@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from tests.support.waiting import wait_until
+from tests.support.waiting import STAYS_OPEN, wait_until
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helpdesk"}
 EVALUATIONS = [
@@ -117,7 +117,7 @@ def test_an_agent_begins_with_zeros_before_its_run_is_evaluated(
         wait_until(lambda: ("all", "shop", "helpdesk") in scraped())
         return scraped()
 
-    found = served(tmp_path, send, forward, decision_wait=30, decision_wait_partial=30)
+    found = served(tmp_path, send, forward, **STAYS_OPEN)
     assert found["all", "shop", "helpdesk"] == ZEROS
     assert ("named", "shop", "helpdesk") not in found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
+from tests.support.waiting import wait_until
 
 UNREACHABLE = "http://127.0.0.1:9"  # the port `discard`, where nothing listens
 
@@ -64,10 +64,7 @@ def test_nothing_is_left_of_a_start_that_failed(
     with pytest.raises(ConfigError, match=re.escape(repr(taken))) as caught:
         Server(load(configured(tmp_path, *addresses.values(), **storage))).start()
     assert "\n" not in str(caught.value)
-    deadline = time.monotonic() + 5
-    while (left := threads() - before) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not left
+    wait_until(lambda: not threads() - before)
     addresses[place] = free()
     again = Server(load(configured(tmp_path, *addresses.values(), **storage)))
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +45,17 @@ def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def explained(path: Path, config: Path | None = None) -> list[ExplainedTrace]:
+def explained(paths: Sequence[Path], config: Path | None = None) -> list[ExplainedTrace]:
     """What the command shows, as objects."""
-    return [*explain([str(path)], load(config), on_problem=pytest.fail)]
+    return [*explain(map(str, paths), load(config), on_problem=pytest.fail)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_agrees_with_replay(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_agrees_with_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For every recorded trace: the same runs, the same matches, the same outcomes for the same
     reasons.
     """
     (tmp_path / "eval.yaml").write_text(EVALUATIONS, encoding="utf-8")
-    words = [str(path), "--config", str(tmp_path / "eval.yaml"), "--format", "json"]
+    words = [*map(str, FILES), "--config", str(tmp_path / "eval.yaml"), "--format", "json"]
     assert main(["replay", *words, "--allow-empty"]) in (0, 1)
     replayed = [row for row in rows(capsys.readouterr().out) if row["outcome"] != "no_run"]
     results = {
@@ -69,7 +66,7 @@ def test_it_agrees_with_replay(
             evaluation.evaluation.name,
             result.scorer,
         ): result
-        for trace in explained(path, tmp_path / "eval.yaml")
+        for trace in explained(FILES, tmp_path / "eval.yaml")
         for run in trace.runs
         for evaluation in run.evaluations
         for result in evaluation.results
@@ -279,34 +276,29 @@ def plant(document: Any, spared: tuple[str, ...], keys: set[str]) -> int:
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_redacted_it_holds_names_and_no_value(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No id, time, service, attribute, event or status of any recorded trace; the names of spans
     stay.
     """
-    traces = explained(path)
+    traces = explained(FILES)
     runs = [run.trajectory for trace in traces for run in trace.runs]
     spans = [span for trace in traces for span in trace.trace.spans]
     names = tuple(
         {name for run in runs for name in (run.agent, *(call.name for call in run.calls))} - {""}
     )
-    document = json.loads(path.read_text(encoding="utf-8"))
-    assert (
-        plant(
-            document,
-            names,
-            NAMED_BY | {key for span in spans for key in span.recognition.looked_at},
-        )
-        > 5
-    )
-    (tmp_path / "planted.json").write_text(json.dumps(document), encoding="utf-8")
-    assert main(["explain", str(tmp_path / "planted.json"), "--redact"]) == 0
+    keys = NAMED_BY | {key for span in spans for key in span.recognition.looked_at}
+    for path in FILES:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert plant(document, names, keys) > 5
+        (tmp_path / path.name).write_text(json.dumps(document), encoding="utf-8")
+    planted = [str(tmp_path / path.name) for path in FILES]
+    assert main(["explain", *planted, "--redact"]) == 0
     printed = capsys.readouterr().out
     assert "SECRET" not in printed
-    ids = [*(trace.trace.trace_id for trace in traces), *(span.span_id for span in spans)]
-    assert [each for each in ids if each in printed] == []
+    ids = {*(trace.trace.trace_id for trace in traces), *(span.span_id for span in spans)}
+    assert [span_id for span_id in ids if span_id in printed] == []
     assert spans[0].name in printed
 
 

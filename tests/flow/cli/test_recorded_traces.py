@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_eval.cli import main
+from tests.support.recorded_traces import traces
 
 FOLDER = Path(__file__).parents[2] / "traces"
 TRUTH = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
@@ -24,22 +25,31 @@ TOOLS = {
 }
 
 
-def calls_of(file: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The calls that `otel-eval trajectory` prints."""
-    assert main(["trajectory", str(FOLDER / file), "--format", "json"]) == 0
-    runs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert runs
-    return [call for run in runs for call in run["calls"]]
+def calls_by_file(capsys: pytest.CaptureFixture[str]) -> dict[str, list[dict[str, Any]]]:
+    """The calls that `otel-eval trajectory` prints, by the file of their run."""
+    files = [truth["file"] for truth in TRUTH]
+    file_of = {trace.trace_id.hex(): file for file in files for trace in traces(file)}
+    assert main(["trajectory", *(str(FOLDER / file) for file in files), "--format", "json"]) == 0
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in map(json.loads, capsys.readouterr().out.splitlines()):
+        found.setdefault(file_of[run["trace_id"]], []).extend(run["calls"])
+    assert found.keys() == set(files)
+    return found
 
 
-@pytest.mark.parametrize(
-    "truth", [each for each in TRUTH if each["calls"] is not None], ids=lambda each: each["file"]
-)
-def test_the_calls_are_those_that_happened(
-    truth: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_calls_are_those_that_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of every recorded trace; where none is recorded, none is invented."""
+    calls = calls_by_file(capsys)
+    for truth in TRUTH:
+        if truth["calls"] is None:
+            assert {call["name"] for call in calls[truth["file"]]} <= TOOLS, truth["file"]
+        else:
+            assert_happened(calls[truth["file"]], truth)
+
+
+def assert_happened(got: list[dict[str, Any]], truth: dict[str, Any]) -> None:
     """Names, arguments, errors and order; calls that overlapped may come in either order."""
-    got, want = calls_of(truth["file"], capsys), truth["calls"]
+    want = truth["calls"]
     assert sorted(map(seen, got), key=repr) == sorted((seen(call) for call in want), key=repr)
     together = {i for pair in truth["overlapping"] for i in pair}
     alone = [i for i in range(len(want)) if i not in together]
@@ -53,16 +63,6 @@ def seen(call: dict[str, Any]) -> tuple[Any, ...]:
     """What is compared of a call; a final answer's arguments are the framework's business."""
     arguments = None if call["name"] not in TOOLS else call["arguments"]
     return call["name"], arguments, bool(call["error"])
-
-
-@pytest.mark.parametrize(
-    "truth", [each for each in TRUTH if each["calls"] is None], ids=lambda each: each["file"]
-)
-def test_no_call_is_invented_where_none_is_recorded(
-    truth: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """There is a run, and whatever calls it has were real."""
-    assert {call["name"] for call in calls_of(truth["file"], capsys)} <= TOOLS
 
 
 def test_one_replay_scores_every_run(capsys: pytest.CaptureFixture[str]) -> None:

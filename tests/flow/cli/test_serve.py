@@ -21,6 +21,7 @@ from otel_eval.native import build_info
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
 
+OPEN = "\ntraces: {decision_wait: 15m, decision_wait_partial: 15m, idle_timeout: 15m}"
 ANYWHERE = (
     'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint:'
     ' "127.0.0.1:0"}}}}'
@@ -82,7 +83,10 @@ def test_what_is_pending_is_scored_before_it_ends(
     is 0.
     """
     with serving(
-        config(SCORER, more=ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}")
+        config(
+            SCORER,
+            more=ANYWHERE + OPEN,
+        )
     ) as process:
         line = ready(process)
         assert re.fullmatch(r"ready grpc=127\.0\.0\.1:[1-9]\d* http=127\.0\.0\.1:[1-9]\d*\n", line)
@@ -196,7 +200,7 @@ def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> 
     """Open traces are evaluated by the new ones; a file that cannot be used is one line, and the
     old ones stay.
     """
-    settle = ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}"
+    settle = ANYWHERE + OPEN
     path = config(SCORER, more=settle)
     with serving(path) as process:
         post(ready(process), recorded)

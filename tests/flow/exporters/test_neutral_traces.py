@@ -58,7 +58,7 @@ CONFIG: dict[str, Any] = {
             "scorers": [{"type": "tool_errors"}, {"type": "tool_call_args", "expected": []}],
         }
     ],
-    "traces": {"decision_wait": "300ms", "decision_wait_partial": "400ms", "grace_period": "20s"},
+    "traces": {"decision_wait": "300ms", "decision_wait_partial": "400ms", "grace_period": "1h"},
 }
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 MILLISECOND = 1_000_000

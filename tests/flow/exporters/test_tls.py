@@ -116,7 +116,7 @@ def served(otlp: dict[str, Any], backend: Any) -> bool:
         urllib.request.urlopen(request, timeout=300).close()
         backend.wait(lambda: backend.got["logs"] and backend.got["traces"])
     finally:
-        server.stop(2)
+        server.stop(60.0 if backend.got["logs"] else 2.0)
     return all(backend.got.values())  # metrics leave at the end at the latest
 
 

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.config import load
 from tests.support import otlp_backend as backends
+from tests.support.waiting import LIMIT_S, STAYS_OPEN, ShiftedClock, wait_until
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -35,7 +35,7 @@ def evaluation(scorer: str, **match: str) -> dict[str, Any]:
 
 def written(path: Path, endpoint: str, evaluation: dict[str, Any], **traces: str) -> Path:
     """A configuration that passes on to the endpoint."""
-    settle = {"decision_wait": "4s", "decision_wait_partial": "5s"} | traces
+    settle = STAYS_OPEN | traces
     places = {name: {"endpoint": "127.0.0.1:0"} for name in ("grpc", "http")}
     exporters = {"forward": {"endpoint": endpoint}}
     whole = {
@@ -67,6 +67,11 @@ class Serving:
         """Send a SIGHUP and return the log line about the reload."""
         self.process.send_signal(signal.SIGHUP)
         return self.said("reload: ")
+
+    def end(self) -> None:
+        """Send a SIGTERM, at which open traces are evaluated, and wait for the end."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(LIMIT_S) == 0
 
     def export(self, *spans: Span) -> None:
         """Send spans of one agent."""
@@ -159,8 +164,7 @@ def test_open_traces_are_forwarded_completely_with_the_scores_of_the_new_evaluat
         assert "done" in service.reload()
         service.export(*half[2:])
         service.export(*after)
-        service.process.send_signal(signal.SIGTERM)
-        assert service.process.wait(300) == 0
+        service.end()
     found = arrived(backend)
     sent = {
         (span.trace_id, span.span_id): span.SerializeToString() for span in (*whole, *half, *after)
@@ -188,19 +192,18 @@ def test_runs_that_no_evaluation_matches_any_more_are_forwarded_without_scores(
         tmp_path / "eval.json",
         backend.url,
         evaluation("tool_errors"),
-        decision_wait="1s",
-        decision_wait_partial="1s",
     )
     before, after = run_of(1), run_of(2)
     with serving(path) as service:
         service.export(*before)
         other = evaluation("tool_errors", span="another run")
-        written(path, backend.url, other, decision_wait="1s", decision_wait_partial="1s")
+        written(path, backend.url, other)
         assert "done" in service.reload()
         service.export(*after)
         assert backend.wait(lambda: (after[0].trace_id, after[0].span_id) in arrived(backend))
         assert (before[0].trace_id, before[0].span_id) not in arrived(backend)
-        assert backend.wait(lambda: len(arrived(backend)) == len(before) + len(after))
+        service.end()
+    assert len(arrived(backend)) == len(before) + len(after)
     assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
 
 
@@ -208,18 +211,16 @@ def test_a_span_that_left_before_it_was_scored_gets_no_scores(backend: Any) -> N
     """They are counted; its trace is evaluated by the new evaluations all the same."""
     run = run_of(1)
     other = {"evaluations": [evaluation("tool_errors", span="another run")]}
-    with backends.forwarding(
-        backend, **other, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}
-    ) as (
+    clock = ShiftedClock()
+    with backends.forwarding(backend, clock=clock, **other, traces=STAYS_OPEN) as (
         server,
         bound,
     ):
         export(bound.grpc, *run)
         assert backend.wait(lambda: len(arrived(backend)) == len(run))
         server.reload(load({"evaluations": [evaluation("tool_errors")]}))
-        deadline = time.monotonic() + 10
-        while not server.counts().get("forward.scores_unplaced") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        clock.advance()
+        wait_until(lambda: server.counts().get("forward.scores_unplaced"))
         assert server.counts()["forward.scores_unplaced"] == 1
     assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
 
@@ -236,15 +237,13 @@ def test_a_configuration_that_cannot_be_used_changes_nothing(
         tmp_path / "eval.json",
         backend.url,
         evaluation("tool_errors"),
-        decision_wait="1s",
-        decision_wait_partial="1s",
     )
     run = run_of(1)
     with serving(path) as service:
         service.export(*run)
         path.write_text(mistake, encoding="utf-8")
         assert "the running configuration is kept" in service.reload()
-        assert backend.wait(lambda: len(arrived(backend)) == len(run))
+        service.end()
     assert arrived(backend)[run[0].trace_id, run[0].span_id][0][1] == ["tool_errors"]
 
 

@@ -15,6 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
+from tests.support.waiting import wait_until
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
@@ -62,9 +63,7 @@ def test_a_run_below_an_open_span_is_scored_at_once(tmp_path: Path):
     with tracer.start_as_current_span("websocket"):
         with tracer.start_as_current_span("message"):
             run(tracer, "first")
-            deadline = time.monotonic() + 15
-            while not rows(results) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_until(lambda: rows(results))
             assert rows(results) == [("first", 1.0, 0, "detached")]
         with tracer.start_as_current_span("message"):
             run(tracer, "second")

@@ -16,7 +16,7 @@ from otel_eval import EvalSpanProcessor
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
-import os, time
+import os, threading
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from otel_eval import EvalSpanProcessor
@@ -31,6 +31,10 @@ def processor(**config):
     return EvalSpanProcessor({"exporters": {"jsonl": {"path": os.devnull}}, **config})
 def add(**config):
     provider.add_span_processor(processor(**config))
+def wait_for_warning():
+    for thread in threading.enumerate():
+        if thread.name == "otel-eval-check":
+            thread.join()
 """
 
 
@@ -49,13 +53,10 @@ def lines(code: str) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("add(); add()\ntime.sleep(1.5)", ["in 1 s: no span arrived"]),
+        ("add(); add()\nwait_for_warning()", ["in 1 s: no span arrived"]),
         (
-            "add()\nspan = provider.get_tracer('a').start_span('b')\ntime.sleep(1.5)",
-            [
-                "in 1 s: 1 traces are still open, the oldest for 1 s; a run is evaluated when its"
-                " own span has ended"
-            ],
+            "add()\nspan = provider.get_tracer('a').start_span('b')\nwait_for_warning()",
+            ["in 1 s: 1 traces are still open, the oldest for "],
         ),
         ("add()\nrun({})", ["before the end: no agent run found in 1 span of scopes"]),
         (
@@ -65,8 +66,8 @@ def lines(code: str) -> list[str]:
             ),
             ["before the end: every scorer was skipped (calls_unknown 1)"],
         ),
-        ("add()\nrun(AGENT)\ntime.sleep(1.5)", []),
-        ("p = processor()\nif os.fork() == 0: os._exit(0)\ntime.sleep(1.5)", []),
+        ("add()\nrun(AGENT)\nprovider.force_flush()\nwait_for_warning()", []),
+        ("p = processor()\nif os.fork() == 0: os._exit(0)\nwait_for_warning()", []),
     ],
     ids=["no span", "an open trace", "no run", "unknown", "evaluated", "a server that forked"],
 )

@@ -7,7 +7,6 @@ import os
 import random
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 class Traced:
@@ -27,11 +27,10 @@ class Traced:
     why).
     """
 
-    def __init__(
-        self, *, add: bool = True, slow_s: float = 0, sampler: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, *, add: bool = True, sampler: Any = None, **options: Any) -> None:
         self.handed: list[tuple[str, list[str], str]] = []
-        self.slow_s = slow_s
+        self.may_hand_over = threading.Event()
+        self.may_hand_over.set()
         self.source = InProcessSource(self.handover, tick_s=0.02, **options)
         self.provider = TracerProvider(shutdown_on_exit=False, sampler=sampler)
         self.tracer = self.provider.get_tracer("app")
@@ -43,7 +42,7 @@ class Traced:
 
     def handover(self, trace_id: bytes, frames: list[Any], why: str) -> None:
         assert threading.current_thread().name == "otel-eval-spans"
-        time.sleep(self.slow_s)
+        assert self.may_hand_over.wait(LIMIT_S)
         self.handed.append(
             (trace_id.hex(), sorted(frame[1].name for _, _, frame, _ in frames), why)
         )
@@ -58,9 +57,7 @@ class Traced:
         return [(names, why) for _, names, why in self.handed]
 
     def eventually(self, count: int) -> list[tuple[list[str], str]]:
-        deadline = time.monotonic() + 5
-        while len(self.handed) < count and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: len(self.handed) >= count)
         return self.seen()
 
 
@@ -244,11 +241,11 @@ def test_spans_that_never_end_do_not_pile_up_in_one_trace():
 
 def test_a_slow_judge_costs_traces_not_memory():
     """The queue is bounded; further traces are dropped and counted; the callers are not blocked."""
-    program = Traced(slow_s=0.05, limits=InProcessLimits(max_waiting_spans=4))
-    begin = time.monotonic()
+    program = Traced(limits=InProcessLimits(max_waiting_spans=4))
+    program.may_hand_over.clear()
     for _ in range(40):
         program.start("root").end()
-    assert time.monotonic() - begin < 1
+    program.may_hand_over.set()
     handed, counts = len(program.seen()), program.source.counts()
     assert handed + counts["traces_dropped"] == 40
     assert counts["traces_dropped"] > 0

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 NODE, NPM = shutil.which("node"), shutil.which("npm")
@@ -91,9 +91,7 @@ def node(folder: Path, *arguments: str) -> str:
 
 def scored(server: Server, results: Path) -> list[dict[str, Any]]:
     """The rows, when nothing is open any more."""
-    deadline = time.monotonic() + 15
-    while server.counts()["open_traces"] and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not server.counts()["open_traces"])
     server.stop(60.0)
     return [json.loads(line) for line in results.read_text().splitlines()]
 

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +29,7 @@ from otel_eval.cli import main
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
 from tests.support import scripted_judge as scripted
+from tests.support.waiting import LIMIT_S, wait_until
 
 ROOT = Path(__file__).parents[3]
 TOOLS = ("search", "search", "book")
@@ -53,7 +54,7 @@ def config_of(url: str, path: Path | None = None, **more: Any) -> dict[str, Any]
     ]
     return {
         "traces": {"decision_wait": "100ms", "decision_wait_partial": "100ms"},
-        "judges": {"main": {"base_url": url, "model": "m", "retries": 0, "timeout": "10s"}},
+        "judges": {"main": {"base_url": url, "model": "m", "retries": 0, "timeout": "5m"}},
         "evaluations": [{"name": "e", "scorers": [judged[0], {"type": "tool_errors"}, judged[1]]}],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"jsonl": {"path": str(path)}} if path else {},
@@ -61,13 +62,15 @@ def config_of(url: str, path: Path | None = None, **more: Any) -> dict[str, Any]
     }
 
 
-def reading(after_s: float = 0.0) -> Callable[[dict[str, Any]], Any]:
-    """A judge whose score is a function of what it is asked about: a tenth for each search."""
+def reading(may_answer: threading.Event | None = None) -> Callable[[dict[str, Any]], Any]:
+    """A judge whose score is a function of what it is asked about: a tenth for each search. It
+    answers once it may.
+    """
 
     def script(request: dict[str, Any]) -> Any:
-        return scripted.score(
-            request["messages"][0]["content"].count('"search"') / 10, "SECRET", after_s=after_s
-        )
+        if may_answer is not None:
+            assert may_answer.wait(LIMIT_S)
+        return scripted.score(request["messages"][0]["content"].count('"search"') / 10, "SECRET")
 
     return script
 
@@ -96,13 +99,6 @@ def traced(*processors: Any) -> Iterator[TracerProvider]:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def within(seconds: float, there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < deadline, "it did not come in time"
-        time.sleep(0.01)
 
 
 def summary(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -142,8 +138,9 @@ def test_a_judge_comes_after_the_others_and_replay_says_the_same(
     """In the process: the deterministic score is written while the judge still reads; ids and
     values are those of a replay.
     """
+    may_answer = threading.Event()
     endpoint, path, memory = (
-        serve(reading(after_s=0.5)),
+        serve(reading(may_answer)),
         tmp_path / "live.jsonl",
         InMemorySpanExporter(),
     )
@@ -151,8 +148,9 @@ def test_a_judge_comes_after_the_others_and_replay_says_the_same(
         EvalSpanProcessor(config_of(endpoint.url, path)), SimpleSpanProcessor(memory)
     ) as provider:
         agent(provider)
-        within(5, lambda: bool(rows(path)))
+        wait_until(lambda: rows(path))
         assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
+        may_answer.set()
         assert provider.force_flush(300_000)
         live = rows(path)
     assert sorted((row["scorer"], row["value"]) for row in live) == [
@@ -169,7 +167,8 @@ def test_a_judge_comes_after_the_others_and_replay_says_the_same(
 
 def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], tmp_path: Path):
     """And waits for it when it stops."""
-    endpoint, path = serve(reading(after_s=0.5)), tmp_path / "received.jsonl"
+    may_answer = threading.Event()
+    endpoint, path = serve(reading(may_answer)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
     try:
@@ -177,8 +176,9 @@ def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], t
             SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))
         ) as provider:
             agent(provider)
-        within(5, lambda: bool(rows(path)))
+        wait_until(lambda: rows(path))
         assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
+        threading.Timer(0.5, may_answer.set).start()
     finally:
         assert server.stop(60.0)
     assert {row["scorer"]: row["value"] for row in rows(path)} == {
@@ -212,21 +212,21 @@ def test_a_runs_calls_are_counted_once(serve: Callable[..., Any]):
 
 def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], tmp_path: Path):
     """It carries what is there; the judge's score leaves by the other signals and is counted."""
+    may_answer = threading.Event()
     endpoint, path, memory = (
-        serve(reading(after_s=1.0)),
+        serve(reading(may_answer)),
         tmp_path / "live.jsonl",
         InMemorySpanExporter(),
     )
     exporter = EvalSpanExporter(memory, config_of(endpoint.url, path))
     with traced(SimpleSpanProcessor(exporter)) as provider:
         agent(provider)
-        within(
-            0.9, lambda: any(span.name == "invoke_agent" for span in memory.get_finished_spans())
-        )
+        wait_until(lambda: any(span.name == "invoke_agent" for span in memory.get_finished_spans()))
         (root,) = [span for span in memory.get_finished_spans() if span.name == "invoke_agent"]
         assert [event.attributes["gen_ai.evaluation.name"] for event in root.events] == [
             "tool_errors"
         ]
+        may_answer.set()
         assert exporter.force_flush(300_000)
     assert sorted(row["scorer"] for row in rows(path)) == [
         "careful",
@@ -249,7 +249,8 @@ def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
 
 def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], tmp_path: Path):
     """Within the time that stopping may take, and with the other scores untouched."""
-    endpoint, path = serve(reading(after_s=8.0)), tmp_path / "received.jsonl"
+    may_answer = threading.Event()
+    endpoint, path = serve(reading(may_answer)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
     try:
@@ -257,11 +258,10 @@ def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any
             SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))
         ) as provider:
             agent(provider)
-        within(5, lambda: bool(rows(path)))
-        began = time.monotonic()
+        wait_until(lambda: rows(path))
     finally:
         assert not server.stop(2.0)
-    assert time.monotonic() - began < 4.0
+        may_answer.set()
     outcomes = {row["scorer"]: (row["outcome"], row["explanation"]) for row in rows(path)}
     assert (
         outcomes["careful"]
@@ -328,7 +328,7 @@ def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(
 ):
     """No empty line, no empty span; by the receiver and in the process."""
     endpoint, path, memory = (
-        serve(reading(after_s=0.3)),
+        serve(reading()),
         tmp_path / "received.jsonl",
         InMemorySpanExporter(),
     )
@@ -373,7 +373,7 @@ def test_replay_prints_a_runs_scores_together(
     serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """One table for each run, and an exit code that counts the judge's result."""
-    endpoint, memory = serve(reading(after_s=0.1)), InMemorySpanExporter()
+    endpoint, memory = serve(reading()), InMemorySpanExporter()
     with traced(SimpleSpanProcessor(memory)) as provider:
         agent(provider, runs=10)
     (tmp_path / "stored.pb").write_bytes(

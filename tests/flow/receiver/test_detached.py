@@ -15,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.waiting import wait_until
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SECOND = 1_000_000_000
@@ -46,14 +47,9 @@ def send(channel: grpc.Channel, *spans: Span) -> None:
 
 
 def rows(file: Path, count: int) -> list[tuple[Any, ...]]:
-    """Agent, outcome, reason, revision and completeness, as soon as there are so many rows;
-    bounded.
-    """
-    deadline = time.monotonic() + 15
-    lines: list[str] = []
-    while len(lines) < count and time.monotonic() < deadline:
-        lines = file.read_text().splitlines() if file.exists() else []
-        time.sleep(0.05)
+    """Agent, outcome, reason, revision and completeness, as soon as there are so many rows."""
+    wait_until(lambda: file.exists() and len(file.read_text().splitlines()) >= count)
+    lines = file.read_text().splitlines()
     keys = ("agent", "outcome", "revision", "completeness", "explanation")
     return [tuple(json.loads(line)[key] for key in keys) for line in lines]
 
@@ -93,7 +89,7 @@ def test_each_run_is_scored_while_the_trace_goes_on(tmp_path: Path):
                 span(5, 98, "called", "invoke_agent", flags=0x300),
             )
             assert rows(results, 4)[3][:4] == ("called", "scored", 0, "remote_parent")
-            assert server.counts()["open_traces"] == 0
+            wait_until(lambda: not server.counts()["open_traces"])
     finally:
         server.stop(60.0)
     assert len(results.read_text().splitlines()) == 4

@@ -11,6 +11,8 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from tests.support.waiting import LIMIT_S
+
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 METRICS = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
@@ -196,7 +198,7 @@ def test_a_connection_without_calls_is_closed(start: Any, channel: Any) -> None:
     _, bound = start(grpc_idle_s=0.2)
     export = channel(bound.grpc).unary_unary(TRACES)
     host, port = bound.grpc.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), 10) as silent:
+    with socket.create_connection((host, int(port)), LIMIT_S) as silent:
         silent.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
         assert export(b"") == b""
         while silent.recv(4096):

@@ -19,6 +19,7 @@ import pytest
 
 from otel_eval.sources.receiver import grpc_server, http_server
 from tests.support.certificates import Authority
+from tests.support.waiting import LIMIT_S, wait_until
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
@@ -50,25 +51,22 @@ def dripping(stack: ExitStack, connections: list[socket.socket], piece: bytes) -
     thread.start()
 
 
-def taken(address: str, body: bytes, within_s: float) -> bool:
-    """Whether an ordinary client, which retries where it is asked to, delivers a request in
-    time.
-    """
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        connection = http.client.HTTPConnection(address, timeout=300)
+def deliver(address: str, body: bytes) -> None:
+    """Send a request as an ordinary client does, which retries where it is asked to."""
+
+    def is_taken() -> bool:
+        connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
         try:
             connection.request(
                 "POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"}
             )
-            if connection.getresponse().status == 200:
-                return True
+            return connection.getresponse().status == 200
         except OSError:
-            pass
+            return False
         finally:
             connection.close()
-        time.sleep(0.1)
-    return False
+
+    wait_until(is_taken, interval_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +83,14 @@ def test_many_slow_bodies_exclude_no_other_client(
             each.sendall(head)
         dripping(stack, slow, piece)
         for name in ("a", "b", "c"):
-            assert taken(bound.http, request_of(name).SerializeToString(), within_s=6.0)
+            deliver(bound.http, request_of(name).SerializeToString())
     assert intake.names() == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_body_that_comes_too_slowly_is_not_waited_for(start: Any) -> None:
     """At 20 bytes a second a sixth of the time is all it gets."""
-    _, bound = start(grpc=None, request_s=6.0)
+    _, bound = start(grpc=None, request_s=60.0)
     with ExitStack() as stack:
         connection = connected(stack, bound.http)
         began = time.monotonic()
@@ -99,13 +98,14 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(start: Any) -> None:
         dripping(stack, [connection], b"x")
         with pytest.raises(ConnectionError):
             raise ConnectionResetError if connection.recv(100) == b"" else AssertionError
-    assert 0.8 < time.monotonic() - began < 4
+    assert 8 < time.monotonic() - began < 40
 
 
+@pytest.mark.slow
 def test_a_body_on_a_poor_line_is_waited_for(start: Any, intake: Any, request_of: Any) -> None:
     """4 KiB a second, for longer than a silent client gets."""
-    _, bound = start(grpc=None, request_s=6.0)
-    body = request_of("a" * 10_000).SerializeToString()
+    _, bound = start(grpc=None, request_s=60.0)
+    body = request_of("a" * 60_000).SerializeToString()
     with ExitStack() as stack:
         connection = connected(stack, bound.http)
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
@@ -113,21 +113,21 @@ def test_a_body_on_a_poor_line_is_waited_for(start: Any, intake: Any, request_of
             connection.sendall(body[at : at + 400])
             time.sleep(0.1)
         assert connection.recv(12) == b"HTTP/1.1 200"
-    assert intake.names() == ["a" * 10_000]
+    assert intake.names() == ["a" * 60_000]
 
 
+@pytest.mark.slow
 def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that has been slower than others goes first: here a client that sends nothing at
     all.
     """
-    monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.3)
+    monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 3.0)
     _, bound = start(grpc=None, http_connections=2)
     with ExitStack() as stack:
         silent, poor = (connected(stack, bound.http) for _ in range(2))
         silent.sendall(BODY)
         poor.sendall(BODY + bytes(40_000))
-        time.sleep(0.5)
-        assert taken(bound.http, b"", within_s=1.0)
+        deliver(bound.http, b"")  # when the silent client is late
         assert silent.recv(100) == b""
         poor.sendall(bytes(60_000))
         assert poor.recv(12).startswith(b"HTTP/1.1 ")
@@ -154,7 +154,7 @@ def test_responses_that_are_not_read_hold_no_place(
                 quiet_since = time.monotonic()
             except BlockingIOError:
                 time.sleep(0.01)
-        assert taken(bound.http, b"", within_s=20.0)  # when all that the sockets hold was answered
+        deliver(bound.http, b"")  # when all that the sockets hold was answered
 
 
 def test_handshakes_that_stall_hold_no_place(
@@ -163,15 +163,21 @@ def test_handshakes_that_stall_hold_no_place(
     """Clients that connect and never send a TLS handshake."""
     monkeypatch.setattr(http_server.OtlpHttpServer, "late_s", 0.2)
     authority = Authority(tmp_path)
-    receiver, bound = start(grpc=None, http_connections=2, http_tls=authority.issue("server"))
+    _, bound = start(grpc=None, http_connections=2, http_tls=authority.issue("server"))
     with ExitStack() as stack:
         stalled = [connected(stack, bound.http) for _ in range(2)]
-        time.sleep(0.4)
-        third = connected(stack, bound.http)
-        assert stalled[0].recv(100) == b""
         context = ssl.create_default_context(cafile=authority.file)
-        stack.enter_context(context.wrap_socket(third, server_hostname="127.0.0.1"))
-    assert receiver.counters.get("refused_connections") == 0
+
+        def is_served() -> bool:  # as soon as the others are late
+            try:
+                third = connected(stack, bound.http)
+                stack.enter_context(context.wrap_socket(third, server_hostname="127.0.0.1"))
+            except OSError:
+                return False
+            return True
+
+        wait_until(is_served, interval_s=0.1)
+        assert stalled[0].recv(100) == b""
 
 
 def test_many_calls_without_a_message_exclude_no_other_client(
@@ -191,9 +197,9 @@ def test_many_calls_without_a_message_exclude_no_other_client(
     try:
         ordinary = channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(TRACES)
         assert ordinary(b"", timeout=300) == b""
-        time.sleep(2.0)
         # so many may wait for as long as a message may take
-        assert 0 < sum(not call.done() for call in calls) <= 96
+        wait_until(lambda: sum(not call.done() for call in calls) <= 96)
+        assert not all(call.done() for call in calls)
     finally:
         over.set()
         for call in calls:

@@ -6,7 +6,6 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import OtlpServer
 from tests.support.certificates import Authority
+from tests.support.waiting import LIMIT_S, wait_until
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
@@ -53,24 +53,37 @@ def sent(exporter: Any) -> bool:
     return results[0].name == "SUCCESS"
 
 
-def grpc_exporter(address: str, authority: Authority, client: dict[str, str] | None = None) -> Any:
+def grpc_exporter(
+    address: str,
+    authority: Authority,
+    client: dict[str, str] | None = None,
+    timeout_s: float = LIMIT_S,
+) -> Any:
     pair = (
         [Path(client[key]).read_bytes() for key in ("key_file", "cert_file")]
         if client
         else [None, None]
     )
     credentials = grpc.ssl_channel_credentials(authority.pem, *pair)
-    return GrpcExporter(endpoint=f"https://{address}", credentials=credentials, timeout=3)
+    return GrpcExporter(endpoint=f"https://{address}", credentials=credentials, timeout=timeout_s)
 
 
-def http_exporter(address: str, authority: Authority, client: dict[str, str] | None = None) -> Any:
+def http_exporter(
+    address: str,
+    authority: Authority,
+    client: dict[str, str] | None = None,
+    timeout_s: float = LIMIT_S,
+) -> Any:
     pair = (
         {"client_certificate_file": client["cert_file"], "client_key_file": client["key_file"]}
         if client
         else {}
     )
     return HttpExporter(
-        endpoint=f"https://{address}/v1/traces", certificate_file=authority.file, timeout=3, **pair
+        endpoint=f"https://{address}/v1/traces",
+        certificate_file=authority.file,
+        timeout=timeout_s,
+        **pair,
     )
 
 
@@ -100,7 +113,7 @@ def test_a_server_of_another_authority_is_not_believed(
 ) -> None:
     """And that the handshake failed is counted."""
     receiver, bound = start(**both(**authority.issue("server")))
-    assert not sent(http_exporter(bound.http, Authority(tmp_path)))
+    assert not sent(http_exporter(bound.http, Authority(tmp_path), timeout_s=1.0))
     assert (intake.names(), receiver.counters.get("failed_handshakes") > 0) == ([], True)
 
 
@@ -113,10 +126,11 @@ def test_a_client_has_to_show_its_certificate(
     other = Authority(Path(authority.file).parent)
     _, bound = start(**both(**authority.issue("server"), client_ca_file=authority.file))
     exporter = EXPORTERS[protocol]
-    assert not sent(exporter(getattr(bound, protocol), authority))
-    assert not sent(exporter(getattr(bound, protocol), authority, other.issue("unknown")))
+    address = getattr(bound, protocol)
+    assert not sent(exporter(address, authority, timeout_s=1.0))
+    assert not sent(exporter(address, authority, other.issue("unknown"), timeout_s=1.0))
     assert intake.names() == []
-    assert sent(exporter(getattr(bound, protocol), authority, authority.issue("client")))
+    assert sent(exporter(address, authority, authority.issue("client")))
     assert intake.names() == ["a"]
 
 
@@ -126,14 +140,6 @@ def shown(address: str) -> str:
     return ssl.get_server_certificate((host, int(port)), timeout=300)
 
 
-def comes(condition: Callable[[], bool]) -> bool:
-    """Whether it holds within a few seconds."""
-    until = time.monotonic() + 10
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.02)
-    return condition()
-
-
 def test_a_new_certificate_is_used_without_a_restart(
     start: Any, authority: Authority, protocol: str
 ) -> None:
@@ -141,7 +147,7 @@ def test_a_new_certificate_is_used_without_a_restart(
     _, bound = start(**both(**authority.issue("server"), reload_interval=0.05))
     before = shown(getattr(bound, protocol))
     authority.issue("server")
-    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    wait_until(lambda: shown(getattr(bound, protocol)) != before)
     assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
 
 
@@ -153,7 +159,7 @@ def test_a_broken_certificate_leaves_the_old_one(
     _, bound = start(**both(**files, reload_interval=0.05))
     before = shown(getattr(bound, protocol))
     Path(files["cert_file"]).write_text("half a certifi", encoding="ascii")
-    assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
+    wait_until(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
     time.sleep(0.2)
     assert shown(getattr(bound, protocol)) == before
     (line,) = caplog.messages
@@ -180,7 +186,7 @@ def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
     )
     before, not_after = shown(getattr(bound, protocol)), receiver.not_after()
     authority.issue("server", since_s, until_s)
-    assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
+    wait_until(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
     for _ in range(5):
         time.sleep(0.03)
         assert shown(getattr(bound, protocol)) == before
@@ -190,7 +196,7 @@ def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
     assert "stays in use" in line
     assert receiver.not_after() == not_after
     authority.issue("server", until_s=7200)
-    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    wait_until(lambda: shown(getattr(bound, protocol)) != before)
     (key,) = receiver.not_after()
     assert receiver.not_after()[key] - not_after[key] == pytest.approx(3600, abs=60)
 
@@ -202,8 +208,7 @@ def test_a_certificate_is_used_as_soon_as_it_is_valid(
     _, bound = start(**{f"{protocol}_tls": {**authority.issue("server"), "reload_interval": 0.02}})
     before = shown(getattr(bound, protocol))
     authority.issue("server", since_s=2)
-    assert shown(getattr(bound, protocol)) == before
-    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    wait_until(lambda: shown(getattr(bound, protocol)) != before)
 
 
 def test_where_no_certificate_is_valid_the_newer_one_is_used(
@@ -215,7 +220,7 @@ def test_where_no_certificate_is_valid_the_newer_one_is_used(
     )
     before = shown(getattr(bound, protocol))
     authority.issue("server", -20, -5)
-    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    wait_until(lambda: shown(getattr(bound, protocol)) != before)
     assert [line.rpartition("; ")[2] for line in caplog.messages] == [
         "clients refuse it: renew it"
     ] * 2
@@ -244,12 +249,16 @@ def test_broken_authorities_leave_the_old_ones(
         **both(**authority.issue("server"), client_ca_file=str(authorities), reload_interval=0.05)
     )
     authorities.write_text(content, encoding="ascii")
-    time.sleep(0.1)
     address = getattr(bound, protocol)
-    assert sent(EXPORTERS[protocol](address, authority, authority.issue("client")))
-    assert not sent(EXPORTERS[protocol](address, authority))
-    assert intake.names() == ["a"]
-    assert [line for line in caplog.messages if "authorities" in line and "stays in use" in line]
+    client = authority.issue("client")
+
+    def is_noticed() -> bool:  # by a handshake
+        assert sent(EXPORTERS[protocol](address, authority, client))
+        return any("authorities" in line and "stays in use" in line for line in caplog.messages)
+
+    wait_until(is_noticed)
+    assert not sent(EXPORTERS[protocol](address, authority, timeout_s=1.0))
+    assert set(intake.names()) == {"a"}
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -260,7 +269,10 @@ def test_old_versions_are_refused(start: Any, authority: Authority) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority.file)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with socket.create_connection((host, int(port)), 5) as connection, pytest.raises(ssl.SSLError):
+    with (
+        socket.create_connection((host, int(port)), LIMIT_S) as connection,
+        pytest.raises(ssl.SSLError),
+    ):
         context.wrap_socket(connection, server_hostname="127.0.0.1")
 
 
@@ -270,7 +282,7 @@ def test_plain_text_to_a_secure_port_breaks_nothing(
     """The next client is served; nothing is written to stderr."""
     _, bound = start(**both(**authority.issue("server")))
     host, port = bound.http.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), 5) as connection:
+    with socket.create_connection((host, int(port)), LIMIT_S) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
         connection.settimeout(300)
         while connection.recv(100):
@@ -310,7 +322,7 @@ def test_a_silent_handshake_delays_no_other_client(
     """Connections that never say hello wait on threads of their own."""
     _, bound = start(**both(**authority.issue("server")))
     host, port = bound.http.rsplit(":", 1)
-    silent = [socket.create_connection((host, int(port)), 5) for _ in range(20)]
+    silent = [socket.create_connection((host, int(port)), LIMIT_S) for _ in range(20)]
     try:
         assert sent(http_exporter(bound.http, authority))
     finally:

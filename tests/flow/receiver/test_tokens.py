@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.credentials import BearerTokens
+from tests.support.waiting import LIMIT_S
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SECRET, OTHER = "s3cret-of-the-first", "s3cret-of-the-second"
@@ -100,7 +101,7 @@ def test_the_body_is_not_read_for_a_stranger(start: Any, tokens: BearerTokens, e
     """The answer is there before the first byte of a body is."""
     _, bound = start(tokens=tokens)
     host, port = bound.http.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), 5) as connection:
+    with socket.create_connection((host, int(port)), LIMIT_S) as connection:
         head = (
             "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type:"
             f" application/json\r\n{expect}Content-Length: 60000000\r\n\r\n"

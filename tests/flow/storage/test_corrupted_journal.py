@@ -41,7 +41,7 @@ def journal_of(receiver: Served, runs: int) -> Path:
         receiver.insist(whole(trace))
         receiver.wait_for(trace)
     (segment,) = receiver.storage.glob("*.journal")
-    wait_until(lambda: receiver.recorded(RecordKind.DELIVERED) >= runs)
+    wait_until(lambda: len(receiver.recorded(RecordKind.DELIVERED)) >= runs)
     receiver.end()
     return segment
 

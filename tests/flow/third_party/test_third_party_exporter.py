@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 
 from tests.support.fork_server import ForkServer
 from tests.support.receiver_process import Served, whole
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -85,10 +85,7 @@ class Service:
 
     def wait_for(self, count: int) -> list[dict[str, Any]]:
         """The accepted results once there are so many."""
-        deadline = time.monotonic() + 15
-        while len(self.accepted) < count:
-            assert time.monotonic() < deadline, self.accepted
-            time.sleep(0.02)
+        wait_until(lambda: len(self.accepted) >= count)
         return self.accepted
 
     def close(self) -> None:
@@ -163,8 +160,7 @@ def test_a_receiver_exports_with_retries_and_dead_letters(
         served.insist(whole(1))
         (first,) = service.wait_for(1)
         served.insist(whole(2))
-        while not (dead.exists() and dead.read_text().endswith("\n")):
-            time.sleep(0.02)
+        wait_until(lambda: dead.exists() and dead.read_text().endswith("\n"))
         served.insist(whole(3))
         service.wait_for(2)
     finally:
@@ -191,8 +187,7 @@ def test_a_receiver_exports_after_a_restart_what_was_not_exported(
     served.environment = {"PYTHONPATH": installed}
     served.start()
     served.insist(whole(1))
-    while not service.bodies:
-        time.sleep(0.02)
+    wait_until(lambda: service.bodies)
     served.end()  # killed
     service.responses = []
     served.start()

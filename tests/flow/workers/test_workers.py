@@ -26,6 +26,7 @@ from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from tests.support.otlp_backend import Backend, grpc_backend
 from tests.support.receiver_process import request, twice, whole
+from tests.support.waiting import STAYS_OPEN
 
 Serving = Callable[..., Any]
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -130,9 +131,7 @@ def test_a_killed_worker_is_started_again_and_loses_nothing(
     """Acknowledged spans are in its storage; while it is down, its part of a request is refused and
     counted once.
     """
-    one = served(
-        traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"}
-    )
+    one = served(traces=STAYS_OPEN | {"decision_wait": "1s", "grace_period": "1h"})
     one.start()
     before = one.workers()
     assert len(before) == 2
@@ -159,9 +158,7 @@ def test_workers_end_when_the_front_is_killed(
     served: Serving, until: Callable[[Callable[[], bool]], None]
 ):
     """The next start recovers what they held."""
-    one = served(
-        traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"}
-    )
+    one = served(traces=STAYS_OPEN | {"decision_wait": "1s", "grace_period": "1h"})
     one.start()
     workers = one.workers()
     for trace in range(1, 11):
@@ -185,9 +182,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.slow
 def test_another_number_of_workers_needs_a_drain(served: Serving):
     """Traces in flight belong to the old number."""
-    one = served(
-        traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"}
-    )
+    one = served(traces=STAYS_OPEN | {"decision_wait": "1s", "grace_period": "1h"})
     one.start()
     for trace in range(1, 11):
         one.insist(whole(trace))
