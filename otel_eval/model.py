@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 
 class Unrecorded(Enum):
@@ -92,6 +92,8 @@ class ToolCall:
         agent_path: names of the agents from that of the run to the one that made the call.
         failure_unknown: whether no error was recorded, but the result, which was not recorded
             either, might show one.
+        message: hex id of the model call that requested it where other requests of the same answer
+            left no span, else "": such calls were made in any order.
     """
 
     name: str
@@ -105,6 +107,7 @@ class ToolCall:
     enclosing: tuple[str, ...] = ()
     agent_path: tuple[str, ...] = ()
     failure_unknown: bool = False
+    message: str = ""
 
     @property
     def timed(self) -> bool:
@@ -116,6 +119,7 @@ class ToolCall:
 class SpanRef:
     """Name and time of a span of a run, for scorers with `of: spans`."""
 
+    message: ClassVar[str] = ""
     name: str
     start_ns: int
     end_ns: int

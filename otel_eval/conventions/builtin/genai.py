@@ -135,7 +135,7 @@ PYDANTIC_AI: Final = replace(
         *MESSAGES,
         MessageRow("pydantic_ai.all_messages"),
         MessageRow("all_messages_events"),
-        MessageRow("events"),
+        MessageRow("events", choices=True),
     ),
     # A structured output is requested as a call of a tool that is never run, or that an output
     # function replaces.
@@ -175,6 +175,7 @@ STRANDS: Final = replace(
         EventRow("gen_ai.choice", Field.RESULT, "message"),
     ),
     wrappers=("strands_value",),
+    results_in_user_events=True,
     tool_spans=True,
     # A tool that called `interrupt`.
     pauses_unrecorded=True,

@@ -315,7 +315,7 @@ MODEL_CLIENTS: Final = replace(
     masks=("<openai.Stream object at ",),
     # The SDK of Gemini can run the tools itself within one model call, and what it called stands
     # beside the messages.
-    messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False)),
+    messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False, made=True)),
     tool_spans=False,
 )
 

@@ -22,7 +22,16 @@ from otel_eval.conventions.builtin.genai import (
     with_fields,
 )
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
-from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import (
+    FINISH_REASONS,
+    Convention,
+    EventRow,
+    Field,
+    Mark,
+    MessageRow,
+    Rule,
+    Side,
+)
 from otel_eval.model import Kind
 
 KIND: Final = "traceloop.span.kind"
@@ -426,6 +435,7 @@ CLAUDE_CODE: Final = Convention(
         Field.CALL_ID: ("gen_ai.tool.call.id", "tool_use_id"),
         Field.ERROR_TYPE: ("error.type", "error_type"),
         Field.INPUT: ("user_prompt",),
+        Field.FINISH_REASONS: ("stop_reason", *FINISH_REASONS),
         Field.CONVERSATION: ("session.id",),
         Field.INPUT_TOKENS: ("input_tokens", "gen_ai.usage.input_tokens"),
         Field.OUTPUT_TOKENS: ("output_tokens", "gen_ai.usage.output_tokens"),

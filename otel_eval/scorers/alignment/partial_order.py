@@ -40,8 +40,9 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
     one group.
 
     A call joins the group before it if no call of that group had ended when it started and none of
-    them encloses it. A call that starts in the instant when another ends starts after it; calls
-    with equal starts are parallel. Calls without times are sequential.
+    them encloses it, or if both have the same `message`. A call that starts in the instant when
+    another ends starts after it; calls with equal starts are parallel. Other calls without times
+    are sequential.
 
     >>> from otel_eval.testing import call
     >>> parallel_groups(
@@ -68,6 +69,13 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
             joins = (start == latest or start < open_until) and not (
                 call.enclosing and _within(call, calls[first:position])
             )
+        if position and call.message and call.message == calls[position - 1].message:
+            if start is None:
+                continue
+            if latest is None:
+                latest, ended_at = start, end
+                continue
+            open_until, joins = min(ended_before, ended_at), True
         if not joins:
             if position:
                 found.append(range(first, position))
@@ -93,6 +101,8 @@ def is_sequential(calls: Sequence[TimedCall]) -> bool:
     free = 1  # the earliest start of a call that is sequential to those before
     for call in calls:
         start, end = call.start_ns, call.end_ns
+        if call.message:
+            return False
         if start is None or end is None:
             continue
         if start < free:
