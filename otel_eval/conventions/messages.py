@@ -94,9 +94,9 @@ class ToolResult:
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of
 # JSON and Python could hide it. An expression with a fixed beginning is searched as fast as plain
 # text, so there is one for each beginning.
-_WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU])")
+_WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU]|\.m|[\"'\\])")
 _WORDS_OF_FUNCTIONS: Final = re.compile(r"unction(?:_[cr]|[CR]|[\"'\\])")
-_WORDS_OF_HOSTED_TOOLS: Final = re.compile(r"_call[\"'\\]")
+_WORDS_OF_CALLS: Final = re.compile(r"call(?:_id|_output|[\"'\\])")
 _ESCAPES: Final = re.compile(r"\\(?:u00|[xNU0-7])")
 
 
@@ -107,7 +107,7 @@ def may_mention(text: str) -> bool:
     return bool(
         _WORDS_OF_TOOLS.search(text)
         or _WORDS_OF_FUNCTIONS.search(text)
-        or _WORDS_OF_HOSTED_TOOLS.search(text)
+        or _WORDS_OF_CALLS.search(text)
         or _ESCAPES.search(text)
     )
 
