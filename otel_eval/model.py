@@ -115,6 +115,26 @@ class ToolCall:
         return self.start_ns is not None and self.end_ns is not None
 
 
+HOSTED_TOOLS: Final = frozenset(
+    {
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "tool_search_call",
+        "mcp_call",
+    }
+)
+"""Names under which calls of tools that OpenAI runs are recorded: types of items in an answer of
+its Responses API. Patterns match them also without `_call`.
+"""
+
+REFUSED: Final = "refused"
+"""The type of the error of a call that the framework did not run: there is no such tool, its
+arguments were invalid, or it was denied at once. Spans keep the type that they recorded.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class SpanRef:
     """Name and time of a span of a run, for scorers with `of: spans`."""
@@ -158,6 +178,8 @@ class Trajectory:
             runs, not to be changed.
         response_id: the id of the response that the run's own span records, or "".
         last_end_ns: the latest end of the run's spans if its own span never arrived, else None.
+        unseen_tools: names of tools whose calls leave no trace; a rule about one of them skips the
+            run.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -186,6 +208,7 @@ class Trajectory:
     resource: Mapping[str, Any] = field(default_factory=dict)
     response_id: str = ""
     last_end_ns: int | None = None
+    unseen_tools: frozenset[str] = frozenset()
 
     @property
     def ended_ns(self) -> int | None:

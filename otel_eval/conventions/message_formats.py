@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from otel_eval.model import HOSTED_TOOLS
+
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:
@@ -53,18 +55,6 @@ def _nested(
     )
 
 
-# Types of items in an answer of OpenAI's Responses API: tools that the provider runs. They are the
-# tools' names, too, where nothing else names them.
-HOSTED_ITEMS: Final = frozenset(
-    {
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "tool_search_call",
-        "mcp_call",
-    }
-)
 # Marks of a request whose tool the provider runs: pydantic-ai; Vercel AI SDK.
 HOSTED_MARKS: Final = ("builtin", "providerExecuted")
 # Types of parts that are such requests: GenAI conventions; Anthropic.
@@ -94,7 +84,7 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "OpenAI Responses output items of tools that OpenAI runs; that of an MCP server's tool has"
         " its name",
-        equals=(("type", tuple(sorted(HOSTED_ITEMS))),),
+        equals=(("type", tuple(sorted(HOSTED_TOOLS))),),
         name=("name", "type"),
         payload=("action", "arguments", "queries", "code"),
         error=("error", "status"),
@@ -223,7 +213,8 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "pydantic-ai 0.x, the messages of a model call as a list of events",
         needs=("id", "content"),
-        equals=(("event.name", ("gen_ai.tool.message",)),),
+        equals=(("role", ("tool",)),),
+        lacks=("tool_call_id", "parts"),
         payload=("content",),
     ),
     MessageShape(
@@ -235,13 +226,23 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
     ),
     # Which request such a message answers shows only in its position.
     MessageShape(
-        "Any message of a tool that lacks the id of the call; crewai 1.15, OpenInference for"
-        " LangChain in JavaScript",
+        "Any message of a tool that lacks the id of the call; OpenInference for LangChain in"
+        " JavaScript",
+        needs=("content",),
+        equals=(("role", ("tool", "function")),),
+        lacks=("tool_call_id", "parts"),
+        text=True,
+        call_id=(),
+        payload=("content",),
+    ),
+    MessageShape(
+        "The same in parts; crewai 1.15",
+        needs=("parts.0.content",),
         equals=(("role", ("tool", "function")),),
         lacks=("tool_call_id", "parts.0.id"),
         text=True,
         call_id=(),
-        payload=("content", "parts.0.content"),
+        payload=("parts.0.content",),
     ),
 )
 RESULTS: Final = tuple(replace(shape, is_result=True) for shape in _RESULTS)

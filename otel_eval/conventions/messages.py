@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from otel_eval.conventions.message_formats import (
     CONTAINERS,
-    HOSTED_ITEMS,
     HOSTED_MARKS,
     HOSTED_TYPES,
     REQUESTS,
@@ -24,7 +23,7 @@ from otel_eval.conventions.message_formats import (
 )
 from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, first_of, unwrap_decoded
 from otel_eval.conventions.values import plain as as_json
-from otel_eval.model import UNRECORDED
+from otel_eval.model import HOSTED_TOOLS, UNRECORDED
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
 # Keys whose text may be messages as JSON: events and flattened families write them so. The content
@@ -189,7 +188,7 @@ class _ShapeReader:
         self._name: Final = first_of(*shape.name)
         self._payload: Final = first_of(*shape.payload)
         self._errors: Final = [first_of(path) for path in shape.error]
-        self._hosted_types: Final = HOSTED_TYPES | HOSTED_ITEMS
+        self._hosted_types: Final = HOSTED_TYPES | HOSTED_TOOLS
 
     def matches(self, value: dict[str, Any]) -> bool:
         """Whether an object that was found where the shape may stand has it."""
@@ -213,7 +212,7 @@ class _ShapeReader:
             return ToolRequest("")
         name = _text(self._name(value))
         hosted = (
-            name in HOSTED_ITEMS
+            name in HOSTED_TOOLS
             or value.get("type") in self._hosted_types
             or any(value.get(mark) is True for mark in HOSTED_MARKS)
         )

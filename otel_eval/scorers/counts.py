@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.globs import glob_matcher
-from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.model import REFUSED, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import (
     count,
@@ -26,7 +25,15 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, listed, listed_names, plural, seen, tool
+from otel_eval.scorers.tool_names import (
+    ToolNames,
+    listed,
+    listed_names,
+    name_matcher,
+    plural,
+    seen,
+    tool,
+)
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "=": operator.eq,
@@ -230,8 +237,8 @@ class ForbiddenTools(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
         names = {call.name for call in trajectory.calls}
-        broken = [each for each in self.patterns if any(map(glob_matcher(each), names))]
-        matches = glob_matcher(*broken)
+        broken = [each for each in self.patterns if any(map(name_matcher(each), names))]
+        matches = name_matcher(*broken)
         calls = [
             (call.name, position)
             for position, call in enumerate(trajectory.calls)
@@ -274,9 +281,13 @@ class RequiredTools(BaseScorer):
         return Requirements(tools=ToolNames(required=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Look for patterns that no call matches."""
-        names = {call.name for call in trajectory.calls}
-        missing = [each for each in self.patterns if not any(map(glob_matcher(each), names))]
+        """Look for patterns that no call matches; one that was refused does not count."""
+        names = {
+            call.name
+            for call in trajectory.calls
+            if call.error is None or call.error.type != REFUSED
+        }
+        missing = [each for each in self.patterns if not any(map(name_matcher(each), names))]
         text = (
             f"never called: {', '.join(missing)}" if missing else "every required tool was called"
         )

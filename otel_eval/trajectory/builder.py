@@ -10,7 +10,16 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor, copier
-from otel_eval.model import UNRECORDED, Completeness, Kind, SpanRef, ToolCall, Trajectory, Unnamed
+from otel_eval.model import (
+    HOSTED_TOOLS,
+    UNRECORDED,
+    Completeness,
+    Kind,
+    SpanRef,
+    ToolCall,
+    Trajectory,
+    Unnamed,
+)
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
 from otel_eval.trajectory.messages import TraceMessages
@@ -158,6 +167,7 @@ class _Work:
             spans.resource_scopes[first].resource,
             "" if run.fragment else attributes.response_id(first),
             _last_end(spans, run) if run.fragment else None,
+            HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:

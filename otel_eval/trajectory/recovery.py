@@ -17,11 +17,12 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
+from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools
 from otel_eval.conventions.values import frozen
 from otel_eval.interfaces import copier
-from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError, Unnamed
+from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.pairing import Window, ids_of
@@ -32,8 +33,6 @@ from otel_eval.trajectory.tool_calls import (
     named,
     recorded_arguments,
 )
-
-REFUSED: Final = "refused"
 
 _NO_CALL: Final = ToolCall(name="")
 _call: Final = copier(
@@ -63,9 +62,9 @@ class Request:
         asked: what the message holds.
         call_id: the id, also where only a later message has it.
         window: when the call can have started.
-        number: its number among the equal ids (without an id, names) of its output, from 1.
         position: its number among all requests of its output, from 1.
-        calls: the calls with spans that it is paired with: of several instrumentations, or attempts.
+        number: that among those with the same key.
+        calls: the calls with spans that it is paired with; several of several instrumentations.
     """
 
     place: int
@@ -73,8 +72,8 @@ class Request:
     asked: ToolRequest
     call_id: str
     window: Window
-    number: int
     position: int
+    number: int = 1
     calls: list[ToolCallBuilder] = field(default_factory=list)
 
     @property
@@ -165,18 +164,19 @@ class Recovery:
     ) -> Iterator[Request]:
         table, root = self._spans.table(place), self._spans.tree.root_of(place)
         is_model = self._spans.kinds[place] is Kind.MODEL
-        numbers: Counter[Key] = Counter()
+        ids: set[str] = set()
         for position, asked in enumerate(self._asked_in(place, owner), 1):
             self._spans.steps.take(_REQUEST_STEPS)
             first = known.setdefault((root, asked.call_id), place) if asked.call_id else place
             # A model that numbers its calls anew gives one id to requests of several answers.
             if first != place and not (is_model and self._is_other_answer(first, place)):
                 continue
-            request = Request(place, owner, asked, asked.call_id, window, 0, position)
-            numbers[request.key] += 1
-            request.number = numbers[request.key]
+            # The same message may stand in an attribute and in an event.
+            if asked.call_id in ids:
+                continue
+            ids.update([asked.call_id] if asked.call_id else [])
             if table.is_request(asked.name):
-                yield request
+                yield Request(place, owner, asked, asked.call_id, window, position)
 
     def _asked_in(self, place: int, owner: int) -> Sequence[ToolRequest]:
         """The requests of a span; for a model call whose output was not recorded, those that the
@@ -210,7 +210,17 @@ class Recovery:
         recorded.
         """
         first, second = self._spans.readers[one], self._spans.readers[other]
-        return first.end_ns <= second.start_ns or second.end_ns <= first.start_ns
+        if first.end_ns <= second.start_ns or second.end_ns <= first.start_ns:
+            return True
+        owners = self._spans.owner(one), self._spans.owner(other)
+        return not (owners[0] in self._agents(owners[1]) or owners[1] in self._agents(owners[0]))
+
+    def _agents(self, owner: int) -> list[int]:
+        """The owner, and the nearest agents around it."""
+        found = [owner]
+        while found[-1] >= 0 and len(found) < _MOST_AGENTS:
+            found.append(self._spans.owner(found[-1]))
+        return found
 
     @cached_property
     def _requesting(self) -> tuple[list[int], list[int]]:
@@ -294,48 +304,57 @@ class Recovery:
     # What was answered
 
     def _sort_out(self, requests: list[Request], surplus: list[Request]) -> None:
-        spans = self._spans
-        without_span = set(map(id, surplus))
-        batches = {each.place for each in surplus if spans.kinds[each.place] is Kind.MODEL}
-        moment: Moment = (0, 0, b"")
-        place = -1
+        """Decide about each request without a span, and where it stands among the calls."""
+        answers, followed = self._answered(requests, surplus)
+        spans, place, moment = self._spans, -1, (0, 0, b"")
+        batches = {request.place for request in surplus} - set(spans.agents)
         for number, request in enumerate(requests):
             if request.place != place:
                 place, moment = request.place, spans.moment(request.place)
+            message = spans.hex_id(place) if place in batches else ""
             if request.calls:
                 first = min(request.calls, key=lambda call: call.start)
                 moment = max(moment, (first.start, first.end, first.span_id))
-                if place in batches:
-                    for call in request.calls:
-                        call.message = spans.hex_id(place)
-            if id(request) not in without_span:
+                for call in request.calls:
+                    call.message = message
+            if id(request) not in answers:
                 continue
-            answer = self._answer(request)
-            is_known = answer is not None or request.asked.hosted or self._is_followed(request)
-            if not is_known:
+            answer = answers[id(request)]
+            if answer is None and not self._is_answered(request, went_on=place in followed):
                 self.open.append(request)
             elif answer is None or not self._is_output(request, answer):
-                message = spans.hex_id(place) if place in batches else ""
-                self.calls.append(
-                    Recovered(
-                        place,
-                        (*moment[:2], moment[2] + number.to_bytes(4)),
-                        self._recovered(request, answer, message),
-                    )
-                )
+                at = (*moment[:2], moment[2] + number.to_bytes(4))
+                self.calls.append(Recovered(place, at, self._recovered(request, answer, message)))
         self.calls.sort(key=lambda each: each.place)
         self.open.sort(key=lambda each: each.place)
 
-    def _is_followed(self, request: Request) -> bool:
-        """Whether a request without a recorded answer was answered for certain, since the agent
-        went on, and how: its calls leave no spans, or there is no such tool.
+    def _answered(
+        self, requests: list[Request], surplus: list[Request]
+    ) -> tuple[dict[int, ToolResult | None], set[int]]:
+        """The answers to the surplus requests by their identities, and the places of model calls
+        after which the agent went on.
+        """
+        numbers: Counter[tuple[int, Key]] = Counter()
+        for request in requests:
+            numbers[request.place, request.key] += 1
+            request.number = numbers[request.place, request.key]
+        answers = {id(request): self._answer_beside(request) for request in surplus}
+        followed = {request.place for request in surplus if request.window[1]}
+        for request in surplus:
+            if answers[id(request)] is None:
+                answers[id(request)] = answer = self._later_answer(request)
+                followed.update([request.place] if answer else [])
+        return answers, followed
+
+    def _is_answered(self, request: Request, *, went_on: bool) -> bool:
+        """Whether a request whose answer was not recorded had one for certain: the provider ran the
+        tool; or the agent went on, and its calls leave no spans, or there is no such tool.
         """
         spans, agent = self._spans, request.owner
-        if request.window[1] is not None and self._is_refusal(request, None):
+        if request.asked.hosted:
             return True
-        if spans.records_tools(request.place) or (agent >= 0 and spans.records_tools(agent)):
-            return False
-        return spans.kinds[request.place] is Kind.AGENT or request.window[1] is not None
+        has_span = spans.records_tools(request.place) or (agent >= 0 and spans.records_tools(agent))
+        return went_on and (not has_span or self._is_refusal(request, None))
 
     def open_of(self, first: int, last: int) -> list[Request]:
         """The open requests of a range of places."""
@@ -343,12 +362,14 @@ class Recovery:
             bisect_left(self.open, first, key=_place) : bisect_left(self.open, last, key=_place)
         ]
 
-    def _answer(self, request: Request) -> ToolResult | None:
-        """The result of a request, or None if no message holds one."""
+    def _answer_beside(self, request: Request) -> ToolResult | None:
+        """The result of a request in the same output, or None."""
+        found = _by_key(self._messages.of_span(request.place).answers).get(request.key, ())
+        return found[request.number - 1] if len(found) >= request.number else None
+
+    def _later_answer(self, request: Request) -> ToolResult | None:
+        """The result of a request in a later message, or None."""
         own = _by_key(self._messages.of_span(request.place).answers)
-        found = own.get(request.key, ())
-        if len(found) >= request.number:
-            return found[request.number - 1]
         before: dict[Key, list[ToolResult]] = {}
         if self._spans.kinds[request.place] is Kind.MODEL:
             before = self._answers_in(request.place)
@@ -374,12 +395,7 @@ class Recovery:
             if at + 1 + _MOST_LATER < len(models):
                 yield models[-1]
             yield from self._later_steps(request)
-        agent = request.owner
-        for _ in range(_MOST_AGENTS):
-            if agent < 0:
-                return
-            yield agent
-            agent = spans.enclosing_agent[agent]
+        yield from (agent for agent in self._agents(request.owner) if agent >= 0)
 
     def _later_steps(self, request: Request) -> Iterator[int]:
         """Model calls of other agents after the request that repeat it: a framework may record each
@@ -434,15 +450,12 @@ class Recovery:
             )
         )
 
-    def _tables(self, request: Request) -> Iterator[Any]:
+    def _tables(self, request: Request) -> Iterator[ReadTable]:
         """The tables of the model call and of the agents around it."""
         yield self._spans.table(request.place)
-        agent = self._spans.enclosing_agent[request.place]
-        for _ in range(_MOST_AGENTS):
-            if agent < 0:
-                return
-            yield self._spans.table(agent)
-            agent = self._spans.enclosing_agent[agent]
+        for agent in self._agents(request.owner):
+            if agent >= 0:
+                yield self._spans.table(agent)
 
     def _recovered(self, request: Request, answer: ToolResult | None, message: str) -> ToolCall:
         needs, asked = self._spans.plan.needs, request.asked

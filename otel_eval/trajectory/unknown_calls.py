@@ -46,6 +46,7 @@ class UnknownCalls:
         self._recovery = recovery
         self._finishes: dict[int, Finish] = {}
         self._gaps: list[int] | None = None
+        self._lacking: list[int] | None = None
         self.doubtful: list[int] = []
 
     def of_spans(self, run: Candidate) -> str:
@@ -223,6 +224,11 @@ class UnknownCalls:
         """Why it is unknown whether a run without recorded calls made any; "" if it certainly made
         none.
         """
+        if self.lacks_hosted(run):
+            return (
+                f"{self._scope(run.first)} does not record calls of tools that the model's provider"
+                " runs, and there are no others"
+            )
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
         if not models and any(self._spans.records_tools(place) for place in agents):
@@ -235,6 +241,17 @@ class UnknownCalls:
             f"{self._scope(place)} is not known to record tool calls, and there are none;"
             f" {self._declare(place)}"
         )
+
+    def lacks_hosted(self, run: Candidate) -> bool:
+        """Whether calls of tools that the model's provider ran may have left no trace."""
+        if self._lacking is None:
+            self._lacking = sorted(
+                place
+                for place in (*self._spans.models, *self._spans.agents)
+                if self._spans.table(place).convention.hosted_unrecorded
+            )
+        at = bisect_left(self._lacking, run.first)
+        return at < len(self._lacking) and self._lacking[at] < run.last
 
     def _asked_nothing(self, place: int) -> bool:
         """Whether the model call certainly asked for no tool, given that there is no tool span, no

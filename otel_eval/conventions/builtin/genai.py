@@ -291,6 +291,7 @@ OPENAI_AGENTS: Final = replace(
     agent_span_name=("invoke_agent *",),
     errors=(Mark("gen_ai.tool.call.result", OPENAI_AGENTS_TIMEOUT),),
     tool_spans=True,
+    hosted_unrecorded=True,
     pauses_unrecorded=True,
 )
 

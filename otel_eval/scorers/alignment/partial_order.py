@@ -54,6 +54,19 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
     ... )
     [range(0, 2), range(2, 3)]
     """
+    groups = _parallel_in_time(calls)
+    if not any(call.message for call in calls):
+        return groups
+    joined: list[range] = []
+    for group in groups:
+        before, first = (calls[group.start - 1] if joined else None), calls[group.start]
+        if before is not None and first.message and first.message == before.message:
+            group = range(joined.pop().start, group.stop)
+        joined.append(group)
+    return joined
+
+
+def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:
     found: list[range] = []
     first = 0
     latest: int | None = None  # the latest start in the group; None if no call can join it
@@ -69,13 +82,6 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
             joins = (start == latest or start < open_until) and not (
                 call.enclosing and _within(call, calls[first:position])
             )
-        if position and call.message and call.message == calls[position - 1].message:
-            if start is None:
-                continue
-            if latest is None:
-                latest, ended_at = start, end
-                continue
-            open_until, joins = min(ended_before, ended_at), True
         if not joins:
             if position:
                 found.append(range(first, position))
