@@ -244,6 +244,14 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
         call_id=(),
         payload=("parts.0.content",),
     ),
+    MessageShape(
+        "smolagents 1.26, as OpenInference records it",
+        needs=("contents.0.message_content.text",),
+        equals=(("role", ("tool-response",)),),
+        text=True,
+        call_id=(),
+        payload=("contents.0.message_content.text",),
+    ),
 )
 RESULTS: Final = tuple(replace(shape, is_result=True) for shape in _RESULTS)
 
