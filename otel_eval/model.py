@@ -87,6 +87,8 @@ class ToolCall:
         agent_path: names of the agents from that of the run to the one that made the call.
         failure_unknown: whether no error was recorded, but the result, which was not recorded
             either, might show one.
+        message: hex id of the model call that requested it where other requests of the same answer
+            left no span, else "": such calls were made in any order.
     """
 
     name: str
@@ -100,6 +102,7 @@ class ToolCall:
     enclosing: tuple[str, ...] = ()
     agent_path: tuple[str, ...] = ()
     failure_unknown: bool = False
+    message: str = ""
 
     @property
     def timed(self) -> bool:
@@ -107,10 +110,31 @@ class ToolCall:
         return self.start_ns is not None and self.end_ns is not None
 
 
+HOSTED_TOOLS: Final = frozenset(
+    {
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "tool_search_call",
+        "mcp_call",
+    }
+)
+"""Names under which calls of tools that OpenAI runs are recorded: types of items in an answer of
+its Responses API. Patterns match them also without `_call`.
+"""
+
+REFUSED: Final = "refused"
+"""The type of the error of a call that the framework did not run: there is no such tool, its
+arguments were invalid, or it was denied at once. Spans keep the type that they recorded.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class SpanRef:
     """Name and time of a span of a run, for scorers with `of: spans`."""
 
+    message: ClassVar[str] = ""
     name: str
     start_ns: int
     end_ns: int
@@ -149,6 +173,8 @@ class Trajectory:
             runs, not to be changed.
         response_id: the id of the response that the run's own span records, or "".
         last_end_ns: the latest end of the run's spans if its own span never arrived, else None.
+        unseen_tools: names of tools whose calls leave no trace; a rule about one of them skips the
+            run.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -177,6 +203,7 @@ class Trajectory:
     resource: Mapping[str, Any] = field(default_factory=dict)
     response_id: str = ""
     last_end_ns: int | None = None
+    unseen_tools: frozenset[str] = frozenset()
 
     @property
     def ended_ns(self) -> int | None:

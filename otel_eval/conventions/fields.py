@@ -60,6 +60,8 @@ class ReadTable:
         self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
         self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
+        self._refusals = tuple(glob(each.lower()) for each in convention.refusals)
+        self._output_results = tuple(glob(each.lower()) for each in convention.output_results)
         self._repeats = tuple(glob(each) for each in convention.repeats)
         self.finish_wanted = Wanted(
             frozenset(
@@ -217,6 +219,16 @@ class ReadTable:
         handoffs.
         """
         return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
+
+    def is_refusal(self, result: str) -> bool:
+        """Whether a result is the framework's text for a tool that it did not run."""
+        text = result[:MEMO_BYTES].lower()
+        return any(each.fullmatch(text) for each in self._refusals)
+
+    def is_output(self, result: str) -> bool:
+        """Whether a result is the framework's text for a request that was the run's output."""
+        text = result[:MEMO_BYTES].lower()
+        return any(each.fullmatch(text) for each in self._output_results)
 
     def asks_for_tools(self, finish_reason: str) -> bool:
         """Whether a model call with this finish reason ended in order to call tools."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from otel_eval.model import HOSTED_TOOLS
+
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:
@@ -18,9 +20,11 @@ class MessageShape:
         source: the format.
         needs: dotted keys that must be present.
         equals: keys with the texts that they may have (empty: the key may be missing).
+        lacks: dotted keys that must not be present.
+        text: whether the payload must be text.
         call_id, name, payload: dotted keys in order of preference; the payload is the arguments or
             the result.
-        error: dotted keys that mark the result as a failure (true, or "error").
+        error: dotted keys that mark the result as a failure (true, or "error"), or as none.
         within: the key of the list or object that must hold it, or "".
         is_result: it is a tool result.
     """
@@ -28,6 +32,8 @@ class MessageShape:
     source: str
     needs: tuple[str, ...] = ()
     equals: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    lacks: tuple[str, ...] = ()
+    text: bool = False
     call_id: tuple[str, ...] = ("id",)
     name: tuple[str, ...] = ("name",)
     payload: tuple[str, ...] = ("arguments",)
@@ -49,6 +55,12 @@ def _nested(
     )
 
 
+# Marks of a request whose tool the provider runs: pydantic-ai; Vercel AI SDK.
+HOSTED_MARKS: Final = ("builtin", "providerExecuted")
+# Types of parts that are such requests: GenAI conventions; Anthropic.
+HOSTED_TYPES: Final = frozenset({"server_tool_call", "server_tool_use", "mcp_tool_use"})
+_LOCAL_ITEMS: Final = ("computer", "local_shell", "shell", "apply_patch")
+
 REQUESTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "OpenTelemetry GenAI message parts (gen-ai-output-messages.json, 1.37 and later); LangChain"
@@ -68,6 +80,21 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         "tool_call",
         name="function.name",
         payload=("function.arguments",),
+    ),
+    MessageShape(
+        "OpenAI Responses output items of tools that OpenAI runs; that of an MCP server's tool has"
+        " its name",
+        equals=(("type", tuple(sorted(HOSTED_TOOLS))),),
+        name=("name", "type"),
+        payload=("action", "arguments", "queries", "code"),
+        error=("error", "status"),
+    ),
+    MessageShape(
+        "OpenAI Responses output items of tools that the client runs on its own machine",
+        equals=(("type", tuple(f"{each}_call" for each in _LOCAL_ITEMS)),),
+        call_id=("call_id", "id"),
+        name=("type",),
+        payload=("action", "operation"),
     ),
     MessageShape(
         "Anthropic Messages content blocks, those of its MCP connector too",
@@ -161,7 +188,16 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
     ),
     MessageShape(
         "OpenAI Responses input items",
-        equals=(("type", ("function_call_output", "custom_tool_call_output")),),
+        equals=(
+            (
+                "type",
+                (
+                    "function_call_output",
+                    "custom_tool_call_output",
+                    *(f"{each}_call_output" for each in _LOCAL_ITEMS),
+                ),
+            ),
+        ),
         call_id=("call_id",),
         payload=("output",),
     ),
@@ -173,6 +209,48 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
         name=("toolName",),
         payload=("output", "result", "error"),
         error=("isError", "output.type", "type"),
+    ),
+    MessageShape(
+        "pydantic-ai 0.x, the messages of a model call as a list of events",
+        needs=("id", "content"),
+        equals=(("role", ("tool",)),),
+        lacks=("tool_call_id", "parts"),
+        payload=("content",),
+    ),
+    MessageShape(
+        "autogen-core FunctionExecutionResult, as OpenInference records it",
+        needs=("call_id", "content", "is_error"),
+        call_id=("call_id",),
+        payload=("content",),
+        error=("is_error",),
+    ),
+    # Which request such a message answers shows only in its position.
+    MessageShape(
+        "Any message of a tool that lacks the id of the call; OpenInference for LangChain in"
+        " JavaScript",
+        needs=("content",),
+        equals=(("role", ("tool", "function")),),
+        lacks=("tool_call_id", "parts"),
+        text=True,
+        call_id=(),
+        payload=("content",),
+    ),
+    MessageShape(
+        "The same in parts; crewai 1.15",
+        needs=("parts.0.content",),
+        equals=(("role", ("tool", "function")),),
+        lacks=("tool_call_id", "parts.0.id"),
+        text=True,
+        call_id=(),
+        payload=("parts.0.content",),
+    ),
+    MessageShape(
+        "smolagents 1.26, as OpenInference records it",
+        needs=("contents.0.message_content.text",),
+        equals=(("role", ("tool-response",)),),
+        text=True,
+        call_id=(),
+        payload=("contents.0.message_content.text",),
     ),
 )
 RESULTS: Final = tuple(replace(shape, is_result=True) for shape in _RESULTS)
@@ -199,6 +277,7 @@ CONTAINERS: Final = frozenset(
         "inputs",
         "candidates",
         "delta",
+        "function",
         "items",
         "replies",
         "_content",

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 
 from otel_eval.conventions.message_formats import (
     CONTAINERS,
+    HOSTED_MARKS,
+    HOSTED_TYPES,
     REQUESTS,
     RESULT_WRAPPERS,
     RESULTS,
@@ -21,7 +23,7 @@ from otel_eval.conventions.message_formats import (
 )
 from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, first_of, unwrap_decoded
 from otel_eval.conventions.values import plain as as_json
-from otel_eval.model import UNRECORDED
+from otel_eval.model import HOSTED_TOOLS, UNRECORDED
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
 # Keys whose text may be messages as JSON: events and flattened families write them so. The content
@@ -34,6 +36,7 @@ _TEXT_HOLDERS: Final = frozenset(
         "parts",
         "tool_calls",
         "tool.result",
+        "function",
         "gen_ai.input.messages",
         "gen_ai.output.messages",
     }
@@ -58,28 +61,41 @@ _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 class ToolRequest:
     """A tool call that a model requested. `arguments` is a JSON value or `UNRECORDED`; `name` is ""
     where it was not recorded.
+
+    Attributes:
+        hosted: the model's provider, or its client within the model call, ran the tool.
+        failed: whether that is known to have failed.
     """
 
     name: str
     call_id: str = ""
     arguments: Any = UNRECORDED
+    hosted: bool = False
+    failed: bool = False
 
 
 @dataclass(slots=True)
 class ToolResult:
-    """What a tool returned for a call. `result` is a JSON value or `UNRECORDED`."""
+    """What a tool returned for a call. `result` is a JSON value or `UNRECORDED`.
+
+    Attributes:
+        failed: whether a mark shows that the call failed.
+        marked: whether there is a mark that shows whether it failed.
+    """
 
     call_id: str = ""
     name: str = ""
     result: Any = UNRECORDED
     failed: bool = False
+    marked: bool = False
 
 
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of
 # JSON and Python could hide it. An expression with a fixed beginning is searched as fast as plain
 # text, so there is one for each beginning.
-_WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU])")
+_WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU]|\.m|[\"'\\])")
 _WORDS_OF_FUNCTIONS: Final = re.compile(r"unction(?:_[cr]|[CR]|[\"'\\])")
+_WORDS_OF_CALLS: Final = re.compile(r"call(?:_id|_output|[\"'\\])")
 _ESCAPES: Final = re.compile(r"\\(?:u00|[xNU0-7])")
 
 
@@ -88,7 +104,10 @@ def may_mention(text: str) -> bool:
     decoding.
     """
     return bool(
-        _WORDS_OF_TOOLS.search(text) or _WORDS_OF_FUNCTIONS.search(text) or _ESCAPES.search(text)
+        _WORDS_OF_TOOLS.search(text)
+        or _WORDS_OF_FUNCTIONS.search(text)
+        or _WORDS_OF_CALLS.search(text)
+        or _ESCAPES.search(text)
     )
 
 
@@ -164,20 +183,24 @@ class _ShapeReader:
             self._result if shape.is_result else self._request
         )
         self._needs: Final = [first_of(path) for path in shape.needs]
+        self._lacks: Final = [first_of(path) for path in shape.lacks]
         self._call_id: Final = first_of(*shape.call_id)
         self._name: Final = first_of(*shape.name)
         self._payload: Final = first_of(*shape.payload)
         self._errors: Final = [first_of(path) for path in shape.error]
+        self._hosted_types: Final = HOSTED_TYPES | HOSTED_TOOLS
 
     def matches(self, value: dict[str, Any]) -> bool:
         """Whether an object that was found where the shape may stand has it."""
         for name, texts in self.shape.equals:
             if value.get(name, "") not in texts:
                 return False
-        for needed in self._needs:  # noqa: SIM110 - a generator costs more than the look-ups
+        for needed in self._needs:
             if needed(value) is None:
                 return False
-        return True
+        if self.shape.text and not isinstance(self._payload(value), str):
+            return False
+        return all(each(value) is None for each in self._lacks)
 
     def _request(self, value: dict[str, Any]) -> ToolRequest:
         payload = self._payload(value)
@@ -187,16 +210,26 @@ class _ShapeReader:
         # `call_1call_2`, `{…}{…}` and the names.
         if ("call_" in call_id[1:] and _JOINED_IDS.fullmatch(call_id)) or _is_joined(arguments):
             return ToolRequest("")
-        return ToolRequest(_text(self._name(value)), call_id, arguments)
+        name = _text(self._name(value))
+        hosted = (
+            name in HOSTED_TOOLS
+            or value.get("type") in self._hosted_types
+            or any(value.get(mark) is True for mark in HOSTED_MARKS)
+        )
+        failed = any(_has_failed(error(value)) is True for error in self._errors)
+        return ToolRequest(name, call_id, arguments, hosted, failed)
 
     def _result(self, value: dict[str, Any]) -> ToolResult:
         payload = self._payload(value)
         taken = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
-        for error in self._errors:
-            taken.failed = taken.failed or _is_failure(error(value))
+        marks = [_has_failed(error(value)) for error in self._errors]
         call_id, name = known_id(_text(self._call_id(value))), _text(self._name(value))
         return ToolResult(
-            call_id, name, UNRECORDED if payload is None else taken.value, taken.failed
+            call_id,
+            name,
+            UNRECORDED if payload is None else taken.value,
+            taken.failed or True in marks,
+            taken.marked or any(each is not None for each in marks),
         )
 
 
@@ -265,12 +298,18 @@ def _is_joined(arguments: Any) -> bool:
     )
 
 
-def _is_failure(status: Any) -> bool:
-    """Whether a status field marks a result as failed."""
-    return status is True or (
-        isinstance(status, str)
-        and status.lower() in ("error", "true", "tool-error", "error-text", "error-json")
-    )
+_FAILED: Final = frozenset({"error", "true", "tool-error", "error-text", "error-json", "failed"})
+_SUCCEEDED: Final = frozenset({"success", "false", "text", "json"})
+
+
+def _has_failed(status: Any) -> bool | None:
+    """Whether a status field marks a result as failed; None if it shows neither."""
+    if isinstance(status, bool):
+        return status
+    if isinstance(status, dict):  # the error itself
+        return True
+    text = status.lower() if isinstance(status, str) else ""
+    return True if text in _FAILED else False if text in _SUCCEEDED else None
 
 
 def _text(value: Any) -> str:

@@ -28,9 +28,9 @@ from otel_eval.conventions.messages import (
     read_messages,
 )
 from otel_eval.conventions.messages import messages_by_number as numbered
-from otel_eval.conventions.table import Field, Side
+from otel_eval.conventions.table import OFFERED_TOOLS, Field, Side
 from otel_eval.conventions.values import SPACES, decode, parse_json, unwrap
-from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
+from otel_eval.interfaces import SpanEvent, Steps, Wanted, steps_of_text
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for
 # gen_ai.content.*.
@@ -41,6 +41,7 @@ _SIDES: Final = {
     "gen_ai.content.prompt": Side.HISTORY,
 }
 _TOOL_MESSAGE: Final = "gen_ai.tool.message"
+_USER_MESSAGE: Final = "gen_ai.user.message"
 _USER_ROLES: Final = frozenset({"user", "human"})
 # azure-ai-inference, azure-ai-agents and Azure's tracers for LangChain.
 _PACKED: Final = "gen_ai.event.content"
@@ -276,10 +277,18 @@ _NEW_EVENT_STEPS: Final = 100
 _MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value in it is visited
 _SHORT: Final = 4096  # characters: of longer texts, only what they add to earlier ones is read
 SEARCHED: Final = 32  # characters that are searched for words in a step
-# A message of text in these parts alone holds neither requests nor results.
+# A message of text in these parts alone holds neither requests nor results, unless its role does.
+_TOOL_ROLES: Final = frozenset({"tool", "function"})
 _PLAIN_PARTS: Final = frozenset(
     {"role", "content", "finish_reason", "message.role", "message.content"}
 )
+
+
+def _is_plain(message: Mapping[str, Any]) -> bool:
+    """Whether a flattened message is text of a user or a model."""
+    return _PLAIN_PARTS.issuperset(message) and _TOOL_ROLES.isdisjoint(
+        (message.get("role"), message.get("message.role"))
+    )
 
 
 def may_mention_in(family: Mapping[str, Any]) -> bool:
@@ -357,13 +366,27 @@ class Histories:
         """
         if not _is_text(message):
             return read_messages([nested(message)], plain=True)
-        if _PLAIN_PARTS.issuperset(message):
+        if _is_plain(message):
             return ()
         key = tuple(message.items())
         found = self._messages.get(key)
         if found is None:
             self._steps.take(_NEW_PART_STEPS * len(message))
             found = self._messages[key] = read_messages([nested(message)], plain=True)
+        return found
+
+    def of_user_event(self, event: SpanEvent) -> _Mentions:
+        """The results of tools in a message of the user."""
+        text = event.attributes.get("content")
+        if event.name != _USER_MESSAGE or not isinstance(text, str) or not may_mention(text):
+            return ()
+        key = (event.name, text)
+        found = self._messages.get(key)
+        if found is None:
+            self._steps.take(_NEW_EVENT_STEPS + _MESSAGE_STEPS * steps_of_text(text))
+            mentions = read_messages({"content": text})
+            found = [each for each in mentions if isinstance(each, ToolResult)]
+            self._messages[key] = found
         return found
 
     def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, _Mentions]]:
@@ -486,3 +509,72 @@ def _within(value: Any) -> Iterator[str]:
         elif isinstance(each, dict):
             yield from (each[key] for key in _KEYS & each.keys() if isinstance(each[key], str))
             stack.extend(each[key] for key in _WITHIN if key in each)
+
+
+class OfferedTools(NamedTuple):
+    """The tools that a model call offered to the model.
+
+    Attributes:
+        names: all of them, or None if some are not known by name.
+        outputs: those whose call is the run's output.
+    """
+
+    names: frozenset[str] | None = None
+    outputs: frozenset[str] = frozenset()
+
+
+_NOT_OFFERED: Final = OfferedTools()
+_LISTS_OF_TOOLS: Final = ("function_tools", "output_tools")  # of pydantic-ai
+_PROVIDERS_TOOLS: Final = ("native_tools", "builtin_tools")
+OFFERED_WANTED: Final = Wanted(
+    frozenset(key for key in OFFERED_TOOLS if not key.endswith(".")),
+    tuple(key for key in OFFERED_TOOLS if key.endswith(".")),
+)
+
+
+def offered_tools(attributes: Mapping[str, Any]) -> OfferedTools:
+    """The tools that a model span says were offered, by the first attribute that lists them.
+
+    Args:
+        attributes: those of `OFFERED_WANTED`.
+    """
+    for key in OFFERED_TOOLS:
+        value = attributes.get(key)
+        if key.endswith("."):
+            family = {
+                each[len(key) :]: attributes[each] for each in attributes if each.startswith(key)
+            }
+            value = nested(family)
+        if value:
+            return _offered(decode(value, literals=False))
+    return _NOT_OFFERED
+
+
+def _offered(held: Any) -> OfferedTools:
+    if isinstance(held, dict):
+        lists = [held[each] for each in _LISTS_OF_TOOLS if isinstance(held.get(each), list)]
+        outputs = _names(held["output_tools"]) if isinstance(held.get("output_tools"), list) else ()
+        names = _names([tool for tools in lists for tool in tools])
+        if any(held.get(each) for each in _PROVIDERS_TOOLS):
+            names = None
+        return OfferedTools(frozenset(names) if names else None, frozenset(outputs or ()))
+    names = _names(held) if isinstance(held, list) else None
+    # An empty list is also written where no list was recorded.
+    return OfferedTools(frozenset(names) if names else None)
+
+
+def _names(tools: Sequence[Any]) -> list[str] | None:
+    """The name of each tool; None if one has no name of its own, such as a tool of the provider."""
+    names: list[str] = []
+    for each in tools:
+        tool = decode(each, literals=False) if isinstance(each, str) else each
+        for key in ("tool", "json_schema", "function", "toolSpec"):
+            inner = tool.get(key) if isinstance(tool, dict) else None
+            inner = decode(inner, literals=False) if isinstance(inner, str) else inner
+            tool = inner if isinstance(inner, dict) else tool
+        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+            return None
+        if str(tool.get("type", "function")) not in ("function", "custom", "object"):
+            return None
+        names.append(tool["name"])
+    return names

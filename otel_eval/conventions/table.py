@@ -96,11 +96,16 @@ class MessageRow:
         key: an attribute; with a trailing `.` the common beginning of a flattened family.
         side: what they are to the span.
         conclusive: whether finding no tool call in them proves that none was requested.
+        choices: whether they are events of which only the model's choices were produced in the
+            span.
+        made: whether the calls in them were made within the span.
     """
 
     key: str
     side: Side = Side.OUTPUT
     conclusive: bool = True
+    choices: bool = False
+    made: bool = False
 
 
 FINISH_REASONS: Final = (
@@ -115,6 +120,15 @@ FINISH_REASONS: Final = (
     "gen_ai.response.stop_reason",
 )
 RESPONSE_ID: Final = ("gen_ai.response.id",)
+# Where a model span holds the tools that the request offered; with a trailing `.` a family.
+OFFERED_TOOLS: Final = (
+    "model_request_parameters",  # pydantic-ai, which also tells its output tools apart
+    "gen_ai.tool.definitions",  # OpenTelemetry GenAI
+    "gen_ai.request.tools",
+    "llm.tools.",  # OpenInference
+    "ai.prompt.tools",  # Vercel AI SDK
+    "llm.request.functions.",  # OpenLLMetry
+)
 # `tool_calls`, `tool-calls`, `toolUse`, `TOOL_EXECUTION`, `FinishReason.TOOL_CALLS`,
 # `FunctionCall`; some join several by commas.
 TOOL_FINISH_REASONS: Final = ("*tool*|*function*call*",)
@@ -161,6 +175,13 @@ class Convention:
         not_requests: globs of names requested in messages for which no tool runs, such as output
             tools and handoffs.
         not_call_marks: marks of tool spans that are no calls.
+        refusals: globs, compared without case, of the results by which the framework tells the
+            model that it did not run a tool: there is none of the name, or its arguments are
+            invalid.
+        output_results: the same of the results of requests that were the run's output.
+        results_in_user_events: whether the events of the user's messages hold results of tools,
+            as JSON; in those of others such a text is the user's own.
+        hosted_unrecorded: whether calls of tools that the model's provider runs leave no trace.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
         masks: texts that an instrumentation writes in place of a part of some content, such as a
             password; a value that contains one of them counts as not recorded.
@@ -208,6 +229,10 @@ class Convention:
     not_calls: frozenset[str] = frozenset()
     not_requests: tuple[str, ...] = ()
     not_call_marks: tuple[Mark, ...] = ()
+    refusals: tuple[str, ...] = ()
+    output_results: tuple[str, ...] = ()
+    results_in_user_events: bool = False
+    hosted_unrecorded: bool = False
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
     masks: tuple[str, ...] = ()
     truncated: Mapping[str, str] = field(default_factory=dict)

@@ -197,6 +197,7 @@ class Unwrapped:
         value: the decoded value.
         call_id: the id of the call, or "".
         failed: whether an envelope marks the call as failed.
+        marked: whether an envelope has a mark that shows whether the call failed.
         positional: arguments of a Python call that were given by position.
     """
 
@@ -204,6 +205,7 @@ class Unwrapped:
     call_id: str = ""
     failed: bool = False
     positional: tuple[Any, ...] = ()
+    marked: bool = False
 
 
 _BEFORE_ID: Final = re.compile(r"(?:,? name='[^']*')?(?:,? id='[^']*')?,?$")
@@ -360,7 +362,9 @@ def _take_out(taken: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
     """The value in the envelope; call id, failure and positional arguments are added to `taken`."""
     if wrapper.call_id and not taken.call_id:
         taken.call_id = str(value_at(value, wrapper.call_id) or "")
-    if wrapper.error and str(value_at(value, wrapper.error)).lower() == wrapper.failed:
+    status = value_at(value, wrapper.error) if wrapper.error else None
+    taken.marked = taken.marked or status is not None
+    if str(status).lower() == wrapper.failed:
         taken.failed = True
     positional = value.get("args") if wrapper.take == ("kwargs",) else None
     if isinstance(positional, list) and positional:

@@ -26,11 +26,12 @@ from otel_eval.model import (
     Skipped,
     SkipReason,
     ToolCall,
+    ToolError,
     Trajectory,
     Unnamed,
 )
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
-from otel_eval.scorers.tool_names import ToolNames, numbered
+from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
 
 _TEXTS: Final = {
     Scored: ("explanation",),
@@ -267,8 +268,6 @@ class BaseScorer:
     _requires: Requirements = field(init=False, repr=False, compare=False)
     # `select_calls` removes no call
     _keeps_all: bool = field(init=False, repr=False, compare=False)
-    # by `_requires` or `failed_calls`
-    _needs_failures: bool = field(init=False, repr=False, compare=False)
     # `applied_threshold`, computed once
     _least: float | None = field(init=False, repr=False, compare=False)
 
@@ -282,7 +281,6 @@ class BaseScorer:
             self._set("name", self.type)
         self.prepare()
         self._set("_requires", self.requires())
-        self._set("_needs_failures", self._requires.failures or self.failed_calls == "exclude")
 
     def _set(self, key: str, value: Any) -> None:
         object.__setattr__(self, key, value)
@@ -374,13 +372,36 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self.to_outcome(
-                self.find(trajectory if self._keeps_all else self.select_calls(trajectory))
-            )
+            return self._scored(trajectory)
         except NoScore as ended:
             return ended.outcome
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
+
+    def _scored(self, trajectory: Trajectory) -> Outcome:
+        """The outcome of a run that has what the scorer requires.
+
+        Where failed calls are left out and it is unknown whether some failed, it is scored as if
+        none and as if all of them had.
+
+        Raises:
+            NoScore: there is nothing to measure, or it cannot be measured.
+        """
+        if self._keeps_all:
+            return self._found(trajectory)
+        outcome = self._found(self.select_calls(trajectory))
+        if self.failed_calls == "exclude":
+            unknown = self.skip_unknown_failures(trajectory)
+            if unknown is not None:
+                other = self._found(self.select_calls(_as_if_failed(trajectory)))
+                return outcome if _same_score(outcome, other) else unknown
+        return outcome
+
+    def _found(self, trajectory: Trajectory) -> Outcome:
+        found = self.find(trajectory)
+        if isinstance(found, Finding) and found.value < 1:
+            found.explanation += refused(trajectory.calls)
+        return self.to_outcome(found)
 
     def skip_common(self, trajectory: Trajectory) -> Skipped | None:
         """The outcome of a run that lacks what the scorer requires; None if it can be measured."""
@@ -390,9 +411,23 @@ class BaseScorer:
             return too_large(trajectory.too_large)
         if trajectory.calls_unknown and self.reads_calls:
             return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
-        return self._skip_unknown_failures(trajectory) if self._needs_failures else None
+        if trajectory.unseen_tools and self.reads_calls:
+            unseen = self._unseen(trajectory)
+            if unseen is not None:
+                return unseen
+        return self.skip_unknown_failures(trajectory) if self._requires.failures else None
 
-    def _skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
+    def _unseen(self, trajectory: Trajectory) -> Skipped | None:
+        """The outcome if a tool that the parameters name may have been called without a trace."""
+        names = self.tool_names
+        named = name_matcher(*names.required, *names.optional, *names.forbidden)
+        hidden = next((name for name in sorted(trajectory.unseen_tools) if named(name)), None)
+        if hidden is None:
+            return None
+        why = f"calls unknown: the instrumentation records no call of {tool(hidden)}"
+        return Skipped(why, reason="calls_unknown")
+
+    def skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
         """The outcome of a run with a call of which it is unknown whether it failed; None if there
         is no such call.
         """
@@ -464,6 +499,25 @@ def _default_of(parameter: Field[Any]) -> Any:
     if parameter.default_factory is not MISSING:
         return parameter.default_factory()
     return parameter.default
+
+
+def _as_if_failed(trajectory: Trajectory) -> Trajectory:
+    """The trajectory if each call failed of which it is unknown."""
+    return replace(
+        trajectory,
+        calls=tuple(
+            replace(call, error=ToolError("unknown")) if call.failure_unknown else call
+            for call in trajectory.calls
+        ),
+    )
+
+
+def _same_score(one: Outcome, other: Outcome) -> bool:
+    return (
+        isinstance(one, Scored)
+        and isinstance(other, Scored)
+        and (one.value, one.passed) == (other.value, other.passed)
+    )
 
 
 def is_coroutine_function(function: object) -> bool:

@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.globs import glob_matcher
-from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.model import REFUSED, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import (
     count,
@@ -27,7 +26,15 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, listed, listed_names, plural, seen, tool
+from otel_eval.scorers.tool_names import (
+    ToolNames,
+    listed,
+    listed_names,
+    name_matcher,
+    plural,
+    seen,
+    tool,
+)
 from otel_eval.scorers.values import Reference, expectation_of, reference
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
@@ -217,7 +224,7 @@ def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
     for each in criteria:
         by_tool.setdefault(each.tool, []).append(each)
     return tuple(
-        _CountedTools(name, tuple(own), glob_matcher(name) if is_pattern(name) else None)
+        _CountedTools(name, tuple(own), name_matcher(name) if is_pattern(name) else None)
         for name, own in by_tool.items()
     )
 
@@ -355,8 +362,8 @@ class ForbiddenTools(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
         names = {call.name for call in trajectory.calls}
-        broken = [each for each in self.patterns if any(map(glob_matcher(each), names))]
-        matches = glob_matcher(*broken)
+        broken = [each for each in self.patterns if any(map(name_matcher(each), names))]
+        matches = name_matcher(*broken)
         calls = [
             (call.name, position)
             for position, call in enumerate(trajectory.calls)
@@ -399,9 +406,13 @@ class RequiredTools(BaseScorer):
         return Requirements(tools=ToolNames(required=self.patterns))
 
     def find(self, trajectory: Trajectory) -> Finding:
-        """Look for patterns that no call matches."""
-        names = {call.name for call in trajectory.calls}
-        missing = [each for each in self.patterns if not any(map(glob_matcher(each), names))]
+        """Look for patterns that no call matches; one that was refused does not count."""
+        names = {
+            call.name
+            for call in trajectory.calls
+            if call.error is None or call.error.type != REFUSED
+        }
+        missing = [each for each in self.patterns if not any(map(name_matcher(each), names))]
         text = (
             f"never called: {', '.join(missing)}" if missing else "every required tool was called"
         )

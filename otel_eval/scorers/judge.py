@@ -383,6 +383,8 @@ class AskingScorer(BaseScorer):
     async def evaluate(self, trajectory: Trajectory) -> Outcome:
         """The outcome for one run, after all judges have answered."""
         skipped = self.skip_common(trajectory)
+        if skipped is None and self.failed_calls == "exclude":
+            skipped = self.skip_unknown_failures(trajectory)
         if skipped is not None:
             return skipped
         try:

@@ -13,7 +13,7 @@ from sys import float_info
 from typing import Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr, unknown_keys
-from otel_eval.globs import glob_matcher
+from otel_eval.scorers.tool_names import name_matcher
 
 Reader = Callable[[str, Any], Any]
 _R = TypeVar("_R", bound=Callable[..., Any])
@@ -217,8 +217,8 @@ class Selection:
         """A function that is true for selected names; None if all names are selected."""
         if not self.include and not self.exclude:
             return None
-        include, exclude = glob_matcher(*self.include or ("*",)), glob_matcher(*self.exclude)
-        return lambda name: bool(include(name)) and not exclude(name)
+        include, exclude = name_matcher(*self.include or ("*",)), name_matcher(*self.exclude)
+        return lambda name: include(name) and not exclude(name)
 
 
 @with_schema(

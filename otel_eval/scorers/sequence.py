@@ -13,7 +13,6 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, redacted_repr
-from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import STEP_LIMIT, TOO_LARGE
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
@@ -29,7 +28,7 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, listed, numbered, seen, tool
+from otel_eval.scorers.tool_names import ToolNames, listed, name_matcher, numbered, seen, tool
 from otel_eval.scorers.values import hashable
 
 _WITHIN: Final = r"(?:\s+within\s+(?P<number>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h))?"
@@ -84,7 +83,7 @@ def _rule(key: str, written: Any) -> OrderRule:
             )
             a, b = parts["a"], parts["b"]
             return OrderRule(
-                written.strip(), kind, (a, b), glob_matcher(a), glob_matcher(b), within
+                written.strip(), kind, (a, b), name_matcher(a), name_matcher(b), within
             )
     raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
 

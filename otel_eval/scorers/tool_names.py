@@ -6,14 +6,15 @@ arguments and results never appear in explanations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from operator import add
 from typing import Any, Final
 
 from otel_eval.errors import nearest, printable
-from otel_eval.model import SpanRef, ToolCall, Trajectory
+from otel_eval.globs import glob_matcher
+from otel_eval.model import HOSTED_TOOLS, REFUSED, SpanRef, ToolCall, Trajectory
 
 _MOST_LISTED: Final = 8
 _LONGEST_NAME: Final = 60
@@ -39,6 +40,24 @@ def listed(items: Sequence[tuple[str, int]], noun: str = "call") -> str:
     """Names with positions: `call 1 (search), call 4 (open) and 2 more`."""
     text = ", ".join([numbered(name, position, noun) for name, position in items[:_MOST_LISTED]])
     return text if len(items) <= _MOST_LISTED else f"{text} and {len(items) - _MOST_LISTED} more"
+
+
+def name_matcher(*patterns: str) -> Callable[[str], bool]:
+    """A function that is true for the names of tools that one of the patterns matches; names of
+    tools that a provider runs also without `_call`.
+    """
+    matches = glob_matcher(*patterns)
+    return lambda name: bool(
+        matches(name) or (name in HOSTED_TOOLS and matches(name.removesuffix("_call")))
+    )
+
+
+def refused(calls: Iterable[ToolCall]) -> str:
+    """A note that names the calls that the framework refused to run, "" if there is none."""
+    names = dict.fromkeys(
+        call.name for call in calls if call.error is not None and call.error.type == REFUSED
+    )
+    return f"; refused: {', '.join(map(tool, [*names][:_MOST_LISTED]))}" if names else ""
 
 
 def plural(number: int, noun: str) -> str:

@@ -6,14 +6,24 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor, copier
-from otel_eval.model import UNRECORDED, Completeness, Kind, SpanRef, ToolCall, Trajectory, Unnamed
+from otel_eval.model import (
+    HOSTED_TOOLS,
+    UNRECORDED,
+    Completeness,
+    Kind,
+    SpanRef,
+    ToolCall,
+    Trajectory,
+    Unnamed,
+)
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
-from otel_eval.trajectory.deduplicate import merge_beside, merge_within
+from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
 from otel_eval.trajectory.messages import TraceMessages
+from otel_eval.trajectory.recovery import Moment, Recovered, Recovery
 from otel_eval.trajectory.run_attributes import AgentPaths, RunAttributes, TokenCounts, span_refs
 from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
@@ -79,10 +89,12 @@ class _Work:
         self.inner: Final = inner
         self.calls: list[ToolCallBuilder] = []
         self.places: list[int] = []
+        self.recovered_places: list[int] = []
         self.messages: Final = TraceMessages(spans)
         self.run_attributes: Final = RunAttributes(spans)
         self.paths: Final = AgentPaths(spans, self.run_attributes.agent)
-        self.unknown_calls: Final = UnknownCalls(spans, self.messages)
+        self.recovery: Final = Recovery(spans, self.messages)
+        self.unknown_calls: Final = UnknownCalls(spans, self.messages, self.recovery)
 
     def find_calls(self, found: dict[int, ToolCallBuilder]) -> None:
         """The calls of all runs.
@@ -90,10 +102,15 @@ class _Work:
         Raises:
             TooLarge: it takes too many steps.
         """
-        calls = merge_within(self.spans, found)
+        calls, doubtful = merge_again(
+            self.spans, merge_within(self.spans, found), self.messages.ids_in_output
+        )
+        self.unknown_calls.doubtful = doubtful
+        self.recovery.find(calls)
         if self.spans.plan.wants_content_of_calls:
             self.messages.fill(calls)
         self.calls, self.places = calls, [call.place for call in calls]
+        self.recovered_places = [each.place for each in self.recovery.calls]
 
     def run(self, run: Candidate) -> Run:
         """The run of a candidate."""
@@ -149,6 +166,7 @@ class _Work:
             spans.resource_scopes[first].resource,
             "" if run.fragment else attributes.response_id(first),
             _last_end(spans, run) if run.fragment else None,
+            HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
@@ -175,37 +193,49 @@ class _Work:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
         self.spans.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.spans, self.calls[first:last])
+        first, last = (bisect_left(self.recovered_places, at) for at in (run.first, run.last))
+        recovered = self.recovery.calls[first:last]
+        self.spans.steps.take(_CALL_STEPS * len(recovered))
+        unknown = self.unknown_calls
         if mine:
-            unknown = self.unknown_calls
             why = (
                 unknown.of_nameless(mine)
                 or unknown.of_spans(run)
-                or unknown.of_raised(models, mine)
+                or unknown.of_doubtful(run)
+                or unknown.of_raised(models, mine, len(recovered))
+                or unknown.of_end(run, models, mine)
             )
-            return self._finished(run, mine), why or unknown.of_end(run, models, mine)
-        return self._recovered(
-            run, sorted(agents, key=self.spans.moment), sorted(models, key=self.spans.moment)
-        )
+        else:
+            why = ("" if recovered else unknown.of_end(run, models, ())) or unknown.of_messages(
+                run,
+                sorted(models, key=self.spans.moment),
+                sorted(agents, key=self.spans.moment),
+                recovered,
+            )
+        return self._finished(run, mine, recovered), why or unknown.of_open(run)
 
-    def _recovered(
-        self, run: Candidate, agents: list[int], models: list[int]
-    ) -> tuple[tuple[ToolCall, ...], str]:
-        recovered = self.messages.recover(models, agents)
-        calls = tuple(
-            [_on_path(call, self.paths.of(place, run.first)) for place, call in recovered]
-        )
-        lost = "" if calls else self.unknown_calls.of_end(run, models, ())
-        return calls, lost or self.unknown_calls.of_messages(run, models, agents, recovered)
-
-    def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:
-        enclosing, enclosing_agent = self._enclosing(mine), self.spans.enclosing_agent
+    def _finished(
+        self, run: Candidate, mine: list[ToolCallBuilder], recovered: Sequence[Recovered]
+    ) -> tuple[ToolCall, ...]:
+        enclosing = self._enclosing(mine) if mine else {}
+        enclosing_agent = self.spans.enclosing_agent
         paths: dict[int, tuple[str, ...]] = {-1: ()}
+        ordered: list[tuple[Moment, ToolCallBuilder | Recovered]] = [
+            *((_MOMENT(call), call) for call in mine),
+            *((each.moment, each) for each in recovered),
+        ]
+        ordered.sort(key=itemgetter(0))
         calls = []
-        for call in sorted(mine, key=_MOMENT):
-            agent = enclosing_agent[call.place]
+        for _, call in ordered:
+            is_agent = self.spans.kinds[call.place] is Kind.AGENT
+            agent = call.place if is_agent else enclosing_agent[call.place]
             if agent not in paths:
                 paths[agent] = self.paths.of(agent, run.first)
-            calls.append(_call(call, enclosing.get(call.place, ()), paths[agent]))
+            calls.append(
+                _on_path(call.call, paths[agent])
+                if isinstance(call, Recovered)
+                else _call(call, enclosing.get(call.place, ()), paths[agent])
+            )
         return tuple(calls)
 
     def _enclosing(self, mine: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
@@ -261,7 +291,7 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
         arguments = Unnamed(__value__=arguments)
     span_id = call.span_id.hex()
     # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path,
-    # failure_unknown
+    # failure_unknown, message
     return _new_call(
         call.name,
         arguments,
@@ -274,4 +304,5 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
         enclosing,
         path,
         call.error is None and call.unsure,
+        call.message,
     )

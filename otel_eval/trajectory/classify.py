@@ -187,6 +187,13 @@ class ClassifiedTrace:
             self.resource_scopes[place].scope_name
         )
 
+    def owner(self, place: int) -> int:
+        """The agent span that encloses a span, or where there is none a number for the span's
+        tree.
+        """
+        agent = self.enclosing_agent[place]
+        return agent if agent >= 0 else -1 - self.tree.root_of(place)
+
     def end(self, place: int) -> int:
         """Where the subtree of the span ends."""
         return place + self.tree.size[place]

@@ -1,14 +1,16 @@
 """Merges tool spans that describe the same call.
 
-Two rules, and nothing else ever merges spans, so every attempt that left a span of its own stays a
-call:
+Three rules, and nothing else ever merges spans, so every attempt that left a span of its own stays
+a call:
 
 * Within: a span below one of the same tool, no agent between them, describes the same call
   (framework, MCP client, MCP server); so does one that names no tool, below one of the same call
-  id. Not if both recorded arguments and these
-  differ: that is recursion. And if the outer one holds two or more that do not overlap in time,
-      these are attempts:
-  each is a call, the outer span only wraps them.
+  id. Not if both have ids and these differ; nor, unless the ids are equal, if both recorded
+  arguments and these differ: that is recursion. And if the outer one holds two or more that do not
+  overlap in time, these are attempts: each is a call, the outer span only wraps them.
+* Again: spans of one agent with the same id and name, none of which failed, are one call, which was
+  replayed. Not if the id was used for several requests: it stands in the outputs of two model
+  calls, or a model call lies between the spans.
 * Beside: spans of two instrumentations, one interval within the other, with equal call ids, or,
   unless both have ids, with arguments that are equal or that one of them did not record.
 
@@ -19,13 +21,21 @@ of a server.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, arguments_key, mcp_name, named
+from otel_eval.trajectory.tool_calls import (
+    ToolCallBuilder,
+    arguments_key,
+    call_id_of,
+    mcp_name,
+    named,
+)
 
 _HostKey = tuple[int, str, str]
 """The agent's place, what is the same, and its text."""
@@ -76,7 +86,9 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
         # Without an agent that encloses them, two trees share a key; the stack is empty again
         # between them.
         outer = nearest.get(keys[-1] if call.unnamed else keys[0])
-        if not outer and open_spans and _is_prefixed(open_spans[-1][1][0], agent, call):
+        if outer and _other_id(spans, call, calls[outer[-1]]):
+            outer = nearest.get(keys[-1]) if call.call_id else None
+        elif not outer and open_spans and _is_prefixed(open_spans[-1][1][0], agent, call):
             outer = nearest[open_spans[-1][1][0]]
         if outer:
             hosts[place] = outer[-1]
@@ -84,6 +96,12 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
             nearest.setdefault(key, []).append(place)
         open_spans.append((spans.end(place), keys))
     return hosts
+
+
+def _other_id(spans: ClassifiedTrace, one: ToolCallBuilder, other: ToolCallBuilder) -> bool:
+    """Whether both have call ids, and other ones."""
+    ids = {call_id_of(spans, one), call_id_of(spans, other)} - {""}
+    return len(ids) > 1
 
 
 def _is_prefixed(outer: _HostKey, agent: int, inner: ToolCallBuilder) -> bool:
@@ -137,7 +155,11 @@ def _other_tool(one: ToolCallBuilder, other: ToolCallBuilder) -> bool:
 
 
 def _differ(spans: ClassifiedTrace, outer: ToolCallBuilder, inner: ToolCallBuilder) -> bool:
-    """Whether both recorded arguments by name, and other ones."""
+    """Whether both recorded arguments by name, and other ones, and no id shows that they are the
+    same.
+    """
+    if call_id_of(spans, inner) and call_id_of(spans, inner) == call_id_of(spans, outer):
+        return False
     if "arguments" in spans.plan.needs:
         return (
             named(inner.arguments) and named(outer.arguments) and inner.arguments != outer.arguments
@@ -159,6 +181,76 @@ def _attempts(same: Iterable[ToolCallBuilder]) -> list[ToolCallBuilder]:
             attempts.append(call)
         until = max(until, call.end)
     return attempts
+
+
+def merge_again(
+    spans: ClassifiedTrace, calls: list[ToolCallBuilder], outputs: Callable[[int], Iterable[str]]
+) -> tuple[list[ToolCallBuilder], list[int]]:
+    """The calls, in order of place, after spans of replayed ones were merged.
+
+    Args:
+        spans: the trace's.
+        calls: those that are left after `merge_within`.
+        outputs: the ids that the output of a model call holds.
+
+    Returns:
+        the calls, and the places of those of which it is unknown whether they are attempts.
+    """
+    groups: dict[tuple[int, str, str], list[ToolCallBuilder]] = {}
+    for call in calls:
+        call_id = call_id_of(spans, call)
+        if call_id:
+            groups.setdefault((spans.owner(call.place), call.name, call_id), []).append(call)
+    groups = {
+        key: group
+        for key, group in groups.items()
+        if len(group) > 1 and not any(call.error for call in group)
+    }
+    if not groups:
+        return calls, []
+    replayed: set[int] = set()
+    doubtful: list[int] = []
+    models = _Models(spans, outputs)
+    for (owner, _, call_id), group in groups.items():
+        spans.steps.take(_ATTEMPT_STEPS * len(group))
+        group.sort(key=lambda call: (call.start, call.end, call.span_id))
+        if models.request_again(owner, call_id):
+            continue
+        first = group[0]
+        for call in group[1:]:
+            if models.any_between(owner, first.end, call.start):
+                first = call
+            elif first.scope == call.scope and call.start >= first.end:
+                if first.unsure or call.unsure:
+                    doubtful.append(call.place)
+                first.inherit(call)
+                replayed.add(call.place)
+    return [call for call in calls if call.place not in replayed], sorted(doubtful)
+
+
+class _Models:
+    """What the model calls of each agent show of call ids; read when it is first needed."""
+
+    def __init__(self, spans: ClassifiedTrace, outputs: Callable[[int], Iterable[str]]) -> None:
+        self._spans, self._outputs = spans, outputs
+        self._places: dict[int, list[int]] = {}
+        self._times: dict[int, Counter[str]] = {}
+        for place in sorted(spans.model_calls, key=spans.moment):
+            self._places.setdefault(spans.owner(place), []).append(place)
+
+    def request_again(self, owner: int, call_id: str) -> bool:
+        """Whether an id stands in the outputs of two model calls of the agent."""
+        if owner not in self._times:
+            self._times[owner] = Counter(
+                each for place in self._places.get(owner, ()) for each in set(self._outputs(place))
+            )
+        return self._times[owner][call_id] > 1
+
+    def any_between(self, owner: int, first: int, last: int) -> bool:
+        """Whether a model call of the agent started between two instants."""
+        places, readers = self._places.get(owner, []), self._spans.readers
+        at = bisect_left(places, first, key=lambda place: readers[place].start_ns)
+        return at < len(places) and readers[places[at]].start_ns <= last
 
 
 _Key = tuple[str, Hashable]

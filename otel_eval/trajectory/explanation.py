@@ -19,7 +19,8 @@ from otel_eval.conventions.reader import Recognition
 from otel_eval.interfaces import ClosedTrace, Steps, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
-from otel_eval.trajectory.deduplicate import merge_beside, merge_within
+from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
+from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate, find_runs, roots_of
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
 
@@ -175,7 +176,7 @@ def _repeated(
     further use.
     """
     places = {*found}
-    calls = merge_within(spans, found)
+    calls, _ = merge_again(spans, merge_within(spans, found), TraceMessages(spans).ids_in_output)
     kept = {call.place for call in calls}
     for run in runs:
         if run.outermost:

@@ -1,14 +1,13 @@
 """What recorded messages add to tool calls: names for bare arguments, missing results and ids, or
-whole calls.
+the requests of
+calls that left no span, see `recovery`.
 
-Messages are decoded only where something is missing. They fill gaps of tool spans, and only where a
-run has no tool span do they make calls.
+Outputs of models are always read; histories only where something is missing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -26,27 +25,18 @@ from otel_eval.conventions.messages import (
 )
 from otel_eval.conventions.model_calls import SEARCHED, Histories, may_mention_in
 from otel_eval.conventions.values import SPACES, decode
-from otel_eval.interfaces import Steps, Wanted, copier, steps_of
-from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError, Unnamed
+from otel_eval.interfaces import Steps, Wanted, steps_of
+from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.pairing import (
     AgentMessages,
-    History,
     SpanMessages,
     Window,
     fill,
-    history_of,
-    ids_of,
     join,
     lacks_result,
-    reused_ids,
 )
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
-
-_NO_CALL: Final = ToolCall(name="")
-_call: Final = copier(
-    ToolCall, "name", "arguments", "result", "error", "call_id", "failure_unknown"
-)
 
 _SPAN_STEPS: Final = 50
 _EVENT_STEPS: Final = 40
@@ -95,6 +85,10 @@ class TraceMessages:
                 else SpanMessages()
             )
         return known
+
+    def ids_in_output(self, place: int) -> list[str]:
+        """The ids of the calls that a model span requested."""
+        return [request.call_id for request in self.of_span(place).requests if request.call_id]
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
         """The output messages of the span's attributes, decoded, without texts that cannot hold a
@@ -157,11 +151,11 @@ class TraceMessages:
             for step in self._steps_of.get(agent, ())
             for place in self._models_of.get(step, ())
         ]
-        return self._joined(sorted(models, key=self._spans.moment), [])
+        return self.joined(sorted(models, key=self._spans.moment))
 
     def _of_agent(self, agent: int) -> AgentMessages:
         models = self._models_of.get(agent, [])
-        return self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
+        return self.joined(models, [agent] if agent >= 0 else [], self.windows(models))
 
     @cached_property
     def _models_of(self) -> dict[int, list[int]]:
@@ -179,9 +173,10 @@ class TraceMessages:
             found.setdefault(self._spans.enclosing_agent[place], []).append(place)
         return found
 
-    def _joined(
-        self, models: list[int], agents: list[int], windows: Sequence[Window] = ()
+    def joined(
+        self, models: list[int], agents: Sequence[int] = (), windows: Sequence[Window] = ()
     ) -> AgentMessages:
+        """The messages of these spans, in order of time, as those of one agent."""
         found, of_agents = (
             [self.of_span(place) for place in models],
             [self.of_span(place) for place in agents],
@@ -190,7 +185,7 @@ class TraceMessages:
             self._spans.steps.take(_JOIN_STEPS + len(each.requests))
         return join(found, of_agents, windows, self._spans.steps)
 
-    def _windows(self, models: list[int]) -> list[Window]:
+    def windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model
         call of the agent.
 
@@ -203,86 +198,6 @@ class TraceMessages:
             (span.start_ns, starts[next_at] if next_at < len(starts) else None)
             for span, next_at in zip(readers, after, strict=True)
         ]
-
-    def recover(self, models: list[int], agents: list[int]) -> list[tuple[int, ToolCall]]:
-        """Calls of a run without tool spans, each with the place of the span that recorded it.
-
-        Args:
-            models: places of the run's model calls in order of time.
-            agents: places of the run's agent spans in order of time.
-        """
-        sources = models if self._are_conclusive(models) else [*models, *agents]
-        made = [
-            (place, each)
-            for place in sources
-            for each in self._made(place, spans_expected=bool(models))
-        ]
-        if not made:
-            return []
-        reused = reused_ids(map(self.of_span, models))
-        # Of requests with one id the first one counts.
-        first = {each.call_id: each for _, each in reversed(made) if each.call_id not in reused}
-        made = [
-            (place, each)
-            for place, each in made
-            if not each.call_id or first.get(each.call_id, each) is each
-        ]
-        history, needs = (
-            history_of(map(self.of_span, (*models, *agents)), self._spans.steps, reused),
-            self._spans.plan.needs,
-        )
-        ids = [request.call_id for _, request in made]
-        if not all(ids):
-            ids = ids_of(
-                self._joined([*models, *agents], []),
-                [(self.of_span(place), request) for place, request in made],
-            )
-        _forget_uneven(
-            history,
-            [(request.name, call_id) for (_, request), call_id in zip(made, ids, strict=True)],
-        )
-        calls = [
-            _recovered(request, call_id, history, needs)
-            for (_, request), call_id in zip(made, ids, strict=True)
-        ]
-        return [
-            (place, self._with_outcome(place, call))
-            for (place, _), call in zip(made, calls, strict=True)
-        ]
-
-    def _with_outcome(self, place: int, call: ToolCall) -> ToolCall:
-        """The call, whose outcome is unknown if the instrumentation leaves failures out of its
-        messages.
-        """
-        lacks_failures = self._spans.table(place).convention.failures_unrecorded
-        return (
-            replace(call, failure_unknown=True) if lacks_failures and call.error is None else call
-        )
-
-    def _are_conclusive(self, models: list[int]) -> bool:
-        """Whether nothing was requested but what the model calls hold; an agent's messages may be
-        those of earlier runs too.
-        """
-        held = [self.of_span(place) for place in models]
-        return any(each.requests for each in held) or (
-            bool(held) and all(each.recorded for each in held)
-        )
-
-    def _made(self, place: int, *, spans_expected: bool) -> list[ToolRequest]:
-        """The requests of a span that count as calls in a run without tool spans.
-
-        Where each call of the agent would have left a span, only those count whose tool the model's
-        provider ran: the others were refused, or wait for an approval.
-        """
-        spans, table, held = self._spans, self._spans.table(place), self.of_span(place)
-        if not held.requests:
-            return []
-        agent = place if spans.kinds[place] is Kind.AGENT else spans.enclosing_agent[place]
-        requests = [each for each in held.requests if table.is_request(each.name)]
-        if spans_expected and agent >= 0 and spans.records_tools(agent):
-            # The results in an agent's own messages are those of its program.
-            return [each for each in requests if each.call_id in held.executed and place != agent]
-        return requests
 
 
 def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
@@ -305,19 +220,6 @@ def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     return merged
 
 
-def _forget_uneven(messages: History, requests: list[tuple[str, str]]) -> None:
-    """Results without ids belong to requests (name, id) by their order, which holds only if none of
-    them is missing.
-    """
-    if not messages.without_id:
-        return
-    requested = Counter(name for name, call_id in requests if call_id not in messages.results)
-    for name in [
-        name for name, results in messages.without_id.items() if len(results) != requested[name]
-    ]:
-        del messages.without_id[name]
-
-
 def _read_span(
     spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
 ) -> SpanMessages:
@@ -325,14 +227,16 @@ def _read_span(
     steps.take(_SPAN_STEPS)
     attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
     for row, value in _rows(table, Side.OUTPUT, attributes, steps):
-        found.add(
-            row.side, _read_output(row, value, attributes, table, steps), conclusive=row.conclusive
-        )
+        mentions, earlier = _read_output(row, value, attributes, table, steps)
+        found.add(row.side, mentions, conclusive=row.conclusive)
+        found.add(Side.HISTORY, earlier, conclusive=row.conclusive)
     found.put_off(partial(_read_history, spans, place, table, histories))
     for event in chain(spans.readers[place].events(), spans.logs(place)):
         steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             found.add(side, mentions, conclusive=table.convention.conclusive_events)
+        if table.convention.results_in_user_events:
+            found.add(Side.HISTORY, histories.of_user_event(event), conclusive=False)
     return found
 
 
@@ -344,17 +248,28 @@ def _read_history(
     """
     found: list[ToolRequest | ToolResult] = []
     attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
-    for row, value in _rows(table, Side.HISTORY, attributes, spans.steps):
+    rows = _rows(table, Side.HISTORY, attributes, spans.steps, masked_too=True)
+    for row, value in rows:
         conversation = (spans.enclosing_agent[place], row.key)
         if row.key.endswith("."):
             found += histories.of_family(conversation, value)
         else:
-            found += (
+            mentions = (
                 histories.of_text(conversation, value)
                 if isinstance(value, str)
                 else read_messages(value)
             )
+            is_masked = table.is_masked(value)
+            found += [_unmasked(each, table) for each in mentions] if is_masked else mentions
     return found
+
+
+def _unmasked(mention: ToolRequest | ToolResult, table: ReadTable) -> ToolRequest | ToolResult:
+    """What messages of which a part was replaced still show: ids, and names that are whole."""
+    name = "" if table.is_masked(mention.name) else mention.name
+    if isinstance(mention, ToolRequest):
+        return ToolRequest(name, mention.call_id)
+    return ToolResult(mention.call_id, name)
 
 
 def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
@@ -371,10 +286,15 @@ def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str,
 
 
 def _rows(
-    table: ReadTable, side: Side, attributes: dict[str, Any], steps: Steps
+    table: ReadTable,
+    side: Side,
+    attributes: dict[str, Any],
+    steps: Steps,
+    *,
+    masked_too: bool = False,
 ) -> Iterator[tuple[MessageRow, Any]]:
     """The rows of a side, each with its value, or with its family by what follows the prefix, if
-    that is recorded.
+    that is recorded; with `masked_too` also values of which a part was replaced.
     """
     is_family = not table.messages_wanted[side].keys.issuperset(attributes)
     for row in table.convention.messages if attributes else ():
@@ -382,6 +302,8 @@ def _rows(
             continue
         if not row.key.endswith("."):
             value = table.recorded(attributes, row.key)
+            if value is None and masked_too and table.is_masked(attributes.get(row.key)):
+                value = attributes[row.key]
             if value is not None and not (isinstance(value, str) and value.strip(SPACES) == "null"):
                 yield row, value
         elif is_family:
@@ -406,18 +328,34 @@ def _shows_content(prefix: str, part: str) -> bool:
 
 def _read_output(
     row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable, steps: Steps
-) -> Sequence[ToolRequest | ToolResult]:
+) -> tuple[Sequence[ToolRequest | ToolResult], Sequence[ToolRequest | ToolResult]]:
+    """The requests and results that were produced in the span, and those from before it."""
     if row.key.endswith("."):
         if not may_mention_in(value):
-            return ()
+            return (), ()
     elif isinstance(value, str) and not may_mention(value):
         steps.take(len(value) // SEARCHED)
-        return ()
+        return (), ()
     messages = _decoded(row, value, steps)
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
         messages = messages[first_new:]  # some record the messages of earlier runs before their own
-    return read_messages(messages, plain=not isinstance(messages, str))
+    earlier: list[Any] = []
+    if row.choices and isinstance(messages, list):
+        earlier = [each for each in messages if not _is_choice(each)]
+        messages = [each for each in messages if _is_choice(each)]
+    mentions = read_messages(messages, plain=not isinstance(messages, str))
+    if row.made:
+        mentions = [
+            replace(each, hosted=True) if isinstance(each, ToolRequest) else each
+            for each in mentions
+        ]
+    return mentions, read_messages(earlier, plain=True)
+
+
+def _is_choice(message: Any) -> bool:
+    """Whether an event in a list is an answer of the model."""
+    return isinstance(message, dict) and message.get("event.name") == "gen_ai.choice"
 
 
 def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
@@ -426,27 +364,3 @@ def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
         return nested(value)
     steps.take(steps_of(value))
     return decode(value, literals=False)
-
-
-def _recovered(
-    request: ToolRequest, call_id: str, messages: History, needs: frozenset[str]
-) -> ToolCall:
-    result = messages.results.get(call_id) if call_id else None
-    if result is None and messages.without_id.get(request.name):
-        result = messages.without_id[request.name].pop(0)
-    arguments = request.arguments if "arguments" in needs else UNRECORDED
-    if arguments is not UNRECORDED and not named(arguments):
-        arguments = {} if arguments in (None, "") else Unnamed(__value__=arguments)
-    recorded = UNRECORDED if result is None else result.result
-    failed = result is not None and result.failed
-    shown = recorded if "results" in needs else UNRECORDED
-    error = ToolError("_OTHER") if failed else None
-    return _call(
-        _NO_CALL,
-        request.name,
-        arguments,
-        shown,
-        error,
-        request.call_id,
-        recorded is UNRECORDED and not failed,
-    )

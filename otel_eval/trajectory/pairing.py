@@ -29,8 +29,7 @@ class SpanMessages:
         recorded: whether the span's own output was recorded in a form that would show a call, and
             every call in it.
         broken: a call was requested whose name was not recorded.
-        executed: ids of calls whose result is in the span's own output, because the model's
-            provider ran the tool.
+        answers: results in the span's own output: the model's provider ran the tool.
         positional_ids: an id may consist of a tool's name and a number, as those of later calls do;
             such ids are removed.
     """
@@ -38,7 +37,7 @@ class SpanMessages:
     requests: list[ToolRequest] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
-    executed: set[str] = field(default_factory=set)
+    answers: list[ToolResult] = field(default_factory=list)
     positional_ids: bool = False
     _others: list[_Mentions | Callable[[], _Mentions]] = field(default_factory=list)
     _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
@@ -51,12 +50,18 @@ class SpanMessages:
         for each in mentions:
             if isinstance(each, ToolResult):
                 self._others.append((each,))
-                self.executed.update([each.call_id] if each.call_id else [])
+                self.answers.append(each)
             elif each.name:
                 self.requests.append(without_positional_id(each) if self.positional_ids else each)
             else:
                 self.broken = True
         self.recorded = not self.broken and (self.recorded or conclusive)
+
+    def mentioned(self) -> Iterator[ToolRequest | ToolResult]:
+        """What is read already of the messages from before the span, and results in its output."""
+        for other in self._others:
+            if not callable(other):
+                yield from other
 
     def put_off(self, read: Callable[[], _Mentions]) -> None:
         """Add messages from before the span; `read` is called when they are first needed."""

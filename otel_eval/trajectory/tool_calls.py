@@ -39,6 +39,8 @@ class ToolCallBuilder:
             `named`).
         unsure: a failure might show in a result, and none was recorded.
         certain: the span itself shows whether the call failed, whatever its result holds.
+        attribute_id: the call's id, if that is known without the content of the call.
+        message: hex id of the model call that requested it, if other requests of that left no span.
     """
 
     place: int
@@ -55,6 +57,8 @@ class ToolCallBuilder:
     unnamed: bool = False
     unsure: bool = False
     certain: bool = False
+    attribute_id: str = ""
+    message: str = ""
 
     def inherit(self, other: ToolCallBuilder) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -63,6 +67,8 @@ class ToolCallBuilder:
         if self.result is UNRECORDED:
             self.result = other.result
         self.call_id = self.call_id or other.call_id
+        self.attribute_id = self.attribute_id or other.attribute_id
+        self.message = self.message or other.message
         self.error = self.error or other.error
         self.certain = self.certain or other.certain
         self.unsure = (self.unsure or other.unsure) and not self.certain
@@ -124,6 +130,7 @@ def _call_builder(
         call = ToolCallBuilder(
             place, table, fields.name, scope, reader.start_ns, reader.end_ns, span_id, call_id
         )
+        call.attribute_id = call_id
         call.unnamed, call.certain = fields.unnamed, not table.convention.failures_in_results
         return call
     span = _tool_span(spans, place, tool_reader)
@@ -173,7 +180,7 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
         spans.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
     taken = unwrap(raw, table.result_wrappers) if is_read else _NOTHING
     call.name, call.unnamed = span.fields.name, span.fields.unnamed
-    call.call_id = known_id(recorded.get(Field.CALL_ID))
+    call.call_id = call.attribute_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
         _read_arguments(
             call, recorded.get(Field.ARGUMENTS), table.value(span.attributes, Field.PARAMETERS)
@@ -273,13 +280,14 @@ def arguments_key(spans: ClassifiedTrace, call: ToolCallBuilder) -> Hashable:
     known = spans.argument_keys
     if call.place not in known:
         arguments = (
-            call.arguments if "arguments" in spans.plan.needs else _recorded_arguments(spans, call)
+            call.arguments if "arguments" in spans.plan.needs else recorded_arguments(spans, call)
         )
         known[call.place] = frozen(arguments) if named(arguments) else None
     return known[call.place]
 
 
-def _recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
+def recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
+    """The arguments in the attributes of the call's span, also if no scorer needs them."""
     table, reader = call.table, spans.readers[call.place]
     held = reader.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
     raw = table.value(held, Field.ARGUMENTS)
@@ -289,6 +297,26 @@ def _recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
     return named_arguments(
         unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS)
     )
+
+
+def call_id_of(spans: ClassifiedTrace, call: ToolCallBuilder) -> str:
+    """The id of a call, also if it stands in the call's content alone and no scorer needs that."""
+    if call.call_id or spans.plan.wants_content_of_calls:
+        return call.call_id
+    table = call.table
+    recorded = _held(
+        _tool_span(spans, call.place, spans.plan.tool_readers[table.name]), (Field.RESULT,)
+    )
+    held = spans.readers[call.place].attributes(table.keys_wanted(Field.ARGUMENTS))
+    for value, wrappers in (
+        (recorded.get(Field.RESULT), table.result_wrappers),
+        (table.value(held, Field.ARGUMENTS), table.convention.wrappers),
+    ):
+        spans.steps.take(steps_of(value))
+        found = known_id(unwrap(value, wrappers).call_id) if value is not None else ""
+        if found:
+            return found
+    return ""
 
 
 def has_result(spans: ClassifiedTrace, call: ToolCallBuilder) -> bool:

@@ -16,9 +16,10 @@ from typing import Final
 from otel_eval.conventions import Field
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.values import frozen
-from otel_eval.model import Kind, ToolCall
+from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
+from otel_eval.trajectory.recovery import Recovered, Recovery
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
 
@@ -32,13 +33,21 @@ def _not_followed(calls: Sequence[ToolCallBuilder]) -> list[ToolCallBuilder]:
 
 
 class UnknownCalls:
-    """Which model spans asked for calls that left no tool span; computed when first needed."""
+    """Which model spans asked for calls that left no tool span; computed when first needed.
 
-    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages) -> None:
+    Attributes:
+        doubtful: places of spans with the id of another call, of which it is unknown whether one of
+            them failed, so that they may be attempts, or one call that was replayed.
+    """
+
+    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages, recovery: Recovery) -> None:
         self._spans = spans
         self._messages = messages
+        self._recovery = recovery
         self._finishes: dict[int, Finish] = {}
         self._gaps: list[int] | None = None
+        self._lacking: list[int] | None = None
+        self.doubtful: list[int] = []
 
     def of_spans(self, run: Candidate) -> str:
         """Why the calls of a run with tool spans are unknown, "" if they are known."""
@@ -65,6 +74,28 @@ class UnknownCalls:
             if lost is None
             else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
         )
+
+    def of_doubtful(self, run: Candidate) -> str:
+        """Why the number of calls is unknown where several spans have one id, else ""."""
+        at = bisect_left(self.doubtful, run.first)
+        if at == len(self.doubtful) or self.doubtful[at] >= run.last:
+            return ""
+        return (
+            f"several spans of {self._scope(self.doubtful[at])} have one call id, and whether one"
+            " of them failed is unknown: they may be attempts, or one call that was replayed"
+        )
+
+    def of_open(self, run: Candidate) -> str:
+        """Why the calls are unknown where a request was neither answered nor left a span, else
+        "".
+        """
+        for request in self._recovery.open_of(run.first, run.last):
+            return (
+                f"a request for {json.dumps(request.asked.name, ensure_ascii=False)} in a model"
+                f" call of {self._scope(request.place)} was not answered, and no span shows that"
+                " it was made"
+            )
+        return ""
 
     def of_end(
         self, run: Candidate, models: Sequence[int], calls: Sequence[ToolCallBuilder]
@@ -103,9 +134,11 @@ class UnknownCalls:
             )
         return ""
 
-    def of_raised(self, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> str:
+    def of_raised(
+        self, models: Sequence[int], calls: Sequence[ToolCallBuilder], recovered: int
+    ) -> str:
         """Why the calls are unknown where one that raised leaves no span, "" if each that was asked
-        for left one.
+        for left one, or was recovered from messages.
         """
         lossy = next((call for call in calls if call.table.convention.raised_unrecorded), None)
         if lossy is None:
@@ -114,7 +147,7 @@ class UnknownCalls:
             not self._messages.of_span(place).recorded and self._finish(place) is not Finish.OTHER
             for place in models
         )
-        if not is_hidden and sum(map(self._requested, models)) <= len(calls):
+        if not is_hidden and sum(map(self._requested, models)) <= len(calls) + recovered:
             return ""
         return (
             f"a call that raised leaves no span of {self._scope(lossy.place)}, and not each call"
@@ -159,7 +192,7 @@ class UnknownCalls:
         run: Candidate,
         models: Sequence[int],
         agents: Sequence[int],
-        calls: Sequence[tuple[int, ToolCall]],
+        calls: Sequence[Recovered],
     ) -> str:
         """Why the calls of a run without tool spans are unknown, "" if they are known.
 
@@ -180,7 +213,7 @@ class UnknownCalls:
                 "calls are known from messages only, and the output of a model call of"
                 f" {self._scope(silent)} was not recorded"
             )
-        if len({bool(call.call_id) for _, call in calls}) > 1:
+        if len({bool(each.call.call_id) for each in calls}) > 1:
             return (
                 "calls are known from messages only, and some of them have no call id to tell"
                 " repetitions by"
@@ -191,6 +224,11 @@ class UnknownCalls:
         """Why it is unknown whether a run without recorded calls made any; "" if it certainly made
         none.
         """
+        if self.lacks_hosted(run):
+            return (
+                f"{self._scope(run.first)} does not record calls of tools that the model's provider"
+                " runs, and there are no others"
+            )
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
         if not models and any(self._spans.records_tools(place) for place in agents):
@@ -203,6 +241,17 @@ class UnknownCalls:
             f"{self._scope(place)} is not known to record tool calls, and there are none;"
             f" {self._declare(place)}"
         )
+
+    def lacks_hosted(self, run: Candidate) -> bool:
+        """Whether calls of tools that the model's provider ran may have left no trace."""
+        if self._lacking is None:
+            self._lacking = sorted(
+                place
+                for place in (*self._spans.models, *self._spans.agents)
+                if self._spans.table(place).convention.hosted_unrecorded
+            )
+        at = bisect_left(self._lacking, run.first)
+        return at < len(self._lacking) and self._lacking[at] < run.last
 
     def _asked_nothing(self, place: int) -> bool:
         """Whether the model call certainly asked for no tool, given that there is no tool span, no
@@ -226,14 +275,7 @@ class UnknownCalls:
         return None
 
     def _find_gaps(self) -> list[int]:
-        classifications = self._spans.classifications
-        suspects = [
-            place
-            for place in self._spans.model_calls
-            if not classifications[place].table.tool_spans
-        ]
-        if self._spans.plan.records_tool_spans:
-            suspects = [place for place in suspects if not self._spans.records_tools(place)]
+        suspects = self._spans.model_calls
         if not suspects:
             return []
         answers, models = self._answers(), self._starts(self._spans.model_calls)
@@ -243,7 +285,8 @@ class UnknownCalls:
         return [
             place
             for place in unknown
-            if self._finish(place) is Finish.TOOLS and not self._messages.of_span(place).requests
+            if not self._messages.of_span(place).requests
+            and (self._messages.of_span(place).broken or self._finish(place) is Finish.TOOLS)
         ]
 
     def _unanswered(
@@ -258,7 +301,7 @@ class UnknownCalls:
         found: list[int] = []
         for place in places:
             agent = enclosing_agent[place]
-            owner = agent if agent >= 0 else self._owner(place)
+            owner = agent if agent >= 0 else self._spans.owner(place)
             start, answers, models = (
                 readers[place].start_ns,
                 answers_of.get(owner, ()),
@@ -292,20 +335,13 @@ class UnknownCalls:
         found: dict[int, list[int]] = {}
         for place in places:
             agent = enclosing_agent[place]
-            owner = agent if agent >= 0 else self._owner(place)
+            owner = agent if agent >= 0 else self._spans.owner(place)
             if owner not in found:
                 found[owner] = []
             found[owner].append(readers[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found
-
-    def _owner(self, place: int) -> int:
-        """The agent span that encloses a span, or where there is none a number for the span's
-        tree.
-        """
-        agent = self._spans.enclosing_agent[place]
-        return agent if agent >= 0 else -1 - self._spans.tree.root_of(place)
 
     def _finish(self, place: int) -> Finish:
         known = self._finishes.get(place)

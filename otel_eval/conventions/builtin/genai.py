@@ -103,6 +103,14 @@ PYDANTIC_AI_NOT_CALLS: Final = (
     Mark("pydantic_ai.tool.deferral.name", "*"),
 )
 
+# The text that the model gets in place of a result.
+PYDANTIC_AI_REFUSALS: Final = ("Unknown tool name: *", "*Fix the errors and try again.*")
+LANGGRAPH_REFUSALS: Final = (
+    "Error: * is not a valid tool, try one of [*",
+    "Error invoking tool '*' with kwargs *",
+)
+STRANDS_REFUSALS: Final = ("Unknown tool: *",)
+
 PYDANTIC_AI: Final = replace(
     GEN_AI,
     name="pydantic_ai",
@@ -135,12 +143,14 @@ PYDANTIC_AI: Final = replace(
         *MESSAGES,
         MessageRow("pydantic_ai.all_messages"),
         MessageRow("all_messages_events"),
-        MessageRow("events"),
+        MessageRow("events", choices=True),
     ),
     # A structured output is requested as a call of a tool that is never run, or that an output
     # function replaces.
     not_requests=("final_result*",),
     not_call_marks=PYDANTIC_AI_NOT_CALLS,
+    refusals=PYDANTIC_AI_REFUSALS,
+    output_results=("Final result processed.*", "Output tool not used - *"),
     masks=SCRUBBED,
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
@@ -175,6 +185,8 @@ STRANDS: Final = replace(
         EventRow("gen_ai.choice", Field.RESULT, "message"),
     ),
     wrappers=("strands_value",),
+    refusals=STRANDS_REFUSALS,
+    results_in_user_events=True,
     tool_spans=True,
     # A tool that called `interrupt`.
     pauses_unrecorded=True,
@@ -290,6 +302,7 @@ OPENAI_AGENTS: Final = replace(
     agent_span_name=("invoke_agent *",),
     errors=(Mark("gen_ai.tool.call.result", OPENAI_AGENTS_TIMEOUT),),
     tool_spans=True,
+    hosted_unrecorded=True,
     pauses_unrecorded=True,
 )
 
@@ -301,6 +314,7 @@ LANGCHAIN: Final = replace(
         " failure that the tool handled itself does not show; E"
     ),
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
+    refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
     failures_in_results=True,
 )
@@ -316,6 +330,7 @@ ADOT: Final = replace(
     ),
     scopes=("amazon.opentelemetry.distro.instrumentation.*",),
     wrappers=("langchain_text",),
+    refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
     # It writes `stop` where the model gave no reason.
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_eval.conventions.builtin.genai import GEN_AI, INCONCLUSIVE_MESSAGES, with_fields
 from otel_eval.conventions.builtin.openinference import FRAMEWORKS as OPENINFERENCE_FRAMEWORKS
-from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS, TRACELOOP
+from otel_eval.conventions.builtin.vendors import AI_SDK_REFUSALS, MODEL_CLIENTS, TRACELOOP
 from otel_eval.conventions.table import EventRow, Field, Mark, Rule
 from otel_eval.model import Kind
 
@@ -20,6 +20,7 @@ OPENINFERENCE_VERCEL: Final = replace(
         " so that all that end after a failure have its status; E"
     ),
     scopes=("ai|gen_ai",),
+    refusals=AI_SDK_REFUSALS,
     failures_in_results=False,
     statuses_spread=True,
 )

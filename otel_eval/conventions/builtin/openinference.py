@@ -12,8 +12,11 @@ from typing import Final
 
 from otel_eval.conventions.builtin.genai import (
     ADK_UNCONFIRMED,
+    LANGGRAPH_REFUSALS,
     OPENAI_AGENTS_TIMEOUT,
     PYDANTIC_AI_NOT_CALLS,
+    PYDANTIC_AI_REFUSALS,
+    STRANDS_REFUSALS,
     by_kind,
     with_fields,
 )
@@ -94,6 +97,7 @@ LANGCHAIN: Final = replace(
     ),
     # on_tool_start(serialized, input_str, inputs=…)
     wrappers=("langchain_tool_start", "langchain_input"),
+    refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
     failures_in_results=True,
 )
@@ -238,6 +242,11 @@ SMOLAGENTS: Final = replace(
     ),
     scopes=("openinference.instrumentation.smolagents*",),
     fields={**FIELDS, Field.PARAMETERS: ("tool.parameters",)},
+    refusals=(
+        "*Unknown tool *, should be one of: *",
+        "*Argument * is not in the tool's input schema*",
+        "*Argument * has type * but should be *",
+    ),
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
 )
@@ -251,6 +260,7 @@ LLAMA_INDEX: Final = replace(
     ),
     scopes=("openinference.instrumentation.llama_index*",),
     rules=(Rule(Kind.OTHER, KIND, "LLM", name="*._prepare_chat_with_tools"), *RULES),
+    refusals=("Tool * not found. Please select a tool that is available.*",),
     tool_spans=True,
     failures_in_results=True,
 )
@@ -270,6 +280,7 @@ FRAMEWORKS: Final = replace(
         ),
     ),
     not_call_marks=(*OPENINFERENCE.not_call_marks, *PYDANTIC_AI_NOT_CALLS),
+    refusals=(*PYDANTIC_AI_REFUSALS, *STRANDS_REFUSALS),
     tool_spans=True,
     failures_in_results=True,
     # A tool of Strands that called `interrupt`, and a cancelled call of AutoGen.
@@ -315,7 +326,7 @@ MODEL_CLIENTS: Final = replace(
     masks=("<openai.Stream object at ",),
     # The SDK of Gemini can run the tools itself within one model call, and what it called stands
     # beside the messages.
-    messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False)),
+    messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False, made=True)),
     tool_spans=False,
 )
 

@@ -9,6 +9,7 @@ from otel_eval.conventions.builtin.genai import (
     DEFAULT_WORKFLOW,
     GEN_AI,
     INCONCLUSIVE_MESSAGES,
+    LANGGRAPH_REFUSALS,
     MESSAGES,
     OPERATION,
     PLACEHOLDERS,
@@ -66,6 +67,7 @@ MLFLOW_LANGCHAIN: Final = replace(
         Rule(Kind.AGENT, "mlflow.spanType", "CHAIN", name="LangGraph"),
         *(rule for rule in MLFLOW.rules if rule.kind is Kind.OTHER),
     ),
+    refusals=LANGGRAPH_REFUSALS,
 )
 
 MLFLOW_DSPY: Final = replace(

@@ -16,13 +16,23 @@ from otel_eval.conventions.builtin.frameworks import GENKIT
 from otel_eval.conventions.builtin.genai import (
     GEN_AI,
     INCONCLUSIVE_MESSAGES,
+    LANGGRAPH_REFUSALS,
     OPERATION,
     PLACEHOLDERS,
     by_kind,
     with_fields,
 )
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
-from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import (
+    FINISH_REASONS,
+    Convention,
+    EventRow,
+    Field,
+    Mark,
+    MessageRow,
+    Rule,
+    Side,
+)
 from otel_eval.model import Kind
 
 KIND: Final = "traceloop.span.kind"
@@ -69,6 +79,12 @@ TRACELOOP_MODELS: Final = replace(
     tool_spans=False,
 )
 
+# AI_NoSuchToolError and AI_InvalidToolInputError of the Vercel AI SDK.
+AI_SDK_REFUSALS: Final = (
+    "Model tried to call unavailable tool '*",
+    "Invalid input for tool *",
+)
+
 LANGCHAIN: Final = replace(
     TRACELOOP,
     name="traceloop_langchain",
@@ -77,6 +93,7 @@ LANGCHAIN: Final = replace(
     ),
     scopes=("opentelemetry.instrumentation.langchain*",),
     rules=(*RULES, *GEN_AI.rules),
+    refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
     failures_in_results=True,
 )
@@ -263,6 +280,7 @@ LANGFUSE: Final = Convention(
         MessageRow("langfuse.observation.input", Side.HISTORY),
     ),
     wrappers=("langchain_tool_start", "python_call"),
+    refusals=LANGGRAPH_REFUSALS,
     failures_in_results=True,
 )
 
@@ -298,6 +316,7 @@ LANGSMITH: Final = Convention(
     agent_span_name=("*",),
     messages=(MessageRow("gen_ai.completion"), MessageRow("gen_ai.prompt", Side.HISTORY)),
     wrappers=("langchain_input", "langchain_output"),
+    refusals=LANGGRAPH_REFUSALS,
     # A failed tool has an empty output, and so have hidden inputs and outputs.
     placeholders={
         **PLACEHOLDERS,
@@ -357,6 +376,7 @@ VERCEL: Final = Convention(
         MessageRow("ai.result.toolCalls"),
         MessageRow("ai.prompt.messages", Side.HISTORY),
     ),
+    refusals=AI_SDK_REFUSALS,
     tool_spans=True,
 )
 
@@ -426,6 +446,7 @@ CLAUDE_CODE: Final = Convention(
         Field.CALL_ID: ("gen_ai.tool.call.id", "tool_use_id"),
         Field.ERROR_TYPE: ("error.type", "error_type"),
         Field.INPUT: ("user_prompt",),
+        Field.FINISH_REASONS: ("stop_reason", *FINISH_REASONS),
         Field.CONVERSATION: ("session.id",),
         Field.INPUT_TOKENS: ("input_tokens", "gen_ai.usage.input_tokens"),
         Field.OUTPUT_TOKENS: ("output_tokens", "gen_ai.usage.output_tokens"),

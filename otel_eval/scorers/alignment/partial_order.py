@@ -40,8 +40,9 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
     one group.
 
     A call joins the group before it if no call of that group had ended when it started and none of
-    them encloses it. A call that starts in the instant when another ends starts after it; calls
-    with equal starts are parallel. Calls without times are sequential.
+    them encloses it, or if both have the same `message`. A call that starts in the instant when
+    another ends starts after it; calls with equal starts are parallel. Other calls without times
+    are sequential.
 
     >>> from otel_eval.testing import call
     >>> parallel_groups(
@@ -53,6 +54,19 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
     ... )
     [range(0, 2), range(2, 3)]
     """
+    groups = _parallel_in_time(calls)
+    if not any(call.message for call in calls):
+        return groups
+    joined: list[range] = []
+    for group in groups:
+        before, first = (calls[group.start - 1] if joined else None), calls[group.start]
+        if before is not None and first.message and first.message == before.message:
+            group = range(joined.pop().start, group.stop)
+        joined.append(group)
+    return joined
+
+
+def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:
     found: list[range] = []
     first = 0
     latest: int | None = None  # the latest start in the group; None if no call can join it
@@ -93,6 +107,8 @@ def is_sequential(calls: Sequence[TimedCall]) -> bool:
     free = 1  # the earliest start of a call that is sequential to those before
     for call in calls:
         start, end = call.start_ns, call.end_ns
+        if call.message:
+            return False
         if start is None or end is None:
             continue
         if start < free:

@@ -29,7 +29,7 @@ def trace(scope: str, *rows: tuple[str, str, str, dict[str, Any]], **more: Any) 
     """Spans from (id, parent, name, attributes); `b…` overlaps `a…`; a status of 2 stands under
     "status".
     """
-    times = {"a": (10, 30), "b": (12, 32), "r": (0, 100), "m": (1, 9)}
+    times = {"a": (10, 30), "b": (12, 32), "r": (0, 100), "m": (1, 9), "n": (40, 50)}
     spans = []
     for span_id, parent, name, attributes in rows:
         start, end = times[span_id[0]]
@@ -735,6 +735,7 @@ def test_an_answer_that_may_have_asked_for_tools_leaves_the_calls_unknown(scope:
 
 def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
     """OpenLIT records those of OpenAI's Responses API so."""
+    answered = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "18"}]}])
     model = {
         OP: "chat",
         "gen_ai.output.messages": json.dumps(
@@ -756,8 +757,13 @@ def test_calls_are_unknown_where_only_the_last_of_parallel_ones_is_recorded():
             "openlit.instrumentation.openai",
             ("r", "", "travel", {}),
             ("m", "r", "chat gpt-4o", {**model, **more}),
+            ("n", "r", "chat gpt-4o", {**model, **more, "gen_ai.output.messages": answered}),
         )
         assert bool(outermost(spans, Plan()).calls_unknown) is unknown
+
+
+def input_of(parts: list[dict[str, Any]]) -> str:
+    return json.dumps([{"role": "user", "parts": parts}])
 
 
 def look_up(*call_ids: str) -> dict[str, Any]:
@@ -786,22 +792,21 @@ def test_calls_are_unknown_where_one_that_raised_may_have_left_no_span():
 
 
 def test_the_outcome_of_a_call_is_unknown_where_messages_leave_failures_out():
-    """OpenLLMetry's messages of Anthropic's client lack `is_error`."""
+    """OpenLLMetry's messages of Anthropic's client lack `is_error`; without a mark it is unknown
+    everywhere.
+    """
     response = {"type": "tool_call_response", "id": "1", "response": "no such date"}
-    answer = {
-        OP: "chat",
-        "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [response]}]),
-        **look_up(),
-    }
-    for scope, unknown in (
-        ("@traceloop/instrumentation-anthropic", True),
-        ("@traceloop/instrumentation-openai", False),
+    for scope, mark, unknown in (
+        ("@traceloop/instrumentation-anthropic", {"is_error": False}, True),
+        ("@traceloop/instrumentation-openai", {"is_error": False}, False),
+        ("@traceloop/instrumentation-openai", {}, True),
     ):
+        parts = [response | mark]
         spans = trace(
             scope,
             ("r", "", "travel", {}),
             ("m", "r", "chat m", look_up("1")),
-            ("a", "r", "chat m", answer),
+            ("a", "r", "chat m", look_up() | {"gen_ai.input.messages": input_of(parts)}),
         )
         (call,) = outermost(spans, Plan(needs=ALL_NEEDS)).calls
         assert (call.result, call.error, call.failure_unknown) == ("no such date", None, unknown)

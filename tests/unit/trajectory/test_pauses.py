@@ -271,15 +271,13 @@ def test_an_event_may_hold_the_result_of_the_last_call():
 
 
 def test_a_run_that_failed_before_its_last_calls_left_spans():
-    """A call that is cancelled may lose its span; a run that ended otherwise waits for an
-    approval.
-    """
+    """A call that is cancelled may lose its span."""
     asked = chat("m", 1, LANGCHAIN, request("look", "c1"), request("buy", "c2"))
     one, two = tool("a", 5, LANGCHAIN), tool("b", 5, LANGCHAIN, "buy")
     assert "failed after a model call" in both(agent(LANGCHAIN, 2), asked, one).calls_unknown
     assert "failed after a model call" in both(agent(LANGCHAIN, 2), asked).calls_unknown
     assert both(agent(LANGCHAIN, 2), asked, one, two).calls_unknown == ""
-    assert both(agent(LANGCHAIN), asked, one).calls_unknown == ""
+    assert "was not answered" in both(agent(LANGCHAIN), asked, one).calls_unknown
     assert both(agent(LANGCHAIN, 2), chat("m", 1, LANGCHAIN)).calls_unknown == ""
 
 

@@ -367,14 +367,16 @@ def test_a_second_layer_of_spans_doubles_no_call(subtests: pytest.Subtests) -> N
 
 
 def test_a_retry_is_a_call_of_its_own(subtests: pytest.Subtests) -> None:
-    """A span like the last call's, later, with the same id."""
+    """A span like the last call's, which failed this time, later, with the same id."""
     for file in FILES:
         with subtests.test(file=file):
             trace, run = whole(file)
             key = bytes.fromhex(run.calls[-1].span_id)
             length = (run.calls[-1].end_ns or 0) - (run.calls[-1].start_ns or 0)
-            frames = trace.frames | {b"again001": changed(trace.frames[key], later=length + 1)}
-            (found,) = outermost(dataclasses.replace(trace, frames=frames))
+            again = changed(trace.frames[key], later=length + 1, status_code=2)
+            (found,) = outermost(
+                dataclasses.replace(trace, frames=trace.frames | {b"again001": again})
+            )
             assert described(found.calls[:-1]) == described(run.calls)
             assert (found.calls[-1].name, found.calls[-1].arguments) == (
                 run.calls[-1].name,

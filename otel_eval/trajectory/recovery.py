@@ -1,0 +1,724 @@
+"""Tool requests without a span: those that were answered are calls, the others are open.
+
+A request is paired with a call that left a span by its id, else by the tool's name within the
+window of its model call. What is left was a call if a later message answers it, or if the model's
+provider ran the tool; a hand-off, a request for the run's output and a repetition from an earlier
+turn are none. What is decided here does not depend on what scorers read.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from otel_eval.conventions.fields import ReadTable
+from otel_eval.conventions.messages import ToolRequest, ToolResult
+from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools
+from otel_eval.conventions.values import frozen
+from otel_eval.interfaces import copier
+from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError, Unnamed
+from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.messages import TraceMessages
+from otel_eval.trajectory.pairing import Window, ids_of
+from otel_eval.trajectory.tool_calls import (
+    ToolCallBuilder,
+    call_id_of,
+    mcp_name,
+    named,
+    recorded_arguments,
+)
+
+_NO_CALL: Final = ToolCall(name="")
+_call: Final = copier(
+    ToolCall, "name", "arguments", "result", "error", "call_id", "failure_unknown", "message"
+)
+_REQUEST_STEPS: Final = 10
+_LOOK_STEPS: Final = 2
+_MOST_LATER: Final = 16  # later messages in which the answer to a request is looked for
+_MOST_AGENTS: Final = 8  # agents around a model call that are asked
+
+Moment = tuple[int, int, bytes]
+"""The key by which calls are ordered."""
+
+Key = tuple[str, str]
+"""What a request and its answer have in common: an id or a name."""
+
+_NAMELESS: Final[Key] = ("name", "")
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request, and what became of it.
+
+    Attributes:
+        place: the span whose output holds it.
+        owner: the agent that made it, see `ClassifiedTrace.owner`.
+        asked: what the message holds.
+        call_id: the id, also where only a later message has it.
+        window: when the call can have started.
+        position: its number among all requests of its output, from 1.
+        number: that among those with the same key.
+        calls: the calls with spans that it is paired with; several of several instrumentations.
+    """
+
+    place: int
+    owner: int
+    asked: ToolRequest
+    call_id: str
+    window: Window
+    position: int
+    number: int = 1
+    calls: list[ToolCallBuilder] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        """What an answer has in common with it."""
+        return ("id", self.call_id) if self.call_id else ("name", self.asked.name)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A call that left no span.
+
+    Attributes:
+        place: the span whose output requested it.
+        moment: where it stands among the calls of the run.
+    """
+
+    place: int
+    moment: Moment
+    call: ToolCall
+
+
+class Recovery:
+    """The requests of a trace that left no span.
+
+    Attributes:
+        calls: the calls among them, in order of place.
+        open: those that were not answered, in order of place.
+    """
+
+    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages) -> None:
+        self._spans = spans
+        self._messages = messages
+        self._answers: dict[int, dict[Key, list[ToolResult]]] = {}
+        self._offered: dict[int, OfferedTools] = {}
+        self.calls: list[Recovered] = []
+        self.open: list[Request] = []
+
+    def find(self, calls: Sequence[ToolCallBuilder]) -> None:
+        """Find them.
+
+        Args:
+            calls: those that left spans; each learns which message requested it.
+
+        Raises:
+            TooLarge: it takes too many steps.
+        """
+        requests = self._requests()
+        if not requests:
+            return
+        pairing = _Pairing(self._spans, self._models, requests)
+        surplus = pairing.without_span(calls)
+        if surplus:
+            self._name_ids(requests)
+            surplus = pairing.without_span(calls, ids_of_content=True)
+        surplus = [request for request in surplus if self._is_for_a_tool(request)]
+        surplus = self._without_handoffs(surplus)
+        self._sort_out(requests, surplus)
+
+    # What was requested
+
+    @cached_property
+    def _models(self) -> dict[int, list[int]]:
+        """Owner → its model calls in order of time."""
+        found: dict[int, list[int]] = {}
+        for place in sorted(self._spans.model_calls, key=self._spans.moment):
+            found.setdefault(self._spans.owner(place), []).append(place)
+        return found
+
+    def _requests(self) -> list[Request]:
+        """The requests of the trace, each once, in order of time; those of agents' own messages
+        last.
+        """
+        requests: list[Request] = []
+        known: dict[tuple[int, str], int] = {}
+        for owner, models in self._models.items():
+            for place, window in zip(models, self._messages.windows(models), strict=True):
+                requests += self._requests_of(place, owner, window, known)
+        # An agent's messages repeat those of the agents inside it, so these are read first.
+        for agent in reversed(self._spans.agents):
+            if not self._are_conclusive(agent):
+                span = self._spans.readers[agent]
+                requests += self._requests_of(agent, agent, (span.start_ns, None), known)
+        return requests
+
+    def _requests_of(
+        self, place: int, owner: int, window: Window, known: dict[tuple[int, str], int]
+    ) -> Iterator[Request]:
+        table, root = self._spans.table(place), self._spans.tree.root_of(place)
+        is_model = self._spans.kinds[place] is Kind.MODEL
+        ids: set[str] = set()
+        for position, asked in enumerate(self._asked_in(place, owner), 1):
+            self._spans.steps.take(_REQUEST_STEPS)
+            first = known.setdefault((root, asked.call_id), place) if asked.call_id else place
+            # A model that numbers its calls anew gives one id to requests of several answers.
+            if first != place and not (is_model and self._is_other_answer(first, place)):
+                continue
+            # The same message may stand in an attribute and in an event.
+            if asked.call_id in ids:
+                continue
+            ids.update([asked.call_id] if asked.call_id else [])
+            if table.is_request(asked.name):
+                yield Request(place, owner, asked, asked.call_id, window, position)
+
+    def _asked_in(self, place: int, owner: int) -> Sequence[ToolRequest]:
+        """The requests of a span; for a model call whose output was not recorded, those that the
+        next one of its agent repeats.
+        """
+        held = self._messages.of_span(place)
+        models = self._models.get(owner, [])
+        if held.recorded or held.requests or self._spans.kinds[place] is not Kind.MODEL:
+            return held.requests
+        at = self._number_of(place, models) + 1
+        if at == len(models):
+            return ()
+        before, after = (self._messages.of_span(each).history()[0] for each in (place, models[at]))
+        self._spans.steps.take(_LOOK_STEPS * (len(before) + len(after)))
+        known = Counter(_content(each) for each in before)
+        added: list[ToolRequest] = []
+        for each in after:
+            content = _content(each)
+            if known[content]:
+                known[content] -= 1
+            elif each.name:
+                added.append(each)
+        return added
+
+    def _number_of(self, place: int, models: list[int]) -> int:
+        """The index of a model call among those of its agent."""
+        return bisect_left(models, self._spans.moment(place), key=self._spans.moment)
+
+    def _is_other_answer(self, one: int, other: int) -> bool:
+        """Whether two model calls are certainly two, and not one that two instrumentations
+        recorded.
+        """
+        first, second = self._spans.readers[one], self._spans.readers[other]
+        if first.end_ns <= second.start_ns or second.end_ns <= first.start_ns:
+            return True
+        owners = self._spans.owner(one), self._spans.owner(other)
+        return not (owners[0] in self._agents(owners[1]) or owners[1] in self._agents(owners[0]))
+
+    def _agents(self, owner: int) -> list[int]:
+        """The owner, and the nearest agents around it."""
+        found = [owner]
+        while found[-1] >= 0 and len(found) < _MOST_AGENTS:
+            found.append(self._spans.owner(found[-1]))
+        return found
+
+    @cached_property
+    def _requesting(self) -> tuple[list[int], list[int]]:
+        """Places of the model calls that hold requests, and of those whose output was not
+        recorded.
+        """
+        held = [(place, self._messages.of_span(place)) for place in self._spans.model_calls]
+        return (
+            [place for place, messages in held if messages.requests],
+            [place for place, messages in held if not messages.recorded],
+        )
+
+    def _are_conclusive(self, agent: int) -> bool:
+        """Whether nothing was requested but what the model calls below an agent hold; its own
+        messages may be those of earlier runs too.
+        """
+        requesting, silent = self._requesting
+        last = self._spans.end(agent)
+        return _holds(requesting, agent, last) or (
+            _holds(self._spans.model_calls, agent, last) and not _holds(silent, agent, last)
+        )
+
+    def _name_ids(self, requests: list[Request]) -> None:
+        """Give requests without ids those by which later messages repeat them."""
+        if all(request.call_id for request in requests):
+            return
+        by_root: dict[int, list[Request]] = {}
+        for request in requests:
+            by_root.setdefault(self._spans.tree.root_of(request.place), []).append(request)
+        for root, group in by_root.items():
+            places = [
+                place
+                for place in (*self._spans.model_calls, *self._spans.agents)
+                if self._spans.tree.root_of(place) == root
+            ]
+            joined = self._messages.joined(sorted(places, key=self._spans.moment))
+            ids = ids_of(
+                joined,
+                [(self._messages.of_span(each.place), each.asked) for each in group],
+            )
+            for request, call_id in zip(group, ids, strict=True):
+                request.call_id = call_id
+
+    # What was no request for a tool
+
+    def _is_for_a_tool(self, request: Request) -> bool:
+        return request.asked.name not in self._tools_of(request.place).outputs
+
+    def _tools_of(self, place: int) -> OfferedTools:
+        known = self._offered.get(place)
+        if known is None:
+            attributes = self._spans.readers[place].attributes(OFFERED_WANTED)
+            self._spans.steps.take(_REQUEST_STEPS * (1 + len(attributes)))
+            known = self._offered[place] = offered_tools(attributes)
+        return known
+
+    def _without_handoffs(self, surplus: list[Request]) -> list[Request]:
+        """The requests without those that a hand-off in their window answers."""
+        spans = self._spans
+        starts: dict[int, list[int]] = {}
+        if surplus and len(spans.tools) + len(spans.agents) + len(spans.models) < len(spans.kinds):
+            for place, classification in enumerate(spans.classifications):
+                if classification.handoff:
+                    starts.setdefault(spans.owner(place), []).append(spans.readers[place].start_ns)
+        if not starts:
+            return surplus
+        for owner in starts:
+            starts[owner].sort()
+        left: list[Request] = []
+        # What has no answer is more likely to be the hand-off, and so is what is named after one.
+        for request in sorted(surplus, key=_is_named_as_call):
+            first, last = request.window
+            held = starts.get(request.owner, [])
+            at = bisect_left(held, first)
+            if at < len(held) and (last is None or held[at] <= last):
+                del held[at]
+            else:
+                left.append(request)
+        return sorted(left, key=lambda each: each.place)
+
+    # What was answered
+
+    def _sort_out(self, requests: list[Request], surplus: list[Request]) -> None:
+        """Decide about each request without a span, and where it stands among the calls."""
+        answers, followed = self._answered(requests, surplus)
+        spans, place, moment = self._spans, -1, (0, 0, b"")
+        batches = {request.place for request in surplus} - set(spans.agents)
+        for number, request in enumerate(requests):
+            if request.place != place:
+                place, moment = request.place, spans.moment(request.place)
+            message = spans.hex_id(place) if place in batches else ""
+            if request.calls:
+                first = min(request.calls, key=lambda call: call.start)
+                moment = max(moment, (first.start, first.end, first.span_id))
+                for call in request.calls:
+                    call.message = message
+            if id(request) not in answers:
+                continue
+            answer = answers[id(request)]
+            if answer is None and not self._is_answered(request, went_on=place in followed):
+                self.open.append(request)
+            elif answer is None or not self._is_output(request, answer):
+                at = (*moment[:2], moment[2] + number.to_bytes(4))
+                self.calls.append(Recovered(place, at, self._recovered(request, answer, message)))
+        self.calls.sort(key=lambda each: each.place)
+        self.open.sort(key=lambda each: each.place)
+
+    def _answered(
+        self, requests: list[Request], surplus: list[Request]
+    ) -> tuple[dict[int, ToolResult | None], set[int]]:
+        """The answers to the surplus requests by their identities, and the places of model calls
+        after which the agent went on.
+        """
+        numbers: Counter[tuple[int, Key]] = Counter()
+        for request in requests:
+            numbers[request.place, request.key] += 1
+            request.number = numbers[request.place, request.key]
+        answers = {id(request): self._answer_beside(request) for request in surplus}
+        followed = {request.place for request in surplus if request.window[1]}
+        for request in surplus:
+            if answers[id(request)] is None:
+                answers[id(request)] = answer = self._later_answer(request)
+                followed.update([request.place] if answer else [])
+        return answers, followed
+
+    def _is_answered(self, request: Request, *, went_on: bool) -> bool:
+        """Whether a request whose answer was not recorded had one for certain: the provider ran the
+        tool; or the agent went on, and its calls leave no spans, or there is no such tool.
+        """
+        spans, agent = self._spans, request.owner
+        if request.asked.hosted:
+            return True
+        has_span = spans.records_tools(request.place) or (agent >= 0 and spans.records_tools(agent))
+        return went_on and (not has_span or self._is_refusal(request, None))
+
+    def open_of(self, first: int, last: int) -> list[Request]:
+        """The open requests of a range of places."""
+        return self.open[
+            bisect_left(self.open, first, key=_place) : bisect_left(self.open, last, key=_place)
+        ]
+
+    def _answer_beside(self, request: Request) -> ToolResult | None:
+        """The result of a request in the same output, or None."""
+        found = _by_key(self._messages.of_span(request.place).answers).get(request.key, ())
+        return found[request.number - 1] if len(found) >= request.number else None
+
+    def _later_answer(self, request: Request) -> ToolResult | None:
+        """The result of a request in a later message, or None."""
+        own = _by_key(self._messages.of_span(request.place).answers)
+        before: dict[Key, list[ToolResult]] = {}
+        if self._spans.kinds[request.place] is Kind.MODEL:
+            before = self._answers_in(request.place)
+        for key, number, least in (
+            (request.key, request.number, request.number),
+            # Results without ids and names are in the order of the requests if all are there.
+            (_NAMELESS, request.position, len(self._asked_in(request.place, request.owner))),
+        ):
+            known = len(before.get(key, ())) - len(own.get(key, ()))
+            for place in self._later(request):
+                self._spans.steps.take(_LOOK_STEPS)
+                found = self._answers_in(place).get(key, ())
+                if len(found) >= known + least:
+                    return found[known + number - 1]
+        return None
+
+    def _later(self, request: Request) -> Iterator[int]:
+        """The spans whose messages may hold the answer to a request, the most likely first."""
+        spans, models = self._spans, self._models.get(request.owner, [])
+        if spans.kinds[request.place] is Kind.MODEL:
+            at = self._number_of(request.place, models)
+            yield from models[at + 1 : at + 1 + _MOST_LATER]
+            if at + 1 + _MOST_LATER < len(models):
+                yield models[-1]
+            yield from self._later_steps(request)
+        yield from (agent for agent in self._agents(request.owner) if agent >= 0)
+
+    def _later_steps(self, request: Request) -> Iterator[int]:
+        """Model calls of other agents after the request that repeat it: a framework may record each
+        step as an agent.
+        """
+        spans, root = self._spans, self._spans.tree.root_of(request.place)
+        after = bisect_right(self._in_order, spans.moment(request.place), key=spans.moment)
+        others = (
+            place
+            for place in self._in_order[after : after + _MOST_LATER]
+            if spans.owner(place) != request.owner and spans.tree.root_of(place) == root
+        )
+        for place in others:
+            earlier, _ = self._messages.of_span(place).history()
+            spans.steps.take(_LOOK_STEPS * len(earlier))
+            if any(
+                each.name == request.asked.name and each.call_id == request.call_id
+                for each in earlier
+            ):
+                yield place
+
+    @cached_property
+    def _in_order(self) -> list[int]:
+        return sorted(self._spans.model_calls, key=self._spans.moment)
+
+    def _answers_in(self, place: int) -> dict[Key, list[ToolResult]]:
+        """The results in the messages of a span, by id and, without ids, by name."""
+        known = self._answers.get(place)
+        if known is None:
+            _, results = self._messages.of_span(place).history()
+            self._spans.steps.take(_LOOK_STEPS * len(results))
+            known = self._answers[place] = _by_key(results)
+        return known
+
+    def _is_output(self, request: Request, answer: ToolResult) -> bool:
+        """Whether the request was the run's output, by the form of its answer."""
+        text = _text_of(answer)
+        return bool(text) and any(table.is_output(text) for table in self._tables(request))
+
+    def _is_refusal(self, request: Request, answer: ToolResult | None) -> bool:
+        """Whether the framework did not run the tool."""
+        text = "" if answer is None else _text_of(answer)
+        if text and any(table.is_refusal(text) for table in self._tables(request)):
+            return True
+        offered = self._tools_of(request.place).names
+        return (
+            offered is not None
+            and not request.asked.hosted
+            and (
+                request.asked.name not in offered
+                and request.asked.name not in self._tools_of(request.place).outputs
+            )
+        )
+
+    def _tables(self, request: Request) -> Iterator[ReadTable]:
+        """The tables of the model call and of the agents around it."""
+        yield self._spans.table(request.place)
+        for agent in self._agents(request.owner):
+            if agent >= 0:
+                yield self._spans.table(agent)
+
+    def _recovered(self, request: Request, answer: ToolResult | None, message: str) -> ToolCall:
+        needs, asked = self._spans.plan.needs, request.asked
+        arguments: Any = asked.arguments if "arguments" in needs else UNRECORDED
+        if arguments is not UNRECORDED and not named(arguments):
+            arguments = {} if arguments in (None, "") else Unnamed(__value__=arguments)
+        error = None
+        if self._is_refusal(request, answer):
+            error = ToolError(REFUSED)
+        elif asked.failed or (answer is not None and answer.failed):
+            error = ToolError("_OTHER")
+        unrecorded = self._spans.table(request.place).convention.failures_unrecorded
+        is_known = answer is not None and answer.marked and not unrecorded
+        shown = UNRECORDED if answer is None or "results" not in needs else answer.result
+        return _call(
+            _NO_CALL,
+            asked.name,
+            arguments,
+            shown,
+            error,
+            request.call_id,
+            error is None and not is_known,
+            message,
+        )
+
+
+def _content(request: ToolRequest) -> Hashable:
+    """Equal for a request and its repetition in a later message."""
+    return request.call_id or (request.name, frozen(request.arguments))
+
+
+def _place(request: Request) -> int:
+    return request.place
+
+
+def _is_named_as_call(request: Request) -> bool:
+    return not request.asked.name.startswith(("transfer", "handoff", "hand_off"))
+
+
+def _holds(places: list[int], first: int, last: int) -> bool:
+    return bisect_left(places, last) > bisect_left(places, first)
+
+
+def _by_key(results: Iterable[ToolResult]) -> dict[Key, list[ToolResult]]:
+    found: dict[Key, list[ToolResult]] = {}
+    for each in results:
+        key = ("id", each.call_id) if each.call_id else ("name", each.name)
+        found.setdefault(key, []).append(each)
+    return found
+
+
+def _text_of(answer: ToolResult) -> str:
+    """The result as text, for comparison with the texts of frameworks."""
+    result = answer.result
+    if isinstance(result, str):
+        return result
+    return "" if result is UNRECORDED else json.dumps(result, default=str)
+
+
+class _Pairing:
+    """Pairs the requests of a trace with the calls that left spans."""
+
+    def __init__(
+        self, spans: ClassifiedTrace, models: dict[int, list[int]], requests: list[Request]
+    ) -> None:
+        self._spans = spans
+        self._models = models
+        self._requests = requests
+
+    def without_span(
+        self, calls: Sequence[ToolCallBuilder], *, ids_of_content: bool = False
+    ) -> list[Request]:
+        """The requests that no call is paired with, in order.
+
+        Args:
+            calls: those that left spans.
+            ids_of_content: whether to read ids that stand only in the content of calls.
+        """
+        for request in self._requests:
+            request.calls = []
+        by_scope: dict[str, list[ToolCallBuilder]] = {}
+        for call in calls:
+            by_scope.setdefault(call.scope, []).append(call)
+        # Each instrumentation describes the same calls, so the spans of each are paired with all
+        # requests.
+        for group in by_scope.values():
+            self._spans.steps.take(_REQUEST_STEPS * (len(group) + len(self._requests)))
+            _ScopePairing(self._spans, self._models, group, ids_of_content).pair(self._requests)
+        return [request for request in self._requests if not request.calls]
+
+
+class _ScopePairing:
+    """Pairs requests with the calls of one instrumentation."""
+
+    def __init__(
+        self,
+        spans: ClassifiedTrace,
+        models: dict[int, list[int]],
+        calls: list[ToolCallBuilder],
+        ids_of_content: bool,
+    ) -> None:
+        self._spans = spans
+        self._models = models
+        self._calls = calls
+        self._ids = {
+            call.place: call_id_of(spans, call) if ids_of_content else call.attribute_id
+            for call in calls
+        }
+        self._requested: Container[str] = frozenset()
+        self._free = {call.place for call in calls}
+
+    def pair(self, requests: Sequence[Request]) -> None:
+        """Add to the requests the calls that they are paired with."""
+        left = self._by_id(requests)
+        left = self._by_window(left)
+        self._by_name(left)
+
+    def _by_id(self, requests: Sequence[Request]) -> list[Request]:
+        times = Counter(request.call_id for request in requests if request.call_id)
+        by_id: dict[str, list[ToolCallBuilder]] = {}
+        for call in self._calls:
+            if self._ids[call.place]:
+                by_id.setdefault(self._ids[call.place], []).append(call)
+        self._requested = times.keys()
+        left: list[Request] = []
+        for request in requests:
+            held = by_id.get(request.call_id, []) if times[request.call_id] == 1 else []
+            for call in held:
+                self._take(request, call)
+            if not held:
+                left.append(request)
+        return left
+
+    def _take(self, request: Request, call: ToolCallBuilder) -> None:
+        request.calls.append(call)
+        self._free.discard(call.place)
+
+    def _may_be(self, request: Request, call: ToolCallBuilder) -> bool:
+        """Whether ids allow the two to be one call: an id that no message holds is of another
+        scheme, and shows nothing.
+        """
+        call_id = self._ids[call.place]
+        return not (request.call_id and call_id != request.call_id and call_id in self._requested)
+
+    def _by_window(self, requests: Sequence[Request]) -> list[Request]:
+        """Pair what has the same name and lies in the window of the model call."""
+        buckets: dict[tuple[int, str], list[ToolCallBuilder]] = {}
+        for call in sorted(self._calls, key=lambda each: (each.start, each.end, each.span_id)):
+            model = self._model_before(call) if call.place in self._free else -1
+            for name in {call.name, mcp_name(call)} if model >= 0 else ():
+                buckets.setdefault((model, name), []).append(call)
+        groups: dict[tuple[int, str], list[Request]] = {}
+        for request in requests:
+            groups.setdefault((request.place, request.asked.name), []).append(request)
+        left: list[Request] = []
+        for key, group in groups.items():
+            left += self._pair_all(group, buckets.get(key, []))
+        return left
+
+    def _by_name(self, requests: Sequence[Request]) -> None:
+        """Pair what is left: a call that started later than its window allows, or that the model
+        knows by a longer name.
+        """
+        if not requests or not self._free:
+            return
+        by_name: dict[str, list[ToolCallBuilder]] = {}
+        for call in sorted(self._calls, key=lambda each: (each.start, each.end, each.span_id)):
+            for name in {call.name, mcp_name(call)} if call.place in self._free else ():
+                by_name.setdefault(name, []).append(call)
+        groups: dict[str, list[Request]] = {}
+        for request in requests:
+            groups.setdefault(request.asked.name, []).append(request)
+        for name, group in groups.items():
+            names = [name, *_endings(name)]
+            found = next((by_name[each] for each in names if each in by_name), [])
+            for request in group:
+                first = request.window[0]
+                for call in found:
+                    self._spans.steps.take(_LOOK_STEPS)
+                    if (
+                        call.place in self._free
+                        and call.start >= first
+                        and self._may_be(request, call)
+                        and not self._differ(request, call)
+                    ):
+                        self._take(request, call)
+                        break
+
+    def _pair_all(self, requests: list[Request], calls: Sequence[ToolCallBuilder]) -> list[Request]:
+        """Pair requests of one output for one tool; returns those that are left."""
+        calls = [call for call in calls if call.place in self._free]
+        if len(requests) > len(calls) > 0:
+            requests, calls = self._pair_alike(requests, calls)
+        left: list[Request] = []
+        for request in requests:
+            call = self._first(request, calls)
+            if call is None:
+                left.append(request)
+            else:
+                calls.remove(call)
+                self._take(request, call)
+        return left
+
+    def _first(self, request: Request, calls: Iterable[ToolCallBuilder]) -> ToolCallBuilder | None:
+        """The first of the calls that may be the one requested."""
+        for call in calls:
+            self._spans.steps.take(_LOOK_STEPS)
+            if self._may_be(request, call):
+                return call
+        return None
+
+    def _pair_alike(
+        self, requests: list[Request], calls: list[ToolCallBuilder]
+    ) -> tuple[list[Request], list[ToolCallBuilder]]:
+        """Pair those with equal arguments first; returns what is left."""
+        keys: dict[Any, list[ToolCallBuilder]] = {}
+        for call in calls:
+            arguments = recorded_arguments(self._spans, call)
+            if named(arguments):
+                keys.setdefault(frozen(arguments), []).append(call)
+        left: list[Request] = []
+        for request in requests:
+            asked = request.asked.arguments
+            alike = keys.get(frozen(asked), []) if named(asked) else []
+            same = self._first(request, alike)
+            if same is None:
+                left.append(request)
+            else:
+                alike.remove(same)
+                self._take(request, same)
+        return left, [call for call in calls if call.place in self._free]
+
+    def _differ(self, request: Request, call: ToolCallBuilder) -> bool:
+        """Whether both recorded arguments by name, and other ones."""
+        if not named(request.asked.arguments):
+            return False
+        arguments = recorded_arguments(self._spans, call)
+        return named(arguments) and frozen(arguments) != frozen(request.asked.arguments)
+
+    def _model_before(self, call: ToolCallBuilder) -> int:
+        """The last model call of the call's agent that started before it, -1 if there is none."""
+        spans = self._spans
+        owner = spans.owner(call.place)
+        for _ in range(_MOST_AGENTS):
+            models = self._models.get(owner)
+            if models or owner < 0:
+                break
+            owner = spans.owner(owner)
+        if not models:
+            models = self._all_models
+        at = bisect_right(models, call.start, key=lambda place: spans.readers[place].start_ns)
+        return models[at - 1] if at else -1
+
+    @cached_property
+    def _all_models(self) -> list[int]:
+        return sorted(self._spans.model_calls, key=self._spans.moment)
+
+
+def _endings(name: str) -> Iterator[str]:
+    """What follows each separator in a name: frameworks put a prefix before the tools of an MCP
+    server or of a group.
+    """
+    return (
+        name[at + 1 :]
+        for at in islice((at for at, sign in enumerate(name) if not sign.isalnum()), 16)
+    )
