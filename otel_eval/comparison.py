@@ -1,0 +1,637 @@
+"""Compare the results of two sets of runs: which scorers pass less often than before, and where.
+
+A scorer of one agent is compared in the strongest way that the data allow:
+
+* *cases*: the runs carry the key of a declared case, and each case ran once on each side. One case
+  that passed and does not pass now is a regression.
+* *pairs*: runs of the same case or input on both sides, whose outcome may vary. McNemar's exact
+  test over the cases whose pass rate differs; where each case has the same number of runs on both
+  sides, several, Fisher's exact test over the runs.
+* *groups*: nothing pairs the runs. Fisher's exact test over the runs.
+
+The level of the tests, 5 %, is shared equally among all of them, so that comparing many scorers and
+agents does not find differences by chance. The tests are two-sided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, fsum, lgamma, log
+from typing import Any, Final, Literal, NamedTuple
+
+from otel_eval.errors import InputError
+
+LEVEL: Final = 0.05
+"""The probability of finding any difference where there is none."""
+
+_TOLERANCE: Final = 1e-7  # relative, between probabilities that are equal but for rounding
+_NOT_SCORED: Final = ("skipped", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """What a comparison looks at in one run.
+
+    Attributes:
+        trace_id, span_id, agent: the run.
+        case: the key of its case, or the digest of its input; "" if it has neither.
+        duration_ms: its duration; None if unknown.
+        tokens: input and output tokens together; None if unknown.
+        calls: the names of its tool calls in order; None if unknown, or if the input holds results
+            without calls.
+    """
+
+    trace_id: str
+    span_id: str
+    agent: str
+    case: str = ""
+    duration_ms: float | None = None
+    tokens: int | None = None
+    calls: tuple[str, ...] | None = None
+
+
+class ComparedScorer(NamedTuple):
+    """A scorer of one agent; results of different policies are never compared."""
+
+    agent: str
+    evaluation: str
+    scorer: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedResult:
+    """One result of one run.
+
+    Attributes:
+        scorer: whose result it is.
+        run: the run.
+        outcome: `scored`, `skipped` or `failed`.
+        passed: whether it is a score that passes.
+        value: the score; None unless scored.
+        explanation: the explanation of the score or skip.
+        counts: False for a scorer with the severity `warn`.
+    """
+
+    scorer: ComparedScorer
+    run: ComparedRun
+    outcome: str
+    passed: bool
+    value: float | None
+    explanation: str
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideSummary:
+    """The results of a scorer on one side.
+
+    Attributes:
+        runs: all runs.
+        scored, passed: runs with a score, and with one that passes.
+        mean: the mean score; None without any.
+    """
+
+    runs: int
+    scored: int
+    passed: int
+    mean: float | None
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The share of scored runs that pass; None if no run was scored."""
+        return self.passed / self.scored if self.scored else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorseRun:
+    """A case that passed before and does not pass, or is not scored, now.
+
+    Attributes:
+        case: its key or digest.
+        before, after: the runs; None where that side has several.
+        explanation: of the result after.
+        parting: at which call the two trajectories part; "" if they do not, or calls are unknown.
+    """
+
+    case: str
+    before: ComparedRun | None
+    after: ComparedRun | None
+    explanation: str
+    parting: str = ""
+
+
+Way = Literal["cases", "pairs", "groups"]
+Finding = Literal["regression", "loss", "improvement", "within noise", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerComparison:
+    """How a scorer's results changed.
+
+    Attributes:
+        scorer: the scorer.
+        way: how runs were compared.
+        before, after: the results of both sides.
+        finding: `regression`: fewer pass; `loss`: fewer are scored.
+        p_value: of the test that decided, None where none was needed.
+        worse: the cases that got worse, the first of them first; empty for groups.
+        lost: cases that were scored before and are not now.
+        counts: False for a scorer with the severity `warn`.
+    """
+
+    scorer: ComparedScorer
+    way: Way
+    before: SideSummary
+    after: SideSummary
+    finding: Finding
+    p_value: float | None = None
+    worse: Sequence[WorseRun] = ()
+    lost: Sequence[WorseRun] = ()
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentComparison:
+    """How the runs of an agent changed, beside their scores.
+
+    Attributes:
+        agent: its name.
+        runs: the number of runs before and after.
+        duration_ms, tokens: the medians before and after; None if unknown.
+        appeared, vanished: tools that were called in no run before, or are in none after, each with
+            the number of runs that called it; empty where the calls of a side are unknown.
+    """
+
+    agent: str
+    runs: tuple[int, int]
+    duration_ms: tuple[float | None, float | None]
+    tokens: tuple[float | None, float | None]
+    appeared: Mapping[str, int] = field(default_factory=dict)
+    vanished: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The result of `compare`.
+
+    Attributes:
+        scorers: the scorers that have results on both sides.
+        agents: the agents that have runs on both sides.
+        not_compared: a sentence for each scorer that has results on one side only, or whose policy
+            changed.
+        missing_cases: declared cases that ran before and did not run after.
+    """
+
+    scorers: Sequence[ScorerComparison]
+    agents: Sequence[AgentComparison]
+    not_compared: Sequence[str]
+    missing_cases: Sequence[str]
+
+    @property
+    def regressed(self) -> bool:
+        """Whether a scorer that counts passes less often."""
+        return any(one.finding == "regression" and one.counts for one in self.scorers)
+
+    @property
+    def lost(self) -> bool:
+        """Whether a scorer that counts scores less, or a declared case did not run."""
+        found = any((one.finding == "loss" or one.lost) and one.counts for one in self.scorers)
+        return found or bool(self.missing_cases)
+
+
+def fisher_exact(passed: int, failed: int, other_passed: int, other_failed: int) -> float:
+    """The two-sided p-value of Fisher's exact test of a table of two by two counts: the probability
+    of all tables with the same margins that are at most as likely.
+
+    >>> round(fisher_exact(3, 1, 1, 3), 4)
+    0.4857
+    """
+    row, column = passed + failed, passed + other_passed
+    total = row + other_passed + other_failed
+    constant = (
+        _log_choose(total, column) if total else 0.0
+    )  # of all ways to place the passes among all runs
+
+    def log_probability(count: int) -> float:
+        return _log_choose(row, count) + _log_choose(total - row, column - count) - constant
+
+    observed = log_probability(passed)
+    possible = range(max(0, column - (total - row)), min(row, column) + 1)
+    likely = map(log_probability, possible)
+    return min(1.0, fsum(exp(each) for each in likely if each <= observed + _TOLERANCE))
+
+
+def mcnemar_exact(worse: int, better: int) -> float:
+    """The two-sided p-value of McNemar's exact test: how likely so uneven a split of the pairs that
+    differ is if both directions are equally likely.
+
+    >>> mcnemar_exact(6, 0)
+    0.03125
+    """
+    differing = worse + better
+    tail = fsum(
+        exp(_log_choose(differing, count) - differing * log(2))
+        for count in range(min(worse, better) + 1)
+    )
+    return min(1.0, 2 * tail)
+
+
+def _log_choose(total: int, count: int) -> float:
+    return lgamma(total + 1) - lgamma(count + 1) - lgamma(total - count + 1)
+
+
+def results_of_rows(rows: Iterable[Mapping[str, Any]], *, case: str = "") -> list[ComparedResult]:
+    """Read results from rows of JSON Lines and from run documents, in any mixture.
+
+    Of one run, evaluation, scorer and policy the highest revision counts. Rows of traces without a
+    run are left out.
+
+    Args:
+        rows: the JSON objects.
+        case: the field or attribute that holds the key of a run's case; "" for the field `case`.
+
+    Raises:
+        InputError: an object is neither a row nor a run document.
+    """
+    latest: dict[tuple[str, str, ComparedScorer], tuple[int, ComparedResult]] = {}
+    for row in rows:
+        for revision, result in _results_of(row, case):
+            key = (result.run.trace_id, result.run.span_id, result.scorer)
+            if key not in latest or revision >= latest[key][0]:
+                latest[key] = (revision, result)
+    return [result for _, result in latest.values()]
+
+
+def _results_of(row: Mapping[str, Any], case: str) -> Iterator[tuple[int, ComparedResult]]:
+    if row.get("outcome") == "no_run":
+        return
+    try:
+        run = _run_of(row, case)
+        results = row["results"] if "document" in row else [row]
+        for result in results:
+            yield (
+                int(row["revision"]),
+                ComparedResult(
+                    scorer=ComparedScorer(
+                        agent=run.agent,
+                        evaluation=row["evaluation"],
+                        scorer=result["scorer"],
+                        policy=result["policy"],
+                    ),
+                    run=run,
+                    outcome=result["outcome"],
+                    passed=result["passed"] is True,
+                    value=result["value"],
+                    explanation=result["explanation"],
+                    counts=result["severity"] != "warn",
+                ),
+            )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"neither a row of results nor a run: {error!r}") from None
+
+
+def _run_of(row: Mapping[str, Any], case: str) -> ComparedRun:
+    tokens = [row.get(name) for name in ("input_tokens", "output_tokens")]
+    calls = row.get("calls")
+    return ComparedRun(
+        trace_id=row["trace_id"],
+        span_id=row["span_id"],
+        agent=row["agent"],
+        case=field_text(row, case or "case"),
+        duration_ms=row.get("duration_ms"),
+        tokens=None if None in tokens else sum(count for count in tokens if count is not None),
+        calls=None if calls is None else tuple(call["name"] for call in calls),
+    )
+
+
+def field_text(row: Mapping[str, Any], name: str) -> str:
+    """A field of a row, or an attribute among its `attributes`, as text; "" if it has neither.
+
+    Names of attributes that are fields of their own (`service.version`) are found as well.
+    """
+    attributes = row.get("attributes") or {}
+    value = attributes.get(name, row.get(_FIELDS.get(name, name)))
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+_FIELDS: Final = {
+    "service.name": "service",
+    "service.version": "service_version",
+    "deployment.environment.name": "environment",
+    "gen_ai.agent.name": "agent",
+    "gen_ai.conversation.id": "conversation_id",
+}
+
+
+def compare(
+    before: Sequence[ComparedResult], after: Sequence[ComparedResult], *, declared: bool
+) -> Comparison:
+    """Compare two sets of results.
+
+    Args:
+        before: the results to compare with.
+        after: the results to look for regressions in.
+        declared: whether `case` of a run is the key of a declared case, so that a single run of it
+            decides; otherwise it is a digest of the run's input.
+    """
+    sides = _by_scorer(before), _by_scorer(after)
+    common = [scorer for scorer in sides[0] if scorer in sides[1]]
+    plans = [
+        _Plan(scorer, sides[0][scorer], sides[1][scorer], declared=declared) for scorer in common
+    ]
+    level = LEVEL / max(1, sum(plan.number_of_tests for plan in plans))
+    return Comparison(
+        scorers=[plan.decide(level) for plan in plans],
+        agents=list(_compare_agents(before, after)),
+        not_compared=list(_not_compared(sides[0].keys(), sides[1].keys())),
+        missing_cases=_missing_cases(before, after) if declared else [],
+    )
+
+
+def _by_scorer(
+    results: Sequence[ComparedResult],
+) -> dict[ComparedScorer, list[ComparedResult]]:
+    groups: defaultdict[ComparedScorer, list[ComparedResult]] = defaultdict(list)
+    for result in results:
+        groups[result.scorer].append(result)
+    return dict(sorted(groups.items()))
+
+
+def _not_compared(
+    before: Iterable[ComparedScorer], after: Iterable[ComparedScorer]
+) -> Iterator[str]:
+    policies: defaultdict[tuple[str, str, str], tuple[list[str], list[str]]]
+    policies = defaultdict(lambda: ([], []))
+    for side, scorers in enumerate((before, after)):
+        for scorer in scorers:
+            policies[scorer[:3]][side].append(scorer.policy)
+    for (agent, evaluation, name), (old, new) in sorted(policies.items()):
+        subject = f"{agent or '(unnamed)'}: {evaluation}/{name}"
+        if old == new:
+            continue
+        if old and new:
+            yield f"{subject}: the policy differs ({', '.join(old)}; {', '.join(new)})"
+        else:
+            yield f"{subject}: has results {'before' if old else 'after'} only"
+
+
+def _missing_cases(before: Sequence[ComparedResult], after: Sequence[ComparedResult]) -> list[str]:
+    ran = {(result.run.agent, result.run.case) for result in after}
+    missing = {(result.run.agent, result.run.case) for result in before if result.run.case} - ran
+    return [f"{agent or '(unnamed)'}: {case}" for agent, case in sorted(missing)]
+
+
+def _counted(results: Sequence[ComparedResult]) -> SideSummary:
+    values = [result.value for result in results if result.value is not None]
+    return SideSummary(
+        runs=len(results),
+        scored=sum(result.outcome == "scored" for result in results),
+        passed=sum(result.passed for result in results),
+        mean=fsum(values) / len(values) if values else None,
+    )
+
+
+class _Case(NamedTuple):
+    """The results of a scorer for one case on both sides."""
+
+    key: str
+    before: list[ComparedResult]
+    after: list[ComparedResult]
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.before) == len(self.after) == 1
+
+    def change(self, holds: Callable[[ComparedResult], bool]) -> float:
+        """By how much the share of results for which `holds` rose."""
+        shares = [sum(map(holds, side)) / len(side) for side in (self.before, self.after)]
+        return shares[1] - shares[0]
+
+    def worse(self, because: Callable[[ComparedResult], bool]) -> WorseRun:
+        """The case as one that got worse; the first result after for which `because` holds says
+        why.
+        """
+        after = next((result for result in self.after if because(result)), self.after[0])
+        before = self.before[0]
+        return WorseRun(
+            case=self.key,
+            before=before.run if self.is_single else None,
+            after=after.run if self.is_single else None,
+            explanation=after.explanation,
+            parting=parting(before.run.calls, after.run.calls) if self.is_single else "",
+        )
+
+
+def _is_scored(result: ComparedResult) -> bool:
+    return result.outcome == "scored"
+
+
+def _passes(result: ComparedResult) -> bool:
+    return result.passed
+
+
+class _Plan:
+    """How one scorer is compared, which is settled before any result is looked at.
+
+    Attributes:
+        number_of_tests: the statistical tests that it takes.
+    """
+
+    def __init__(
+        self,
+        scorer: ComparedScorer,
+        before: list[ComparedResult],
+        after: list[ComparedResult],
+        *,
+        declared: bool,
+    ) -> None:
+        self._scorer, self._before, self._after = scorer, before, after
+        sides = _by_case(before), _by_case(after)
+        self._cases = [
+            _Case(key, sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]
+        ]
+        self._way = self._way_to_compare(declared=declared)
+        # one for the rate of passes and one for the rate of scores
+        self.number_of_tests = 0 if self._way == "cases" else 2
+
+    def _way_to_compare(self, *, declared: bool) -> Way:
+        if declared and self._cases:
+            return "cases" if all(case.is_single for case in self._cases) else "pairs"
+        # Inputs that happen to recur do not stand for the runs if most runs have no counterpart.
+        paired = [
+            sum(len(case.before) for case in self._cases),
+            sum(len(case.after) for case in self._cases),
+        ]
+        enough = 2 * paired[0] >= len(self._before) and 2 * paired[1] >= len(self._after)
+        return "pairs" if self._cases and enough else "groups"
+
+    def decide(self, level: float) -> ScorerComparison:
+        """Return the comparison, for tests at this level."""
+        by_scores, p_scores = self._changed(_is_scored, self._before, self._after, level)
+        by_passes, p_passes = self._changed(
+            _passes,
+            list(filter(_is_scored, self._before)),
+            list(filter(_is_scored, self._after)),
+            level,
+        )
+        decided = {"worse": "regression", "better": "improvement"}
+        finding: Any = decided.get(by_passes, by_passes)
+        if by_scores == "worse" and finding != "regression":
+            finding = "loss"
+        return ScorerComparison(
+            scorer=self._scorer,
+            way=self._way,
+            before=_counted(self._before),
+            after=_counted(self._after),
+            finding=finding,
+            p_value=p_scores if finding == "loss" else p_passes,
+            worse=[case.worse(_fails) for case in self._scored_cases if case.change(_passes) < 0],
+            lost=[
+                case.worse(_is_not_scored)
+                for case in self._cases
+                if case.change(_is_scored) < 0 and (self._way == "cases" or finding == "loss")
+            ],
+            counts=self._before[0].counts and self._after[0].counts,
+        )
+
+    @property
+    def _scored_cases(self) -> list[_Case]:
+        scored = [
+            _Case(
+                case.key,
+                list(filter(_is_scored, case.before)),
+                list(filter(_is_scored, case.after)),
+            )
+            for case in self._cases
+        ]
+        return [case for case in scored if case.before and case.after]
+
+    def _changed(
+        self,
+        holds: Callable[[ComparedResult], bool],
+        before: Sequence[ComparedResult],
+        after: Sequence[ComparedResult],
+        level: float,
+    ) -> tuple[str, float | None]:
+        """Whether the share of results for which `holds` changed, and the p-value of the test."""
+        cases = self._cases if holds is _is_scored else self._scored_cases
+        if self._way == "cases":
+            changes = [case.change(holds) for case in cases]
+            if any(change < 0 for change in changes):
+                return "worse", None
+            return ("better" if any(change > 0 for change in changes) else "unchanged"), None
+        if self._way == "pairs" and not _are_balanced(cases):
+            changes = [case.change(holds) for case in cases]
+            worse = sum(change < 0 for change in changes)
+            better = sum(change > 0 for change in changes)
+            rise, p_value = better - worse, mcnemar_exact(worse, better)
+        else:
+            if self._way == "pairs":
+                before = [result for case in cases for result in case.before]
+                after = [result for case in cases for result in case.after]
+            held, holding = sum(map(holds, before)), sum(map(holds, after))
+            # the difference of the two shares, times both numbers of runs
+            rise = holding * len(before) - held * len(after)
+            p_value = fisher_exact(held, len(before) - held, holding, len(after) - holding)
+        if not rise:
+            return "unchanged", p_value
+        if p_value > level:
+            return "within noise", p_value
+        return ("better" if rise > 0 else "worse"), p_value
+
+
+def _fails(result: ComparedResult) -> bool:
+    return not result.passed
+
+
+def _is_not_scored(result: ComparedResult) -> bool:
+    return result.outcome in _NOT_SCORED
+
+
+def _are_balanced(cases: Sequence[_Case]) -> bool:
+    """Whether each case has as many runs on both sides, and some have several: then the runs can be
+    put together, and what differs between cases only makes the test more careful.
+    """
+    return any(len(case.before) > 1 for case in cases) and all(
+        len(case.before) == len(case.after) for case in cases
+    )
+
+
+def _by_case(results: Sequence[ComparedResult]) -> dict[str, list[ComparedResult]]:
+    cases: defaultdict[str, list[ComparedResult]] = defaultdict(list)
+    for result in results:
+        if result.run.case:
+            cases[result.run.case].append(result)
+    return dict(sorted(cases.items()))
+
+
+def parting(before: Sequence[str] | None, after: Sequence[str] | None) -> str:
+    """At which call two trajectories part, counted from 1; "" if they do not or one is unknown.
+
+    >>> parting(["search", "refund"], ["search", "notify", "refund"])
+    'call 2: refund before, notify after'
+    """
+    if before is None or after is None or list(before) == list(after):
+        return ""
+    shared = min(len(before), len(after))
+    at = next((at for at in range(shared) if before[at] != after[at]), shared)
+    old, new = (calls[at] if at < len(calls) else "no further call" for calls in (before, after))
+    return f"call {at + 1}: {old} before, {new} after"
+
+
+def _compare_agents(
+    before: Sequence[ComparedResult], after: Sequence[ComparedResult]
+) -> Iterator[AgentComparison]:
+    old, new = _runs_by_agent(before), _runs_by_agent(after)
+    for agent in sorted(old.keys() & new.keys()):
+        sides = old[agent], new[agent]
+        tools = [_tools_of(runs) for runs in sides]
+        yield AgentComparison(
+            agent=agent,
+            runs=(len(sides[0]), len(sides[1])),
+            duration_ms=(
+                median(run.duration_ms for run in sides[0]),
+                median(run.duration_ms for run in sides[1]),
+            ),
+            tokens=(
+                median(run.tokens for run in sides[0]),
+                median(run.tokens for run in sides[1]),
+            ),
+            appeared=_only_in(tools[1], tools[0]),
+            vanished=_only_in(tools[0], tools[1]),
+        )
+
+
+def _runs_by_agent(results: Sequence[ComparedResult]) -> dict[str, list[ComparedRun]]:
+    runs: defaultdict[str, dict[tuple[str, str], ComparedRun]] = defaultdict(dict)
+    for result in results:
+        runs[result.run.agent][result.run.trace_id, result.run.span_id] = result.run
+    return {agent: list(of_agent.values()) for agent, of_agent in runs.items()}
+
+
+def _tools_of(runs: Sequence[ComparedRun]) -> Counter[str] | None:
+    """How many runs called each tool; None if the calls of a run are unknown."""
+    tools: Counter[str] = Counter()
+    for run in runs:
+        if run.calls is None:
+            return None
+        tools.update(set(run.calls))
+    return tools
+
+
+def _only_in(tools: Counter[str] | None, others: Counter[str] | None) -> dict[str, int]:
+    if tools is None or others is None:
+        return {}
+    return {name: count for name, count in sorted(tools.items()) if name not in others}
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The median of the known values; None without any."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return None
+    middle = len(known) // 2
+    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
