@@ -291,6 +291,49 @@ def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 
 
 @cli.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="BEFORE AFTER | FILE...")
+@click.option("--config", metavar="FILE", help="YAML file; needed to score stored traces.")
+@click.option(
+    "--case",
+    metavar="KEY",
+    default="",
+    help="The field or attribute that holds the key of a declared case, e.g. test.case.id.",
+)
+@click.option(
+    "--by",
+    metavar="FIELD",
+    default="",
+    help="Take both sides from all files: by this field or attribute, e.g. service.version.",
+)
+@click.option("--before", metavar="VALUE", help="With --by: its value before.")
+@click.option("--after", metavar="VALUE", help="With --by: its value after.")
+@click.option(
+    "--allow-lost",
+    is_flag=True,
+    help="Exit 0 even if runs are not scored any more, or a declared case did not run.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "json"]),
+    default="table",
+    show_default=True,
+    help="A table, Markdown for a pull request, or one JSON object.",
+)
+@click.option("--output", metavar="FILE", help="Write to this file instead of standard output.")
+def compare(inputs: tuple[str, ...], **options: Any) -> int:
+    """Compare results with earlier ones.
+
+    Inputs are files or folders with results (JSON Lines, or a report of pytest) or with stored
+    traces. Exit codes: 0 nothing got worse; 1 a scorer passes less often than before, beyond noise,
+    or scores less; 2 an input is invalid; 3 there is nothing to compare.
+    """
+    from otel_eval.cli.comparing import show_comparison
+
+    return show_comparison(inputs, **options)
+
+
+@cli.command()
 @_FILES
 def merge(files: tuple[str, ...]) -> int:
     """Merge the results of several evaluators.

@@ -105,12 +105,12 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     was skipped, `error_type` unless it failed (never the error's message, which may quote content),
     `threshold` unless a threshold decides, `verdict` while results that may change it are missing.
     """
-    return _row(report, _run_of(report), result, _outcome_fields(result), shared_fields(report))
+    return _row(report, run_fields(report), result, _outcome_fields(result), shared_fields(report))
 
 
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
     """The fields of each line of a report: of its results, or that the trace has none."""
-    run, shared = _run_of(report), shared_fields(report)
+    run, shared = run_fields(report), shared_fields(report)
     for result in report.results:
         yield _row(report, run, result, _outcome_fields(result), shared)
     if report.no_run is not None:
@@ -135,7 +135,7 @@ def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report, equal to `line_of` of its rows. The fields that results share are
     encoded once.
     """
-    run = _safe(_json(_run_of(report))[:-1])
+    run = _safe(_json(run_fields(report))[:-1])
     shared = (
         f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
     )
@@ -173,7 +173,7 @@ def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
     return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": no_run.reason or None}
 
 
-def _run_of(report: Report) -> dict[str, Any]:
+def run_fields(report: Report) -> dict[str, Any]:
     """The fields that identify the run."""
     run = report.trajectory
     return {"trace_id": run.trace_id, "span_id": run.span_id, "agent": run.agent}
@@ -235,6 +235,13 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
         "details": dict(outcome.details),
         "threshold": result.threshold,
     }
+
+
+def outcome_fields(result: Result) -> dict[str, Any]:
+    """The fields of one result without those of its run and its evaluation."""
+    scorer = _source_fields(*_source_of(result))
+    del scorer["evaluation"]
+    return {**scorer, **_outcome_fields(result), "result_id": result.result_id}
 
 
 def outcome_of(result: Result) -> str:
