@@ -335,6 +335,24 @@ def compare(inputs: tuple[str, ...], **options: Any) -> int:
 
 @cli.command()
 @_FILES
+@click.option("--config", metavar="FILE", help="YAML file; its conventions and limits are used.")
+@click.option("--output", metavar="FILE", help="Write to this new file; none is overwritten.")
+def suggest(files: tuple[str, ...], config: str | None, output: str | None) -> int:
+    """Write a policy from observed runs.
+
+    For each agent of the stored traces: the tools that every run called and those that none did,
+    their order and number, time and tokens, each with the number of runs in which it was seen.
+    Every observed run passes what is suggested. Exit codes: 2 an input is invalid, 3 there is no
+    run whose calls are known.
+    """
+    from otel_eval.cli.suggesting import write_suggestion
+    from otel_eval.config import load
+
+    return write_suggestion(files, load(config), output)
+
+
+@cli.command()
+@_FILES
 def merge(files: tuple[str, ...]) -> int:
     """Merge the results of several evaluators.
 

@@ -1,0 +1,226 @@
+"""A policy from observed runs: what every run of an agent did, as scorers that all of them pass.
+
+A suggestion is a draft for a person: each rule says in how many runs it was seen, and rules that
+were seen too rarely to be believed are not active. What is suggested is scored on the observed runs
+before it is returned, so a suggestion never contradicts the runs that it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from otel_eval.model import Trajectory, elapsed_ns
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.alignment.partial_order import parallel_groups
+from otel_eval.scorers.tool_names import plural
+
+FEWEST_RUNS: Final = 20
+"""Rules that were seen in fewer runs are not active, unless there are fewer runs in all."""
+
+LEAST_SHARE: Final = 0.05
+"""Rules that were seen in a smaller share of the runs are not active."""
+
+_MOST_RULES: Final = 30  # of precedence, for one agent
+_MARGIN: Final = 1.5  # of budgets, over the 99th percentile
+_KEYWORDS: Final = frozenset({"never", "before", "then", "within", "after"})
+_WILDCARDS: Final = str.maketrans(dict.fromkeys("*?[]|", "?"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedRule:
+    """One scorer, with one rule where its type has a list of them.
+
+    Attributes:
+        spec: the scorer, as a configuration names it.
+        runs: in how many runs the rule was seen to hold.
+        of: the number of runs that it was looked for in.
+        inactive: why it should not be used as it is, or "".
+    """
+
+    spec: Mapping[str, Any]
+    runs: int
+    of: int
+    inactive: str = ""
+
+    @property
+    def support(self) -> str:
+        """In how many runs the rule was seen."""
+        return f"in {self.runs} of {plural(self.of, 'run')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedPolicy:
+    """What is suggested for one agent.
+
+    Attributes:
+        agent: the agent's name.
+        runs: its runs whose calls are known.
+        unknown: its other runs: scorers of calls skip them.
+        rules: the rules, those that are not active among them.
+    """
+
+    agent: str
+    runs: int
+    unknown: int
+    rules: Sequence[SuggestedRule]
+
+
+def suggest_policies(runs: Iterable[Trajectory]) -> list[SuggestedPolicy]:
+    """Suggest a policy for each agent, in order of the agents' names.
+
+    Args:
+        runs: outermost runs, read with everything that they recorded.
+    """
+    by_agent: defaultdict[str, list[Trajectory]] = defaultdict(list)
+    for run in runs:
+        by_agent[run.agent].append(run)
+    tools = {
+        agent: Counter(name for run in of_agent for name in {call.name for call in run.calls})
+        for agent, of_agent in by_agent.items()
+    }
+    everywhere = set[str]().union(*tools.values())
+    return [
+        _policy_of(agent, by_agent[agent], elsewhere=sorted(everywhere - tools[agent].keys()))
+        for agent in sorted(by_agent)
+    ]
+
+
+def _policy_of(
+    agent: str, runs: Sequence[Trajectory], *, elsewhere: Sequence[str]
+) -> SuggestedPolicy:
+    known = [run for run in runs if not (run.calls_unknown or run.incomplete or run.too_large)]
+    rules = [
+        _checked(rule, known)
+        for rule in (
+            *_tool_rules(known, elsewhere),
+            *_order_rules(known),
+            *_count_rules(known),
+            *_budget_rules(known),
+        )
+    ]
+    return SuggestedPolicy(
+        agent=agent, runs=len(known), unknown=len(runs) - len(known), rules=rules
+    )
+
+
+def _rule(spec: Mapping[str, Any], runs: int, of: int) -> SuggestedRule:
+    """Return the rule, inactive if it was seen in too few runs."""
+    fewest = max(min(FEWEST_RUNS, of), math.ceil(LEAST_SHARE * of))
+    return SuggestedRule(
+        spec=spec, runs=runs, of=of, inactive="" if runs >= fewest else "seen in few runs"
+    )
+
+
+def _checked(rule: SuggestedRule, runs: Sequence[Trajectory]) -> SuggestedRule:
+    """Return the rule, inactive if a run does not pass it."""
+    scorer = create_scorer(dict(rule.spec))
+    failing = sum(not scorer(run).passed for run in runs)
+    if not failing or rule.inactive:
+        return rule
+    return replace(rule, inactive=f"{plural(failing, 'run')} would not pass")
+
+
+def as_pattern(name: str) -> str:
+    """A pattern for a tool's name, in which characters with a meaning stand for any character."""
+    return name.translate(_WILDCARDS)
+
+
+def _tool_rules(runs: Sequence[Trajectory], elsewhere: Sequence[str]) -> Iterator[SuggestedRule]:
+    """Yield rules about the tools that are always called, and those that are never called."""
+    seen = Counter(name for run in runs for name in {call.name for call in run.calls})
+    for name in sorted(seen):
+        if seen[name] == len(runs):
+            spec = {"type": "required_tools", "patterns": [as_pattern(name)]}
+            yield _rule(spec, len(runs), len(runs))
+    if elsewhere:
+        patterns = [as_pattern(name) for name in elsewhere]
+        yield _rule({"type": "forbidden_tools", "patterns": patterns}, len(runs), len(runs))
+    elif seen:
+        known = {"exclude": [as_pattern(name) for name in sorted(seen)]}
+        others: dict[str, Any] = {"type": "forbidden_tools", "patterns": ["*"], "tools": known}
+        yield _rule(others, len(runs), len(runs))
+
+
+def _order_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
+    """Yield an order that never varied, or else the precedence between pairs of tools."""
+    orders = {tuple(call.name for call in run.calls) for run in runs}
+    if len(orders) == 1 and (order := next(iter(orders))) and len(runs) > 1:
+        spec = {"type": "tool_call_order", "expected": list(order), "strict": True}
+        yield _rule(spec, len(runs), len(runs))
+        return
+    steps = [_first_steps(run) for run in runs]
+    both: Counter[tuple[str, str]] = Counter()
+    earlier: Counter[tuple[str, str]] = Counter()
+    of_tool = Counter(name for first in steps for name in first)
+    for first in steps:
+        for name, step in first.items():
+            for other, later_step in first.items():
+                if name != other:
+                    both[name, other] += 1
+                    earlier[name, other] += step < later_step
+    held = {pair for pair, count in both.items() if earlier[pair] == count}
+    # `b only after a` says more: that a is there whenever b is
+    strict = {(a, b) for a, b in held if both[a, b] == of_tool[b]}
+    rules = [
+        (both[a, b], f"{b} only after {a}")
+        for a, b in strict
+        if not any((a, c) in strict and (c, b) in strict for c in of_tool)
+    ]
+    rules += [(both[a, b], f"{a} before {b}") for a, b in held - strict]
+    for count, rule in sorted(rules, key=lambda rule: (-rule[0], rule[1]))[:_MOST_RULES]:
+        yield _rule({"type": "precedence", "rules": [rule]}, count, len(runs))
+
+
+def _first_steps(run: Trajectory) -> dict[str, int]:
+    """For each tool that a rule can name, the group of parallel calls in which it is called
+    first.
+    """
+    steps: dict[str, int] = {}
+    for step, group in enumerate(parallel_groups(run.calls)):
+        for position in group:
+            name = run.calls[position].name
+            is_word = name.split() == [name] and name.lower() not in _KEYWORDS
+            if is_word and name == as_pattern(name):
+                steps.setdefault(name, step)
+    return steps
+
+
+def _count_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
+    """Yield the range in which the number of calls of each tool lies."""
+    counts = [Counter(call.name for call in run.calls) for run in runs]
+    for name in sorted(set[str]().union(*counts)):
+        numbers = [count[name] for count in counts]
+        criteria = [f"<= {max(numbers)}"]
+        if least := min(numbers):
+            criteria.insert(0, f">= {least}")
+        spec = {"type": "tool_call_count", "criteria": {as_pattern(name): criteria}}
+        yield _rule(spec, sum(map(bool, numbers)), len(runs))
+
+
+def _budget_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
+    """Yield budgets of time and tokens, if every run recorded them."""
+    durations = [elapsed / 1e6 for run in runs if (elapsed := elapsed_ns(run)) is not None]
+    if durations and len(durations) == len(runs):
+        spec = {"type": "time_cost", "max_ms": _budget(durations)}
+        yield _rule(spec, len(runs), len(runs))
+    tokens = [
+        run.input_tokens + run.output_tokens
+        for run in runs
+        if run.input_tokens is not None and run.output_tokens is not None
+    ]
+    if tokens and len(tokens) == len(runs) and max(tokens):
+        spec = {"type": "step_efficiency", "max_tokens": _budget(tokens)}
+        yield _rule(spec, len(runs), len(runs))
+
+
+def _budget(values: Sequence[float]) -> int:
+    """1.5 times the 99th percentile, at least the largest value; rounded up to two digits."""
+    ordered = sorted(values)
+    percentile = ordered[math.ceil(0.99 * len(ordered)) - 1]
+    budget = max(_MARGIN * percentile, ordered[-1], 1)
+    unit: int = 10 ** max(0, math.floor(math.log10(budget)) - 1)
+    return math.ceil(budget / unit) * unit
