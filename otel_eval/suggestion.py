@@ -194,9 +194,10 @@ def _count_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
     counts = [Counter(call.name for call in run.calls) for run in runs]
     for name in sorted(set[str]().union(*counts)):
         numbers = [count[name] for count in counts]
-        criteria = [f"<= {max(numbers)}"]
-        if least := min(numbers):
-            criteria.insert(0, f">= {least}")
+        least, most = min(numbers), max(numbers)
+        criteria = [f"== {most}"] if least == most else [f">= {least}", f"<= {most}"]
+        if not least:
+            criteria = criteria[-1:]
         spec = {"type": "tool_call_count", "criteria": {as_pattern(name): criteria}}
         yield _rule(spec, sum(map(bool, numbers)), len(runs))
 

@@ -29,7 +29,7 @@ from otel_eval.diagnostics import Coverage
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
-from otel_eval.interfaces import ClosedTrace
+from otel_eval.interfaces import ClosedTrace, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
@@ -334,19 +334,58 @@ def trajectories(
             without ids or parents is one run then.
     """
     settings = load(config)
+    frames = (
+        frames_of_one_run(spans, Engine((), tables_of(settings)).describes_agent)
+        if one_run
+        else frames_of(spans)
+    )
+    plan = plan_of(settings)
+    return [run.trajectory for trace in _traces_of(frames, settings) for run in build(trace, plan)]
+
+
+def _traces_of(frames: Iterable[SpanFrame], config: EvalConfig) -> list[ClosedTrace]:
+    """The traces of finished spans, whatever their age."""
     limits = replace(
-        limits_of(settings),
+        limits_of(config),
         decision_wait_s=inf,
         decision_wait_partial_s=inf,
         idle_s=inf,
         max_age_s=inf,
     )
     buffer = TraceBuffer(limits)
-    frames = (
-        frames_of_one_run(spans, Engine((), tables_of(settings)).describes_agent)
-        if one_run
-        else frames_of(spans)
-    )
     buffer.push_many(frames, 0.0)
-    plan = plan_of(settings)
-    return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]
+    return list(buffer.drain(0.0))
+
+
+def score_spans(
+    spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
+) -> list[Report]:
+    """Score every run in finished spans, as `replay` scores those of stored traces.
+
+    Args:
+        spans: spans of the SDK, of any number of traces.
+        config: its evaluations, conventions, limits and judges are used.
+    """
+    settings = load(config)
+    engine = engine_of(settings, lines=True)
+    reports = (
+        report
+        for trace in _traces_of(frames_of(spans), settings)
+        for report in engine.evaluate(trace, Stamp(at_ns=time.time_ns()))
+    )
+    later = partial(later_of, settings, engine, unbounded=True)
+    with closing(with_late_results(reports, later)) as completed:
+        return [report for report in completed if report.no_run is None]
+
+
+def explain_spans(
+    spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
+) -> list[ExplainedTrace]:
+    """Explain every trace in finished spans, as `explain` does those of stored traces."""
+    settings = load(config)
+    engine = engine_of(settings)
+    return [
+        explained
+        for trace in _traces_of(frames_of(spans), settings)
+        for explained in _explained(engine, trace)
+    ]

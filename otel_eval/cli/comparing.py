@@ -16,7 +16,6 @@ import click
 
 from otel_eval import app
 from otel_eval.cli.log_format import warn
-from otel_eval.cli.render import columns, plain
 from otel_eval.comparison import (
     AgentComparison,
     ComparedResult,
@@ -31,6 +30,7 @@ from otel_eval.comparison import (
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import ConfigError, InputError
 from otel_eval.exporters.run_documents import run_document
+from otel_eval.exporters.text_table import columns, plain
 
 _NOTHING_COMPARED: Final = 3  # exit code
 _MOST_WORSE: Final = 20  # cases shown for a scorer

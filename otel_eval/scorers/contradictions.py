@@ -33,20 +33,26 @@ def contradictions(scorers: Sequence[Scorer]) -> Iterator[str]:
 
 
 def _required_and_forbidden(scorers: Sequence[Scorer]) -> Iterator[str]:
-    forbidden = [(scorer.name, name) for scorer in scorers for name in _forbidden_by(scorer)]
+    forbidden = [(scorer, pattern) for scorer in scorers for pattern in _forbidden_by(scorer)]
     for scorer in scorers:
         required = scorer.tool_names.required if isinstance(scorer, BaseScorer) else ()
         for name in dict.fromkeys(required):
             for other, pattern in forbidden:
-                if glob_matcher(pattern)(name):
-                    yield f"{scorer.name} requires {name}, and {other} forbids {pattern}"
+                if glob_matcher(pattern)(name) and _reads(other, name):
+                    yield f"{scorer.name} requires {name}, and {other.name} forbids {pattern}"
+
+
+def _reads(scorer: Scorer, name: str) -> bool:
+    """Whether the scorer's `tools` lets calls of this tool through."""
+    is_selected = scorer.tools.matcher() if isinstance(scorer, BaseScorer) else None
+    return is_selected is None or is_selected(name)
 
 
 def _forbidden_by(scorer: Scorer) -> Iterable[str]:
     if isinstance(scorer, ForbiddenTools):
         return scorer.patterns
     if isinstance(scorer, ToolCallCount):
-        return [each.tool for each in scorer.counted or () if each.greatest == 0]
+        return [counted.tool for counted in scorer.counted or () if counted.greatest == 0]
     return ()
 
 

@@ -1,0 +1,155 @@
+"""The pytest plugin: fixtures that record and score the agents of a test, cases from a dataset, and
+a report that `otel-eval compare` reads.
+
+It is loaded with every pytest run where the package is installed, so this module imports nothing
+but pytest; the rest is imported by the first test that uses it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from otel_eval.pytest_plugin.recording import SpanRecorder
+    from otel_eval.pytest_plugin.runs import RecordedRuns
+
+_MARK: Final = "otel_eval_cases"
+_KEY_COLUMNS: Final = ("case", "id", "key", "name")
+_documents_key: Final[pytest.StashKey[list[dict[str, Any]]]] = pytest.StashKey()
+_recorder_key: Final[pytest.StashKey[SpanRecorder]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--otel-eval-report`."""
+    parser.getgroup("otel_eval").addoption(
+        "--otel-eval-report",
+        metavar="FILE",
+        help="Write the scored runs as JSON Lines, which `otel-eval compare` reads.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, and check that the report can be written."""
+    config.addinivalue_line(
+        "markers",
+        f"{_MARK}(path, key=None): run the test for each record of a dataset (JSON Lines or CSV),"
+        " which the fixture otel_eval_case gives; key: the column that names a record",
+    )
+    config.stash[_documents_key] = []
+    report = config.getoption("--otel-eval-report")
+    if report:
+        folder = Path(report).absolute().parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise pytest.UsageError(
+                f"--otel-eval-report {report}: the folder is missing or cannot be written to"
+            )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrise tests with the marker over the records of their dataset."""
+    mark = metafunc.definition.get_closest_marker(_MARK)
+    if mark is None:
+        return
+    if "otel_eval_case" not in metafunc.fixturenames:
+        raise pytest.UsageError(
+            f"{metafunc.definition.nodeid}: marked with {_MARK}, but it does not take the fixture"
+            " otel_eval_case"
+        )
+    records = _records_of(mark, metafunc.definition.path.parent, metafunc.definition.nodeid)
+    metafunc.parametrize(
+        "otel_eval_case", list(records.values()), ids=[*records], indirect=True, scope="function"
+    )
+
+
+def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping[str, Any]]:
+    from otel_eval.datasets import FORMATS, InvalidDataset, parse_records
+
+    if len(mark.args) != 1 or mark.kwargs.keys() - {"key"}:
+        raise pytest.UsageError(f'{test}: write @pytest.mark.{_MARK}("cases.jsonl", key="id")')
+    path = folder / mark.args[0]
+    if path.suffix not in FORMATS:
+        raise pytest.UsageError(f"{test}: {path}: name a file that ends in {', '.join(FORMATS)}")
+    try:
+        raw = path.read_bytes()
+        columns = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
+        for column in columns:
+            try:
+                records = parse_records(raw, path.suffix, column)
+            except InvalidDataset:
+                if column == columns[-1]:
+                    raise
+            else:
+                return {key: record for key, (_, record) in records.items()}
+    except OSError as error:
+        raise pytest.UsageError(f"{test}: {path}: {error.strerror or error}") from None
+    except InvalidDataset as error:
+        raise pytest.UsageError(f"{test}: {path}: {error}") from None
+    raise AssertionError("no column was tried")
+
+
+@pytest.fixture
+def otel_eval_case(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+    """The record of a test that is marked with `otel_eval_cases`."""
+    if not hasattr(request, "param"):
+        raise pytest.UsageError(
+            f"otel_eval_case: mark the test with @pytest.mark.{_MARK}(path of a dataset)"
+        )
+    record: Mapping[str, Any] = request.param
+    return record
+
+
+@pytest.fixture
+def otel_eval_runs(request: pytest.FixtureRequest) -> Iterator[RecordedRuns]:
+    """The agent runs of the test, recorded from its spans: see `RecordedRuns`."""
+    from otel_eval.pytest_plugin.recording import SpanRecorder, attach_to_global_provider
+    from otel_eval.pytest_plugin.runs import RecordedRuns
+
+    stash = request.config.stash
+    if _recorder_key not in stash:
+        stash[_recorder_key] = SpanRecorder()
+    recorder = stash[_recorder_key]
+    attach_to_global_provider(recorder)
+    with recorder.recording() as recording:
+        yield RecordedRuns(
+            recorder,
+            recording,
+            test=request.node.nodeid,
+            documents=stash[_documents_key],
+        )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over the scored runs of a worker of pytest-xdist."""
+    node.config.stash[_documents_key] += getattr(node, "workeroutput", {}).get("otel_eval", [])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the report, or hand the scored runs to the process that does."""
+    config = session.config
+    documents = config.stash[_documents_key]
+    worker_output: dict[str, Any] | None = getattr(config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output["otel_eval"] = documents
+        return
+    report = config.getoption("--otel-eval-report")
+    if report:
+        from otel_eval.pytest_plugin.report import write_report
+
+        write_report(report, documents)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print a table of the scorers, if anything was scored."""
+    documents = terminalreporter.config.stash[_documents_key]
+    if documents:
+        from otel_eval.pytest_plugin.report import summary_lines
+
+        terminalreporter.section("otel-eval", sep="-")
+        for line in summary_lines(documents):
+            terminalreporter.write_line(line)

@@ -1,0 +1,50 @@
+"""The report of a test session: a file of run documents, and a table for the terminal."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from otel_eval.exporters.result_rows import line_of
+
+
+def write_report(path: str, documents: Sequence[Mapping[str, Any]]) -> None:
+    """Write run documents as JSON Lines; the file is there whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".otel-eval-")
+        with open(handle, "w", encoding="utf-8") as file:
+            file.writelines(f"{line_of(dict(document))}\n" for document in documents)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        raise pytest.UsageError(f"--otel-eval-report {path}: {error.strerror or error}") from None
+
+
+def summary_lines(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each scorer: how many scores passed, and the mean."""
+    results: defaultdict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for document in documents:
+        for result in document["results"]:
+            results[document["evaluation"], result["scorer"]].append(result)
+    names = {key: f"{key[0]}/{key[1]}" for key in results}
+    width = max(map(len, names.values()), default=0)
+    for key, of_scorer in sorted(results.items()):
+        values = [result["value"] for result in of_scorer if result["value"] is not None]
+        passed = sum(result["passed"] is True for result in of_scorer)
+        others = [
+            f"{count} {outcome}"
+            for outcome in ("skipped", "failed")
+            if (count := sum(result["outcome"] == outcome for result in of_scorer))
+        ]
+        mean = f"mean {sum(values) / len(values):.3f}" if values else "no score"
+        counts = [f"{passed} of {len(of_scorer)} passed", mean, *others]
+        yield f"{names[key]:<{width}}  {', '.join(counts)}"
