@@ -40,6 +40,14 @@ def log_record(pair: bytes) -> bytes:
 PLACES = pytest.mark.parametrize("place", ["length of the value", "length of the text"])
 
 
+@PLACES
+def test_an_attribute_with_an_unterminated_number_has_no_value(place: str) -> None:
+    """The attributes beside it are kept; a log record with one is ignored."""
+    other = sized(1, b"a") + sized(2, sized(1, b"b"))
+    assert decode_all([unterminated(place, 100), other]) == {"a": "b"}
+    assert read_logs(log_record(unterminated(place, 100))).ignored == 1
+
+
 @pytest.mark.slow  # what the decoder and Python's numbers do inside shows in CPU time only
 @PLACES
 def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_bytes(

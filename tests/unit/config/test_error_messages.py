@@ -145,7 +145,11 @@ SCORER_MESSAGES = [
         {"type": "tool_errors", "failed_calls": "drop"},
         "failed_calls: 'drop' is not one of include, exclude; choose one of exclude, include",
     ),
-    ({"type": "tool_call_count"}, "criteria: is missing; add it"),
+    (
+        {"type": "tool_call_count"},
+        'criteria: missing; write e.g. criteria: {search: "<= 3"}, or name the attribute that holds'
+        " them: reference: my.criteria",
+    ),
     (
         {"type": "tool_call_count", "criteria": {"a": 3}},
         'criteria.a: 3 is not an operator and a number; write e.g. "<= 3" or ["==", 1], operators'
@@ -282,6 +286,52 @@ SCORER_MESSAGES = [
         {**MINIMAL["llm_judge"], "rubric": {2: "more"}},
         "rubric: {2: 'more'} is not a text, or scores from 0 to 1 with a text each; write e.g."
         " rubric: {0: rude, 1: polite}",
+    ),
+    (
+        {**MINIMAL["llm_judge"], "rubric": " "},
+        "rubric: ' ' is not a non-empty text; write rubric: some-name",
+    ),
+    (
+        {"type": "tool_correctness", "expected": [], "compare": "result"},
+        "compare: 'result' is not a list of arguments and result; write e.g. compare: [arguments]",
+    ),
+    (
+        {"type": "tool_correctness", "expected": [], "available_tools": "a"},
+        "available_tools: 'a' is not a list of tools; write e.g. available_tools:"
+        " [search, {name: refund, description: pays back}]",
+    ),
+    (
+        {"type": "tool_correctness", "expected": [], "available_tools": [3]},
+        "available_tools[0]: 3 is not a tool's name, or a mapping with one; write e.g."
+        " available_tools[0]: {name: search}",
+    ),
+    (
+        {"type": "trajectory_pattern", "pattern": {}},
+        "pattern: {} is not a pattern of one kind; write a tool's name, a list, or one"
+        " of sequence, any_order, choice, optional, repeat",
+    ),
+    (
+        {"type": "trajectory_pattern", "pattern": {"sequence": "a"}},
+        "pattern.sequence: 'a' is not a list of patterns; write e.g. pattern.sequence:"
+        " [search, open]",
+    ),
+    (
+        {"type": "tool_call_args", "expected": [{"name": "a", "function": {"name": "a"}}]},
+        "expected[0]: function and name are two spellings of a call; keep one of them",
+    ),
+    (
+        {"type": "tool_call_args", "expected": [{"function": "a"}]},
+        "expected[0].function: 'a' is not a mapping of name and arguments; write {name:"
+        " search, arguments: '{}'}",
+    ),
+    (
+        {"type": "trajectory_structure", "required_keys": []},
+        "required_keys: an empty list asks for nothing; name a field such as result or"
+        " leave it out",
+    ),
+    (
+        {"type": "precedence", "rules": []},
+        'rules: [] is not a list of rules; write e.g. rules: ["search before answer"]',
     ),
 ]
 
