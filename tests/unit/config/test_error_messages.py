@@ -145,7 +145,7 @@ SCORER_MESSAGES = [
         {"type": "tool_errors", "failed_calls": "drop"},
         "failed_calls: 'drop' is not one of include, exclude; choose one of exclude, include",
     ),
-    ({"type": "tool_call_count"}, "criteria: is missing; add it"),
+    ({"type": "forbidden_tools"}, "patterns: is missing; add it"),
     (
         {"type": "tool_call_count", "criteria": {"a": 3}},
         'criteria.a: 3 is not an operator and a number; write e.g. "<= 3" or ["==", 1], operators'

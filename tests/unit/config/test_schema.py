@@ -74,7 +74,7 @@ def test_every_parameter_of_every_scorer_is_described():
 @pytest.mark.parametrize(
     "spec",
     [
-        {"type": "tool_call_count"},
+        {"type": "forbidden_tools"},
         {"type": "tool_call_count", "criteria": {"search": 3}},
         {"type": "tool_call_count", "criteria": {"search": "=< 3"}},
         {"type": "tool_call_count", "criteria": {"search": "<= 3"}, "treshold": 1},

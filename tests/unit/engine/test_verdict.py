@@ -6,7 +6,6 @@ import asyncio
 from itertools import permutations
 
 import pytest
-from made_spans import closed, span
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
@@ -15,6 +14,7 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Result, Scored, Skipped, Verdict, verdict_of
 from otel_eval.scorers import create_scorer, scorer
+from tests.support.made_spans import closed, span
 
 AGENT = span("a", attributes={"gen_ai.operation.name": "invoke_agent"}, start_ns=10)
 TOOL = span(

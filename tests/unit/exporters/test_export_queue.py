@@ -478,7 +478,7 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
         delivery.put(waiting)
         assert len(queue) == 1
         assert getattr(outcome, "tell", None) is None
-        assert outcome.explanation == "1 of 1 expected call matched; extra: search (0)"
+        assert outcome.explanation == "1 of 1 expected call matched; extra: call 1 (search)"
 
 
 def test_the_wait_that_an_endpoint_asks_for_is_used(numbered: Callable[[int], Report]):
