@@ -35,7 +35,7 @@ from otel_eval.forwarding.stage import Forwarder
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.scorers.contradictions import contradictions
+from otel_eval.scorers.rule_conflicts import contradictions
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLimits
 from otel_eval.sources.receiver.memory import tune_gc, tune_malloc

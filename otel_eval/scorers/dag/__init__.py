@@ -25,7 +25,7 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.cel.vocabulary import FieldsRead
-from otel_eval.scorers.dag.parse import Node, Verdict
+from otel_eval.scorers.dag.parse import Node, NodeVerdict
 from otel_eval.scorers.dag.resolve import CoverageSearch, nodes
 from otel_eval.scorers.dag.walk import (
     NodeAnswer,
@@ -247,7 +247,7 @@ class Dag(AskingScorer):
         end = walked.end
         explained = _path_text(self.plan.nodes, walked.path)
         details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
-        if isinstance(end, Verdict):
+        if isinstance(end, NodeVerdict):
             if end.score is None:
                 return await _scored_by(end.scorer, trajectory, explained, details)
             return Finding(
@@ -339,7 +339,7 @@ def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
+def _end(verdict: NodeVerdict, place: str, ids: Mapping[str, str]) -> str:
     if verdict.then is not None:
         return ids[verdict.then]
     if verdict.scorer is not None:

@@ -24,7 +24,7 @@ PARTS: Final = ("input", "output", "calls", "reference")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeVerdict:
     """A possible result of a decision, and what follows: exactly one of a score, a node and a
     scorer.
 
@@ -65,9 +65,9 @@ class Node:
     reads: tuple[str, ...] = ()
     label: str = ""
     children: tuple[str, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[NodeVerdict, ...] = ()
     program: Program | None = None
-    by_verdict: Mapping[bool | str, Verdict] = field(init=False, repr=False, compare=False)
+    by_verdict: Mapping[bool | str, NodeVerdict] = field(init=False, repr=False, compare=False)
     verdict_type: type = field(init=False, repr=False, compare=False)
     explained: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
 
@@ -178,7 +178,7 @@ class _Known:
     """
 
     names: tuple[Any, ...]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, NodeVerdict]
     verdict_names: frozenset[str]
 
     def check(self, key: str, name: str) -> None:
@@ -346,7 +346,7 @@ def _task_child(known: _Known, key: str, given: Any) -> str:
     return given
 
 
-def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[Verdict, ...]:
+def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[NodeVerdict, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise invalid_value(
             key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}"
@@ -362,7 +362,7 @@ def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[Verdict, 
     return verdicts
 
 
-def _child(known: _Known, kind: str, key: str, given: Any) -> Verdict:
+def _child(known: _Known, kind: str, key: str, given: Any) -> NodeVerdict:
     if isinstance(given, Mapping) and "type" not in given:
         return _verdict(known, key, given)
     if isinstance(given, str) and given in known.verdicts:
@@ -377,12 +377,12 @@ def _child(known: _Known, kind: str, key: str, given: Any) -> Verdict:
     raise invalid_value(key, given, "a verdict", "write e.g. {verdict: true, then: name-of-a-node}")
 
 
-def _named_verdict(known: _Known, key: str, name: str, given: Mapping[str, Any]) -> Verdict:
+def _named_verdict(known: _Known, key: str, name: str, given: Mapping[str, Any]) -> NodeVerdict:
     del name
     return _verdict(known, key, {word: value for word, value in given.items() if word != "type"})
 
 
-def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> Verdict:
+def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> NodeVerdict:
     reading: list[Callable[[], Any]] = [
         partial(check_keys, given, _KINDS["verdict"], f"{key}."),
         partial(_verdict_value, f"{key}.verdict", given.get("verdict")),
@@ -395,7 +395,7 @@ def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> Verdict:
         raise ConfigError(
             f"{key}: the verdict {text_of(value)!r} {found}; write score: 0 to 10, or then: a node"
         )
-    return Verdict(
+    return NodeVerdict(
         value,
         score,
         then if isinstance(then, str) else None,

@@ -17,7 +17,7 @@ from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import NoScore, prefixed
 from otel_eval.scorers.cel import ExpressionEvaluator, Program
 from otel_eval.scorers.cel.binding import REASONS
-from otel_eval.scorers.dag.parse import Node, Verdict
+from otel_eval.scorers.dag.parse import Node, NodeVerdict
 from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_as_data, failed
 
 
@@ -83,7 +83,7 @@ class WalkResult(NamedTuple):
     """
 
     path: Sequence[Step]
-    end: Verdict | Skipped | Failed
+    end: NodeVerdict | Skipped | Failed
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -147,7 +147,7 @@ class WalkState:
         self.opened: set[str] = set()
         self.outputs: dict[str, Any] = {}
         self.path: list[Step] = []
-        self.end: Verdict | None = None
+        self.end: NodeVerdict | None = None
 
     def fork(self) -> WalkState:
         """Return an independent copy of this state."""

@@ -150,6 +150,7 @@ SCORER_MESSAGES = [
         'criteria: missing; write e.g. criteria: {search: "<= 3"}, or name the attribute that holds'
         " them: reference: my.criteria",
     ),
+    ({"type": "forbidden_tools"}, "patterns: is missing; add it"),
     (
         {"type": "tool_call_count", "criteria": {"a": 3}},
         'criteria.a: 3 is not an operator and a number; write e.g. "<= 3" or ["==", 1], operators'

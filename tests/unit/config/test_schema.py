@@ -75,6 +75,7 @@ def test_every_parameter_of_every_scorer_is_described():
     "spec",
     [
         {"type": "time_cost", "max_ms": "5s"},
+        {"type": "forbidden_tools"},
         {"type": "tool_call_count", "criteria": {"search": 3}},
         {"type": "tool_call_count", "criteria": {"search": "=< 3"}},
         {"type": "tool_call_count", "criteria": {"search": "<= 3"}, "treshold": 1},
