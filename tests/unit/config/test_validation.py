@@ -183,7 +183,7 @@ def test_values_are_compared_when_each_of_them_is_valid() -> None:
             "traces.decision_wait: 10s is more than decision_wait_partial (6s); lower it or raise"
             " decision_wait_partial"
         ),
-        "traces.idle_timeout: 300s is more than max_age (60s); lower it or raise max_age",
+        "traces.idle_timeout: 900s is more than max_age (60s); lower it or raise max_age",
     )
     assert [
         each.split(":")[0]
