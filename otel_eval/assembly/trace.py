@@ -37,6 +37,8 @@ _new_closed: Final = constructor(ClosedTrace)
 class State(Enum):
     """What is held of a trace."""
 
+    __hash__ = object.__hash__  # that of `Enum` is written in Python, and the states are keys
+
     NEW = "nothing"
     OPEN = "spans that are evaluated once they have rested long enough"
     WAITING = "spans that are part of no run, unless one arrives"
@@ -44,8 +46,8 @@ class State(Enum):
     READY = "all spans; it is closed and waits for its evaluation"
     KEPT = "all spans; they are evaluated"
     CUT = "that a limit dropped spans of it; the others were evaluated"
-    ENDED = "its id; it had a run and its root had arrived"
-    THINNED = "its id; it had a run, and further runs may follow"
+    ENDED = "its id; it had a run"
+    LEFT = "its id; it had a run in a process that other processes may call again"
     LATE = "the first spans that came too late"
     REPORTED = "its id; a row says that spans came too late"
 
@@ -301,7 +303,7 @@ class Trace:
             frozenset(self.parents), frozenset(self.lost), self.is_thinned, bool(self.agents)
         )
 
-    def whole(self, reason: Completeness) -> ClosedTrace:
+    def whole(self, reason: Completeness, *, is_late: bool = False) -> ClosedTrace:
         """Return the trace for evaluation. Its frames are no longer changed: late spans go into
         copies.
         """
@@ -317,7 +319,7 @@ class Trace:
             None,
             self.released() if is_part else None,
             self.evidence() if is_part else None,
-            self.state is State.LATE,
+            is_late,
         )
 
     def part(self, closing: Closing, trees: Sequence[Tree], chosen: Sequence[Tree]) -> ClosedTrace:
@@ -328,7 +330,7 @@ class Trace:
         own = {span_id: frames[span_id] for tree in chosen for span_id in tree.ids}
         others = self._possible_parts([tree for tree in trees if tree.root not in own], chosen)
         if self.fresh is None:
-            self.fresh = {*frames, *self.logs}
+            self.fresh = set(frames)
         changed = self.fresh & own.keys()
         is_late = self.is_thinned and all(tree.is_fragment for tree in chosen)
         self.fresh -= changed

@@ -53,6 +53,8 @@ from otel_eval.model import Completeness
 class Event(Enum):
     """What happens to a trace."""
 
+    __hash__ = object.__hash__
+
     SPAN = "a span or log record arrives"
     REST = "it has rested, and nothing of it is part of a run"
     SETTLE = "what is not evaluated is part of no run, and something was evaluated"
@@ -60,9 +62,9 @@ class Event(Enum):
     CLOSE_PART = "the wait of some of its trees is over"
     TAKE = "it is taken for its evaluation"
     TAKE_CUT = "it is taken for its evaluation, and a limit dropped spans of it"
-    END = "its time is over or its room is needed; its root had arrived, and it had a run"
-    THIN = "the same; its root had not arrived, and it had a run"
-    FORGET = "the same, or that of its id is over; it had no run"
+    END = "its time is over or its room is needed; it had a run"
+    LEAVE = "its source knows of no open span; it had a run, and its root is elsewhere"
+    FORGET = "its time is over or its room is needed, and it had no run; or that of its id is over"
 
 
 class Emits(Enum):
@@ -101,15 +103,15 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.READY, Event.TAKE_CUT): Transition(State.CUT, Emits.TRACE),
     (State.KEPT, Event.SPAN): Transition(State.OPEN),
     (State.KEPT, Event.END): Transition(State.ENDED, Emits.FINAL),
-    (State.KEPT, Event.THIN): Transition(State.THINNED, Emits.FINAL),
+    (State.KEPT, Event.LEAVE): Transition(State.LEFT, Emits.FINAL),
     (State.KEPT, Event.FORGET): Transition(State.NEW),
     (State.CUT, Event.SPAN): Transition(State.CUT),  # it is counted and dropped
     (State.CUT, Event.END): Transition(State.ENDED, Emits.FINAL),
-    (State.CUT, Event.THIN): Transition(State.THINNED, Emits.FINAL),
+    (State.CUT, Event.LEAVE): Transition(State.LEFT, Emits.FINAL),
     (State.ENDED, Event.SPAN): Transition(State.LATE),
     (State.ENDED, Event.FORGET): Transition(State.NEW),
-    (State.THINNED, Event.SPAN): Transition(State.OPEN),
-    (State.THINNED, Event.FORGET): Transition(State.NEW),
+    (State.LEFT, Event.SPAN): Transition(State.OPEN),
+    (State.LEFT, Event.FORGET): Transition(State.NEW),
     (State.LATE, Event.SPAN): Transition(State.LATE),
     (State.LATE, Event.CLOSE): Transition(State.LATE),
     (State.LATE, Event.TAKE): Transition(State.REPORTED, Emits.LATE),
@@ -128,7 +130,7 @@ _SPANS_LIMIT: Final = "spans (traces.max_spans_per_trace)"
 _OPEN: Final = (State.OPEN, State.WAITING, State.PART)
 _CLOSED: Final = (State.PART, State.READY, State.LATE)  # in the order in which they are taken
 _EVALUATED: Final = (State.KEPT, State.CUT)
-_GONE: Final = (State.ENDED, State.THINNED, State.REPORTED)
+_GONE: Final = (State.ENDED, State.LEFT, State.REPORTED)
 _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
 # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 _CHECKS_PER_WAIT: Final = 8
@@ -216,9 +218,9 @@ class TraceBuffer:
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = Trace(trace_id, self.state_of(trace_id, now), now, now)
-            trace.is_thinned = trace.state is State.THINNED
+            trace.is_thinned = trace.state is State.LEFT
             trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
-            self.counts.traces_opened += trace.state in (State.NEW, State.THINNED)
+            self.counts.traces_opened += trace.state in (State.NEW, State.LEFT)
         before = trace.state
         self._apply(trace, Event.SPAN)
         if trace.state is State.REPORTED:
@@ -423,14 +425,16 @@ class TraceBuffer:
         if trace.state is State.WAITING:
             trace.is_evicted = True
             self._close(trace, Completeness.OVERFLOW)
+        elif trace.frames and not trace.is_rooted:  # further runs may follow in it
+            self._thin(trace, trace.trees(self._role_of), inf)
+            self._schedule(trace, trace.until)
+            self._queues[trace.state].move_to_end(trace.trace_id)
         else:
             self._forget(trace)
 
-    def _forget(self, trace: Trace) -> None:
-        if not (trace.had_run or trace.is_thinned or trace.cut):
-            self._apply(trace, Event.FORGET)
-        else:
-            self._apply(trace, Event.END if trace.is_rooted else Event.THIN)
+    def _forget(self, trace: Trace, event: Event = Event.END) -> None:
+        had_run = trace.had_run or trace.is_thinned or trace.cut
+        self._apply(trace, event if had_run else Event.FORGET)
 
     def refusal(self, items: Collection[Sequence[Any]], now: float) -> str:
         """Return why spans or log records should be refused now; "" if they can be pushed.
@@ -530,7 +534,7 @@ class TraceBuffer:
             self._apply(trace, Event.SETTLE)
         following = min(following, self._thin(trace, trees, now))
         if not trace.frames:
-            return self._forget(trace)
+            return self._examine(trace, now)
         return self._schedule(trace, max(following, now + self._interval_s / _CHECKS_PER_WAIT))
 
     def _deadline(self, trace: Trace, tree: Tree) -> tuple[float, Completeness]:
@@ -580,6 +584,7 @@ class TraceBuffer:
             evaluated = [run for run in tree.ids if run in trace.last_evaluations]
             self._final += [(trace.trace_id, run) for run in evaluated]
             self._resize(trace, -trace.drop(tree))
+        trace.until = trace.touched + limits.max_age_s
         return following
 
     # -------------------------------------------------------------------- out
@@ -618,7 +623,13 @@ class TraceBuffer:
         if trace.state is State.PART:
             return self._take_part(trace, trace.closing, now)
         trace.is_rooted = any(not frame[0] for frame in trace.frames.values())
-        closed = trace.whole(trace.closing.reason)
+        is_late = trace.state is State.LATE or (
+            # of a run that was left behind in this process
+            trace.is_thinned
+            and not trace.is_rooted
+            and all(tree.is_fragment for tree in trace.trees(self._role_of) if tree.is_fresh)
+        )
+        closed = trace.whole(trace.closing.reason, is_late=is_late)
         if trace.parents:
             self._final += [(trace.trace_id, run) for run in list(trace.last_evaluations) if run]
         self.counts.traces_closed += bool(trace.frames) and trace.state is not State.LATE
@@ -769,7 +780,7 @@ class TraceBuffer:
         """Forget an evaluated trace, because its source knows that no span of it is open."""
         trace = self._traces.get(trace_id)
         if trace is not None and trace.state in _EVALUATED:
-            self._forget(trace)
+            self._forget(trace, Event.END if trace.is_rooted else Event.LEAVE)
 
     def reserve(self, size: int) -> None:
         """Make room for `size` bytes, as far as that closes no trace with a run."""
@@ -785,8 +796,9 @@ class TraceBuffer:
     # ------------------------------------------------------------ observation
 
     def holds(self, trace_id: bytes) -> bool:
-        """Whether more than the id of the trace is held."""
-        return trace_id in self._traces
+        """Whether spans or log records of the trace are held."""
+        trace = self._traces.get(trace_id)
+        return trace is not None and bool(trace.frames or trace.logs)
 
     def __len__(self) -> int:
         """The number of open traces."""

@@ -162,7 +162,7 @@ _REASONS: Final = tuple(
 """Records hold the index in this tuple: append only."""
 _NESTED: Final = struct.Struct("<BI")
 _TOMBSTONE: Final = struct.Struct("<16sdB")
-_STATES: Final = (State.ENDED, State.THINNED, State.REPORTED)
+_STATES: Final = (State.ENDED, State.LEFT, State.REPORTED)
 """Records hold the index in this tuple: append only."""
 _CLOSED: Final = struct.Struct("<16sBI")
 _SPAN_ID: Final = 8  # bytes
@@ -410,13 +410,13 @@ def payload_size(trace: ClosedTrace) -> int:
 
 def records_of(trace: ClosedTrace) -> list[tuple[RecordKind, bytes]] | None:
     """Return the records that restore a trace: its evaluated spans, results, later spans. None if
-    every span was replaced after the evaluation, which is rare and lasts until the next one.
+    none of its spans is as it was evaluated, which is rare and lasts until the next evaluation.
     """
     if trace.changed is None:
         return list(_bodies(trace, lambda _: True))
     is_new = trace.changed.__contains__
     evaluated = [span_id for span_id in trace.frames if not is_new(span_id)]
-    if trace.frames and not evaluated:
+    if not evaluated:
         return None
     roots = () if trace.reason is Completeness.COMPLETE else tuple(evaluated)
     records = list(_bodies(trace, lambda span_id: not is_new(span_id)))

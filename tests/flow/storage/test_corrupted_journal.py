@@ -102,7 +102,7 @@ def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureF
     storage = Storage(directory=str(tmp_path), sync=False)
     before = Durable(storage)
     for _ in range(2):
-        before.journal.append(RecordKind.TOMBSTONES, [bytes(96)])
+        before.journal.append(RecordKind.TOMBSTONES, [bytes(100)])
     before.close()
     (segment,) = tmp_path.glob("*.journal")
     data = bytearray(segment.read_bytes())

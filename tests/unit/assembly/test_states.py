@@ -9,6 +9,7 @@ import pytest
 from otel_eval.assembly import Limits, State, TraceBuffer
 from otel_eval.assembly.trace_buffer import TRANSITIONS, Emits, Event
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
+from otel_eval.model import Completeness
 from tests.support.made_spans import FakeSpan, role_of, span
 
 TRACE = b"t" * 16
@@ -46,7 +47,9 @@ class Life:
         self.emitted = Emits.NOTHING
         acts: dict[str, Callable[[], object]] = {
             "close": lambda: self.buffer.close_due(self.now),
+            "stop": lambda: self.buffer._close(self.buffer._traces[TRACE], Completeness.SHUTDOWN),
             "take": self.take,
+            "leave": lambda: self.buffer.forget(TRACE),
             "room": lambda: self.buffer.reserve(LIMITS.max_bytes),
             "flood": lambda: [self.push(span(f"s{number}", "root")) for number in range(41)],
         }
@@ -85,7 +88,7 @@ class Life:
 
 KEPT, ENTRY_KEPT = "root 1 close take", "entry 6 close take"
 CUT = "root flood take"
-ENDED, THINNED = f"{KEPT} 600 close", f"{ENTRY_KEPT} 3600 close"
+ENDED, LEFT = f"{KEPT} 600 close", f"{ENTRY_KEPT} leave"
 LATE = f"{ENDED} child"
 REPORTED = f"{LATE} take"
 ROWS = [
@@ -110,16 +113,17 @@ ROWS = [
     (KEPT, Event.SPAN, "child", State.OPEN),
     (f"{KEPT} 600", Event.END, "close", State.ENDED),
     (KEPT, Event.END, "room", State.ENDED),
-    (f"{ENTRY_KEPT} 3600", Event.THIN, "close", State.THINNED),
-    (ENTRY_KEPT, Event.THIN, "room", State.THINNED),
-    ("web 6 close 3594 close take", Event.FORGET, "room", State.NEW),
+    (f"{ENTRY_KEPT} 3600", Event.END, "close", State.ENDED),
+    (KEPT, Event.END, "leave", State.ENDED),
+    (ENTRY_KEPT, Event.LEAVE, "leave", State.LEFT),
+    ("web 6 close stop take", Event.FORGET, "leave", State.NEW),
     (CUT, Event.SPAN, "child", State.CUT),
     (f"{CUT} 600", Event.END, "close", State.ENDED),
-    ("entry flood take 600", Event.THIN, "close", State.THINNED),
+    ("entry flood take", Event.LEAVE, "leave", State.LEFT),
     (ENDED, Event.SPAN, "child", State.LATE),
     (f"{ENDED} 3600", Event.FORGET, "close", State.NEW),
-    (THINNED, Event.SPAN, "entry", State.OPEN),
-    (f"{THINNED} 3600", Event.FORGET, "close", State.NEW),
+    (LEFT, Event.SPAN, "entry", State.OPEN),
+    (f"{LEFT} 3600", Event.FORGET, "close", State.NEW),
     (LATE, Event.SPAN, "web", State.LATE),
     (LATE, Event.CLOSE, "flood", State.LATE),
     (LATE, Event.TAKE, "take", State.REPORTED),
