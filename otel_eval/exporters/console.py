@@ -106,8 +106,12 @@ def _headline(report: Report, width: int, *, colors: bool) -> str:
 
 
 def _verdict(report: Report) -> str:
-    """The verdict of the run, or that results which may change it are awaited."""
-    return PENDING if report.verdict is None else _WORDS[report.verdict]
+    """The verdict of the run, or that results which may change it are awaited; a part of another
+    run has none.
+    """
+    if report.verdict is not None:
+        return _WORDS[report.verdict]
+    return PENDING if report.awaited else "-"
 
 
 def _is_shown(result: Result, late: bool) -> bool:

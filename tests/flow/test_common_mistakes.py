@@ -373,7 +373,9 @@ span.end()
 
 
 def test_the_processor_is_added_twice(tmp_path: Path):
-    """Each run is scored once, and one line says that the second processor is inactive."""
+    """Each run is scored once; only the log at INFO has a line, since a notebook's cell may be run
+    twice.
+    """
     rows, stderr = run(
         """
 trace.set_tracer_provider(provider)
@@ -384,4 +386,4 @@ agent(trace.get_tracer("app"), "search").end()
         cwd=tmp_path,
     )
     assert sorted(row["scorer"] for row in rows) == ["time_cost", "tool_errors"]
-    assert "a second EvalSpanProcessor with the same configuration was added" in only_line(stderr)
+    assert stderr == ""

@@ -68,6 +68,11 @@ def test_the_answer_of_a_judge_has_a_line_of_its_own_that_shows_a_pass_too(repor
     assert row.split() == ["scored", "0.750", "pass", "3", "of", "4", "in", "order"]
 
 
+def test_a_part_of_another_run_has_no_verdict(report: Reports) -> None:
+    (line,) = report_lines(replace(report("scored"), standing=None))
+    assert line.split()[4:] == ["-", "policy"]
+
+
 def test_names_of_a_trace_cannot_control_the_terminal(report: Reports) -> None:
     stream = io.StringIO()
     hostile = report("below", agent="\x1b[2Jroot\r\n\x9b31m\u202e", evaluation="\x1b]0;x\x07")
