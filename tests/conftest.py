@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.fork_server import FORKS, ForkServer
 
 # A slow machine is no counterexample. In CI the examples are the same each time, so that a run can
 # be repeated; elsewhere they are new ones, so that other machines try what CI does not.
@@ -17,3 +20,9 @@ settings.register_profile(
     derandomize=os.environ.get("CI") == "true",
 )
 settings.load_profile("here")
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> ForkServer:
+    """Runs commands and programs without the time for imports."""
+    return FORKS

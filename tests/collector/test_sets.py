@@ -24,9 +24,9 @@ from tests.kafka.kafka_rig.broker import Broker, missing
 from tests.support.collector_process import CollectorProcess
 from tests.support.collector_sets import CollectorSet
 from tests.support.recorded_sdk_spans import whole_traces
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
-SETTLED_S = 30.0
+SETTLED_S = LIMIT_S
 SPANS_PER_REQUEST = 64
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,6 +19,7 @@ from otel_eval.config.loader import parse
 from otel_eval.model import Scored
 from otel_eval.testing import trajectory
 from tests.support.doc_pages import ROOT, page
+from tests.support.fork_server import FORKS
 from tests.support.otlp_backend import ANYWHERE
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -27,14 +27,8 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """Python in a process of its own."""
-    return subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    words = words[2:] if words[:2] == ("-m", "otel_eval") else words
+    return FORKS.run(words, ROOT, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> list[list[str]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from otel_eval.config import EvalConfig, load
 from otel_eval.config.loader import parse
 from tests.support.doc_pages import PAGES, README, ROOT, document, name_of
 from tests.support.doc_pages import page as page_named
+from tests.support.fork_server import ForkServer
 
 LINKED = [*PAGES, *sorted(ROOT.glob(".github/*.md"))]  # the latter are not in source distributions
 WHOLE = [README, document("configuration.md")]  # their YAML is whole configurations, not parts
@@ -31,20 +31,14 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize("code", blocks("python", [page for page in PAGES if page != README]))
-def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
+def test_python_on_a_page_runs(code: str, tmp_path: Path, fork_server: ForkServer) -> None:
     """In its own process, with the output that the page shows, and nothing on stderr unless no
     agent ran.
     """
     (tmp_path / "eval.yaml").write_text(
         "exporters: {jsonl: {path: results.jsonl}}\n", encoding="utf-8"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=300,
-    )
+    done = fork_server.run(["-c", code], tmp_path, os.environ)
     idle = "nothing was evaluated before the end: no span arrived;"
     assert (
         done.returncode,

@@ -106,9 +106,9 @@ def arriving(batches: list[tuple[list[bytes], float]], frames: Frames) -> dict[s
     pipeline = Pipeline(engine(), take, LIMITS, clock=lambda: now[0])
 
     def wait(seconds: float) -> None:
-        until = now[0] + seconds
+        until, step = now[0] + seconds, max(1.0, seconds / 40)
         while now[0] < until:
-            now[0] = min(until, now[0] + 1)
+            now[0] = min(until, now[0] + step)
             pipeline.step()
 
     for ids, pause in batches:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.model import Outcome, Scored, Trajectory
+from tests.support.waiting import LIMIT_S
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
@@ -27,6 +27,7 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 class Hanging:
     """Returns once it is released."""
 
+    asked: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     name: str = "hanging"
     type: str = "hanging"
@@ -34,6 +35,7 @@ class Hanging:
     needs: frozenset[str] = frozenset()
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
+        self.asked.set()
         self.released.wait()
         return Scored(1.0, True)
 
@@ -112,16 +114,13 @@ def test_the_exporter_ends_in_time_and_no_span_is_lost(
     """While it is waited for: what had to be evaluated leaves without scores."""
     monkeypatch.setattr("otel_eval.app.inprocess._SHUTDOWN_S", 2.0)
     kept = Kept()
-    exporter = EvalSpanExporter(kept, config(hanging, "20s"), max_wait=60)
+    exporter = EvalSpanExporter(kept, config(hanging, "1h"), max_wait=3600)
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     run_agents(provider, 3)
-    time.sleep(0.5)  # until it is being asked
-    began = time.monotonic()
+    assert hanging.asked.wait(LIMIT_S)
     run_agents(provider, 1)  # no spans wait for it
-    assert time.monotonic() - began < 1
-    exporter.force_flush(300_000) if end == "force_flush" else exporter.shutdown()
-    assert time.monotonic() - began < 5
+    exporter.force_flush(2000) if end == "force_flush" else exporter.shutdown()
     assert kept.names() == ["agent"] * 4 + ["tool"] * 4
     assert exporter.counts()["exporter.unscored_spans"] == 4
     hanging.released.set()

@@ -8,6 +8,7 @@ stdout.
 from __future__ import annotations
 
 import atexit
+import builtins
 import gc
 import io
 import json
@@ -19,14 +20,24 @@ import tempfile
 import threading
 import time
 import traceback
+import types
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300  # of a run that is waited for
 LIFE_S = 900  # of a process that a test forgot
-PRELOADED = ("otel_eval.app", "otel_eval.app.server_wiring", "otel_eval.cli", "otel_eval.config")
+PRELOADED = (
+    "otel_eval.app",
+    "otel_eval.app.server_wiring",
+    "otel_eval.cli",
+    "otel_eval.config",
+    "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+    "opentelemetry.sdk._logs.export",
+    "opentelemetry.sdk.metrics.export",
+)
 
 
 class ForkServer:
@@ -38,8 +49,9 @@ class ForkServer:
     def run(
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """What `python -m otel_eval WORDS` does in the folder; a run that does not end is killed by
-        SIGALRM.
+        """What `python -m otel_eval WORDS` does in the folder. If the words begin with `-c CODE` or
+        with the name of a script, it is what `python -W ignore WORDS` does. A run that does not end
+        is killed by SIGALRM.
         """
         with tempfile.TemporaryDirectory() as name:
             files = [Path(name) / stream for stream in ("stdin", "stdout", "stderr")]
@@ -170,11 +182,12 @@ def run_in_fork(request: dict[str, Any]) -> NoReturn:
         os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if number else 0)), number)
     sys.stdin, sys.stdout = io.TextIOWrapper(io.FileIO(0)), io.TextIOWrapper(io.FileIO(1, "w"))
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), errors="backslashreplace", line_buffering=True)
-    sys.argv = ["otel-eval", *request["words"]]
     sys.path[:0] = [request["folder"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     code = 1
+    words = request["words"]
     try:
-        code = exit_code(request["words"])
+        is_program = words[0] == "-c" or words[0].endswith(".py")
+        code = program_exit_code(words) if is_program else exit_code(words)
     except BaseException:  # noqa: BLE001 - as the interpreter does at the top
         traceback.print_exc()
     threading._shutdown()  # type: ignore[attr-defined] # wait for threads that are no daemons
@@ -183,8 +196,27 @@ def run_in_fork(request: dict[str, Any]) -> NoReturn:
     os._exit(code)
 
 
+def program_exit_code(words: Sequence[str]) -> int:
+    """Of code or a script, in a module `__main__` of its own."""
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__dict__["__builtins__"] = builtins
+    warnings.simplefilter("ignore")
+    if words[0] == "-c":
+        sys.argv, code, name = ["-c", *words[2:]], words[1], "<string>"
+    else:
+        sys.argv, code, name = [*words], Path(words[0]).read_text(encoding="utf-8"), words[0]
+        sys.path.insert(0, str(Path(words[0]).parent))
+        module.__file__ = words[0]
+    try:
+        exec(compile(code, name, "exec"), module.__dict__)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
 def exit_code(words: Sequence[str]) -> int:
     """Of the command, whichever way it ends."""
+    sys.argv = ["otel-eval", *words]
     from otel_eval.cli import main
 
     try:
@@ -193,6 +225,9 @@ def exit_code(words: Sequence[str]) -> int:
         code = end.code
     return code if isinstance(code, int) else int(code is not None)
 
+
+FORKS: Final = ForkServer()  # of this process, for all tests in it
+atexit.register(FORKS.close)
 
 if __name__ == "__main__":
     serve()
