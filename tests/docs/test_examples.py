@@ -117,11 +117,10 @@ def test_a_scorer_of_ones_own_scores() -> None:
     done = run("examples/custom_scorer.py")
     assert (done.returncode, done.stderr) == (0, "")
     *by_hand, _, row = done.stdout.splitlines()
-    assert [line.partition("=")[0] for line in by_hand] == [
-        "Scored(value",
-        "Scored(value",
-        "Skipped(explanation",
-    ]
+    beginnings = ["Scored(value=1.0,", "Scored(value=0.0,", "Skipped(explanation='an "]
+    assert [line[: len(words)] for line, words in zip(by_hand, beginnings, strict=True)] == (
+        beginnings
+    )
     assert row.split()[:4] == ["asks_before_paying", "0.000", "not", "passed"]
 
 
