@@ -94,7 +94,7 @@ def test_the_judges_score_comes_after_the_others() -> None:
     """From a judge that is a script."""
     first, _, second, row = printed(run("examples/judge.py"))
     assert first == ["invoke_agent", "1", "call", "pending", "support"]
-    assert second == ["invoke_agent", "1", "call", "judged", "support"]
+    assert second == ["invoke_agent", "1", "call", "pass", "support"]
     assert row[:3] == ["looked-up", "1.000", "pass"]
 
 
