@@ -210,6 +210,8 @@ def program_exit_code(words: Sequence[str]) -> int:
     try:
         exec(compile(code, name, "exec"), module.__dict__)
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
 
