@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any, Final
 
 from otel_eval.model import Trajectory, elapsed_ns
@@ -152,40 +153,48 @@ def _order_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
         spec = {"type": "tool_call_order", "expected": list(order), "strict": True}
         yield _rule(spec, len(runs), len(runs))
         return
-    steps = [_first_steps(run) for run in runs]
+    steps = [_steps_of(run) for run in runs]
+    of_tool = Counter(name for steps_of_run in steps for name in steps_of_run)
     both: Counter[tuple[str, str]] = Counter()
-    earlier: Counter[tuple[str, str]] = Counter()
-    of_tool = Counter(name for first in steps for name in first)
-    for first in steps:
-        for name, step in first.items():
-            for other, later_step in first.items():
-                if name != other:
-                    both[name, other] += 1
-                    earlier[name, other] += step < later_step
-    held = {pair for pair, count in both.items() if earlier[pair] == count}
-    # `b only after a` says more: that a is there whenever b is
-    strict = {(a, b) for a, b in held if both[a, b] == of_tool[b]}
-    rules = [
-        (both[a, b], f"{b} only after {a}")
-        for a, b in strict
-        if not any((a, c) in strict and (c, b) in strict for c in of_tool)
-    ]
-    rules += [(both[a, b], f"{a} before {b}") for a, b in held - strict]
+    first_earlier, last_later = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for steps_of_run in steps:
+        for pair in permutations(steps_of_run, 2):
+            one, other = (steps_of_run[name] for name in pair)
+            both[pair] += 1
+            first_earlier[pair] += one.start < other.start
+            last_later[pair] += one.stop < other.stop
+    before = {pair for pair, count in both.items() if first_earlier[pair] == count}
+    # These say more: that one tool is there whenever the other is.
+    only_after = {(a, b) for a, b in before if both[a, b] == of_tool[b]}
+    then = {(a, b) for (a, b), count in last_later.items() if count == of_tool[a]}
+    rules = [(both[a, b], f"{b} only after {a}") for a, b in _without_implied(only_after)]
+    rules += [(both[a, b], f"{a} then {b}") for a, b in _without_implied(then)]
+    rules += [(both[a, b], f"{a} before {b}") for a, b in before - only_after - then]
     for count, rule in sorted(rules, key=lambda rule: (-rule[0], rule[1]))[:_MOST_RULES]:
         yield _rule({"type": "precedence", "rules": [rule]}, count, len(runs))
 
 
-def _first_steps(run: Trajectory) -> dict[str, int]:
-    """For each tool that a rule can name, the group of parallel calls in which it is called
-    first.
+def _without_implied(pairs: set[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs of a transitive relation that do not follow from two others."""
+    names = {name for pair in pairs for name in pair}
+    return [
+        (a, b)
+        for a, b in pairs
+        if not any((a, name) in pairs and (name, b) in pairs for name in names)
+    ]
+
+
+def _steps_of(run: Trajectory) -> dict[str, range]:
+    """For each tool that a rule can name, the groups of parallel calls from its first to its last
+    call: `start` is the first, and `stop` follows the last.
     """
-    steps: dict[str, int] = {}
+    steps: dict[str, range] = {}
     for step, group in enumerate(parallel_groups(run.calls)):
         for position in group:
             name = run.calls[position].name
             is_word = name.split() == [name] and name.lower() not in _KEYWORDS
             if is_word and name == as_pattern(name):
-                steps.setdefault(name, step)
+                steps[name] = range(steps.get(name, range(step, step)).start, step + 1)
     return steps
 
 
