@@ -382,8 +382,9 @@ class TraceBuffer:
         """Keep the limits: make room, then close what is due, then the oldest open traces
         (`overflow`).
         """
-        if not self._make_room(0, 0):
-            self._check(now, ALL)
+        if self._make_room(0, 0):
+            return
+        self._check(now, ALL)
         while not self._make_room(0, 0) and self._queues[State.OPEN]:
             self._close_oldest()
 
@@ -397,7 +398,7 @@ class TraceBuffer:
         """Whether this many more bytes and traces are within the limits. What is closed and not yet
         taken is limited by backpressure instead.
         """
-        held = len(self._traces) - sum(len(self._queues[state]) for state in _CLOSED)
+        held = len(self._traces) - self._closed_count()
         return (
             self.held_bytes - self.backlog_bytes + size <= self.limits.max_bytes
             and held + traces <= self.limits.max_traces
@@ -494,7 +495,8 @@ class TraceBuffer:
             checks = self._checks
 
     def _closed_count(self) -> int:
-        return sum(len(self._queues[state]) for state in _CLOSED)
+        queues = self._queues
+        return len(queues[State.PART]) + len(queues[State.READY]) + len(queues[State.LATE])
 
     def _examine(self, trace: Trace, now: float) -> None:
         """Close a trace or trees of it if they are due, or forget what is over; schedule the next
@@ -843,7 +845,7 @@ class TraceBuffer:
         """The bytes of `held_bytes` that belong to closed traces which are not yet taken:
         backpressure depends on them.
         """
-        return sum(self._bytes[state] for state in _CLOSED)
+        return self._bytes[State.PART] + self._bytes[State.READY] + self._bytes[State.LATE]
 
     @property
     def oldest(self) -> bytes | None:
