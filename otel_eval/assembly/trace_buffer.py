@@ -46,7 +46,16 @@ from typing import Any, Final, NamedTuple
 from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.assembly.trace import SPAN_OVERHEAD_BYTES, Closing, State, Trace, Tree, Version, rank
-from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, Role, SpanFrame
+from otel_eval.interfaces import (
+    LATE,
+    NO_RUN,
+    ClosedTrace,
+    Frame,
+    JoinedLog,
+    LastEvaluation,
+    Role,
+    SpanFrame,
+)
 from otel_eval.model import Completeness
 
 
@@ -130,7 +139,7 @@ _SPANS_LIMIT: Final = "spans (traces.max_spans_per_trace)"
 _OPEN: Final = (State.OPEN, State.WAITING, State.PART)
 _CLOSED: Final = (State.PART, State.READY, State.LATE)  # in the order in which they are taken
 _EVALUATED: Final = (State.KEPT, State.CUT)
-_GONE: Final = (State.ENDED, State.LEFT, State.REPORTED)
+_GONE: Final = (State.LEFT, State.REPORTED, State.ENDED)  # an id may be held under an earlier one
 _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
 # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 _CHECKS_PER_WAIT: Final = 8
@@ -207,9 +216,8 @@ class TraceBuffer:
         """Return the state of the trace with an id."""
         if (trace := self._traces.get(trace_id)) is not None:
             return trace.state
-        # the id may be compacted under an earlier state, too
-        gone = [state for state in reversed(_GONE) if self._gone[state].holds(trace_id, now)]
-        return gone[0] if gone else State.NEW
+        gone = (state for state in _GONE if self._gone[state].holds(trace_id, now))
+        return next(gone, State.NEW)
 
     def _trace_for_spans(self, trace_id: bytes, now: float, count: int) -> Trace | None:
         """Return the record that `count` further spans are added to; None, with the spans counted,
@@ -218,7 +226,10 @@ class TraceBuffer:
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = Trace(trace_id, self.state_of(trace_id, now), now, now)
-            trace.is_thinned = trace.state is State.LEFT
+            if trace.state is State.LEFT:
+                trace.is_thinned = True
+                if self._gone[State.REPORTED].holds(trace_id, now):
+                    trace.last_evaluations[NO_RUN] = LastEvaluation(0, LATE)
             trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
             self.counts.traces_opened += trace.state in (State.NEW, State.LEFT)
         before = trace.state
@@ -782,6 +793,9 @@ class TraceBuffer:
         """Forget an evaluated trace, because its source knows that no span of it is open."""
         trace = self._traces.get(trace_id)
         if trace is not None and trace.state in _EVALUATED:
+            last = trace.last_evaluations.get(NO_RUN)
+            if last is not None and last.incomplete == LATE:
+                self._gone[State.REPORTED].add(trace_id, trace.touched + self.limits.max_age_s)
             self._forget(trace, Event.END if trace.is_rooted else Event.LEAVE)
 
     def reserve(self, size: int) -> None:
