@@ -17,6 +17,7 @@ from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.reader import DROPPED, Classification, parent_is_remote
 from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
 from otel_eval.interfaces import (
+    LATE,
     NO_RUN,
     ClosedTrace,
     Frame,
@@ -57,8 +58,7 @@ _PENDING: Final = Skipped("pending")
 _MAY_BE_JOINED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SERVER: Final = 2  # the kind of a span in OTLP
-# reasons of reports on a trace itself; `LastEvaluation.incomplete` of `NO_RUN` has the last one
-_LATE: Final = "late"
+# as `LATE`: the reason of a report on a trace itself, and `LastEvaluation.incomplete` of `NO_RUN`
 _WITHDRAWN: Final = "withdrawn"
 _TOO_LATE: Final = (
     "spans arrived after the run of their trace was forgotten; raise traces.grace_period"
@@ -303,11 +303,11 @@ class Engine:
     def _late(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         """One report for a trace with spans that came after their run was forgotten."""
         before = trace.last_evaluations.get(NO_RUN)
-        is_told = before is not None and before.incomplete == _LATE
+        is_told = before is not None and before.incomplete == LATE
         if is_told or not self._tells_no_run(trace):
             return []
-        trace.last_evaluations[NO_RUN] = LastEvaluation(0, _LATE)
-        return [_row(trace, stamp, _TOO_LATE, _LATE, 0)]
+        trace.last_evaluations[NO_RUN] = LastEvaluation(0, LATE)
+        return [_row(trace, stamp, _TOO_LATE, LATE, 0)]
 
     def _withdrawn(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         """A report that withdraws that the trace has no result; [] if there was none."""
@@ -338,7 +338,7 @@ def _row(trace: ClosedTrace, stamp: Stamp, why: str, reason: str, revision: int)
     run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
     evidence = trace.evidence or evidence_of(trace.frames)
     # a late one is no revision of that on a trace without a result, nor of another late one
-    scorer = f"{_LATE} {evidence.digest}" if reason == _LATE else ""
+    scorer = f"{LATE} {evidence.digest}" if reason == LATE else ""
     no_run = NoRun(why, result_id(run.trace_id, "", "", scorer, "", revision), reason)
     return Report(run, "", revision, (), evidence=evidence, stamp=stamp, no_run=no_run)
 

@@ -233,6 +233,10 @@ result.
 """
 
 
+LATE: Final = "late"
+"""`LastEvaluation.incomplete` of `NO_RUN` after a report that spans came too late."""
+
+
 MOST_CRASHES: Final = 2
 """After this many crashes of the process during the evaluation of a trace, the evaluation fails
 without another attempt.

@@ -46,7 +46,16 @@ from typing import Any, Final, NamedTuple
 from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.assembly.trace import SPAN_OVERHEAD_BYTES, Closing, State, Trace, Tree, Version, rank
-from otel_eval.interfaces import ClosedTrace, Frame, JoinedLog, Role, SpanFrame
+from otel_eval.interfaces import (
+    LATE,
+    NO_RUN,
+    ClosedTrace,
+    Frame,
+    JoinedLog,
+    LastEvaluation,
+    Role,
+    SpanFrame,
+)
 from otel_eval.model import Completeness
 
 
@@ -130,7 +139,7 @@ _SPANS_LIMIT: Final = "spans (traces.max_spans_per_trace)"
 _OPEN: Final = (State.OPEN, State.WAITING, State.PART)
 _CLOSED: Final = (State.PART, State.READY, State.LATE)  # in the order in which they are taken
 _EVALUATED: Final = (State.KEPT, State.CUT)
-_GONE: Final = (State.ENDED, State.LEFT, State.REPORTED)
+_GONE: Final = (State.LEFT, State.REPORTED, State.ENDED)  # an id may be held under an earlier one
 _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
 # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 _CHECKS_PER_WAIT: Final = 8
@@ -207,9 +216,8 @@ class TraceBuffer:
         """Return the state of the trace with an id."""
         if (trace := self._traces.get(trace_id)) is not None:
             return trace.state
-        # the id may be compacted under an earlier state, too
-        gone = [state for state in reversed(_GONE) if self._gone[state].holds(trace_id, now)]
-        return gone[0] if gone else State.NEW
+        gone = (state for state in _GONE if self._gone[state].holds(trace_id, now))
+        return next(gone, State.NEW)
 
     def _trace_for_spans(self, trace_id: bytes, now: float, count: int) -> Trace | None:
         """Return the record that `count` further spans are added to; None, with the spans counted,
@@ -218,7 +226,10 @@ class TraceBuffer:
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = Trace(trace_id, self.state_of(trace_id, now), now, now)
-            trace.is_thinned = trace.state is State.LEFT
+            if trace.state is State.LEFT:
+                trace.is_thinned = True
+                if self._gone[State.REPORTED].holds(trace_id, now):
+                    trace.last_evaluations[NO_RUN] = LastEvaluation(0, LATE)
             trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
             self.counts.traces_opened += trace.state in (State.NEW, State.LEFT)
         before = trace.state
@@ -382,8 +393,9 @@ class TraceBuffer:
         """Keep the limits: make room, then close what is due, then the oldest open traces
         (`overflow`).
         """
-        if not self._make_room(0, 0):
-            self._check(now, ALL)
+        if self._make_room(0, 0):
+            return
+        self._check(now, ALL)
         while not self._make_room(0, 0) and self._queues[State.OPEN]:
             self._close_oldest()
 
@@ -397,7 +409,7 @@ class TraceBuffer:
         """Whether this many more bytes and traces are within the limits. What is closed and not yet
         taken is limited by backpressure instead.
         """
-        held = len(self._traces) - sum(len(self._queues[state]) for state in _CLOSED)
+        held = len(self._traces) - self._closed_count()
         return (
             self.held_bytes - self.backlog_bytes + size <= self.limits.max_bytes
             and held + traces <= self.limits.max_traces
@@ -494,7 +506,8 @@ class TraceBuffer:
             checks = self._checks
 
     def _closed_count(self) -> int:
-        return sum(len(self._queues[state]) for state in _CLOSED)
+        queues = self._queues
+        return len(queues[State.PART]) + len(queues[State.READY]) + len(queues[State.LATE])
 
     def _examine(self, trace: Trace, now: float) -> None:
         """Close a trace or trees of it if they are due, or forget what is over; schedule the next
@@ -780,6 +793,9 @@ class TraceBuffer:
         """Forget an evaluated trace, because its source knows that no span of it is open."""
         trace = self._traces.get(trace_id)
         if trace is not None and trace.state in _EVALUATED:
+            last = trace.last_evaluations.get(NO_RUN)
+            if last is not None and last.incomplete == LATE:
+                self._gone[State.REPORTED].add(trace_id, trace.touched + self.limits.max_age_s)
             self._forget(trace, Event.END if trace.is_rooted else Event.LEAVE)
 
     def reserve(self, size: int) -> None:
@@ -843,7 +859,7 @@ class TraceBuffer:
         """The bytes of `held_bytes` that belong to closed traces which are not yet taken:
         backpressure depends on them.
         """
-        return sum(self._bytes[state] for state in _CLOSED)
+        return self._bytes[State.PART] + self._bytes[State.READY] + self._bytes[State.LATE]
 
     @property
     def oldest(self) -> bytes | None:

@@ -229,6 +229,39 @@ def test_a_run_with_a_pause_in_one_process_is_scored_as_a_replay_scores_it(
     assert program.processor.counts()["spans_too_late"] == 0
 
 
+def test_a_service_that_is_called_again_in_one_trace_scores_each_run(program: Program):
+    """Nothing of the trace is open between the calls, so nothing is held; a span that is late for
+    one of the runs gives one row that says so.
+    """
+    caller = NonRecordingSpan(
+        SpanContext(1 << 100, 1 << 50, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    )
+    for _ in range(2):
+        run = program.start("invoke_agent sub", caller, AGENT, remote=True)
+        program.start("execute_tool book", run, tool("book")).end()
+        run.end()
+        assert program.processor.force_flush()
+        assert program.processor.counts()["held_bytes"] == 0
+    passed = [(each.revision, each.results[0].outcome.passed) for each in program.reports]
+    assert passed == [(0, True)] * 2
+    for name in ("execute_tool look", "execute_tool fetch"):
+        program.start(name, run, tool("look")).end()
+        program.processor.force_flush()
+    late = [each for each in program.reports if each.no_run]
+    assert [(each.no_run and each.no_run.reason) for each in late] == ["late"]
+
+
+def test_a_server_without_a_run_is_forgotten_when_its_last_span_ends(program: Program):
+    """In one process no caller of it can arrive."""
+    caller = NonRecordingSpan(
+        SpanContext(1 << 100, 1 << 50, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    )
+    program.start("GET /", caller, {}, remote=True).end()
+    assert program.processor.force_flush()
+    assert [each.no_run and each.no_run.reason for each in program.reports] == [""]
+    assert program.processor.counts()["held_bytes"] == 0
+
+
 def outcomes(reports: list[Report]) -> dict[str, Any]:
     """The outcomes of the last revision of each run."""
     return {

@@ -128,7 +128,7 @@ def final_outcomes(run: Run, reports: Iterable[Report]) -> dict[str, Any]:
 def _outcome(outcome: Any) -> Any:
     if isinstance(outcome, Scored):
         return outcome.value
-    return outcome.text if isinstance(outcome, Skipped) else outcome
+    return outcome.explanation if isinstance(outcome, Skipped) else outcome
 
 
 def check(run: Run, reports: Iterable[Report]) -> None:

@@ -77,6 +77,14 @@ def test_a_no_run_report_of_an_evaluator_ends_once_it_has_results() -> None:
     assert merge_results([nothing], [row()]) == [row()]
 
 
+def test_a_report_that_spans_came_too_late_stays_beside_the_results() -> None:
+    """The results lack these spans."""
+    late = row(
+        span_id="", evaluation="", scorer="", outcome="no_run", reason="late", spans_digest="d9"
+    )
+    assert rows_of([row(), late]) == [("a", "no_run", False), ("a", "scored", False)]
+
+
 def test_an_evaluator_knows_what_its_last_result_was_made_from() -> None:
     """A run that late spans did not change keeps its first result, with the digest of then."""
     first, second = (
