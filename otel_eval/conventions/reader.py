@@ -23,7 +23,7 @@ from otel_eval.model import Kind
 @dataclass(frozen=True, slots=True, eq=False)
 class Classification:
     """The kind of a span, and the table that recognised it (`NO_TABLE`: no rule matched); `handoff`
-    as in `Rule`.
+    and `unread` as in `Rule`.
 
     There is one object for each rule; objects are compared by identity.
     """
@@ -31,6 +31,7 @@ class Classification:
     kind: Kind
     table: ReadTable = NO_TABLE
     handoff: bool = False
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,9 @@ class _CompiledRule:
     _may_match_long: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = Classification(self.rule.kind, self.table, self.rule.handoff)
+        self.result = Classification(
+            self.rule.kind, self.table, self.rule.handoff, self.rule.unread
+        )
         self.names_span = "{name}" in self.rule.value
         self.encoded = self.table.convention.json_encoded
         # A value of short literal alternatives cannot match a long text, so such a rule never has
@@ -169,15 +172,31 @@ class ScopeReader:
 
     Attributes:
         dropped: all spans of the scope are left out; `read` does not look at this.
+        known: a table is for this scope.
+        lacks_tool_spans: a table for this scope says that calls of tools leave no spans; then none
+            of its other tables may promise them.
         wanted: the attributes that rules test.
     """
 
-    __slots__ = ("_memo", "_memos", "_rules", "_searched", "_tests_name", "dropped", "wanted")
+    __slots__ = (
+        "_memo",
+        "_memos",
+        "_rules",
+        "_searched",
+        "_tests_name",
+        "dropped",
+        "known",
+        "lacks_tool_spans",
+        "wanted",
+    )
 
     def __init__(
         self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool
     ) -> None:
         self.dropped = dropped
+        own = [each.table.convention for each in rules if each.table.convention.scopes]
+        self.known = bool(own)
+        self.lacks_tool_spans = any(each.tool_spans is False for each in own)
         self._rules = tuple(rules)
         self._tests_name = any(each.name is not None or each.names_span for each in rules)
         # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares

@@ -53,6 +53,8 @@ class Rule:
         name: a glob that the span's name must match, or "".
         handoff: the span passes the conversation to another agent: like a tool call it follows a
             model's request, but it is none.
+        unread: the span is that of a tool call which cannot be read, so that a run with it is none
+            without calls.
     """
 
     kind: Kind
@@ -60,6 +62,7 @@ class Rule:
     value: str = "*"
     name: str = ""
     handoff: bool = False
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)

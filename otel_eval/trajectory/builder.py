@@ -212,7 +212,8 @@ class _Work:
                 sorted(agents, key=self.spans.moment),
                 recovered,
             )
-        return self._finished(run, mine, recovered), why or unknown.of_open(run)
+        why = why or unknown.of_dropped(run) or unknown.of_open(run)
+        return self._finished(run, mine, recovered), why
 
     def _finished(
         self, run: Candidate, mine: list[ToolCallBuilder], recovered: Sequence[Recovered]

@@ -404,6 +404,7 @@ BEEAI_EVENTS: Final = replace(
     scopes=("openinference.instrumentation.beeai*|@arizeai/openinference-instrumentation-beeai*",),
     rules=(
         Rule(Kind.MODEL, "target", "backend.*.success"),
+        Rule(Kind.OTHER, "target", "tool.*", unread=True),
         Rule(Kind.OTHER, "target"),
         Rule(Kind.AGENT, KIND, "AGENT", name="beeai-framework-main"),
     ),

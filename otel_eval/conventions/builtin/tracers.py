@@ -109,7 +109,7 @@ MLFLOW_SMOLAGENTS: Final = replace(
         " calls cannot be read reliably; E"
     ),
     scopes=("mlflow*",),
-    rules=(Rule(Kind.OTHER, "mlflow.spanType", "TOOL", name="*.__call__"),),
+    rules=(Rule(Kind.OTHER, "mlflow.spanType", "TOOL", name="*.__call__", unread=True),),
 )
 
 LAMINAR: Final = replace(
@@ -460,6 +460,7 @@ TRULENS_LANGGRAPH: Final = replace(
             Kind.OTHER,
             f"{_TRULENS}call.kwargs.input",
             '[{"name": "*", "args": *}, {"name": "*", "args": *',
+            unread=True,
         ),
         Rule(
             Kind.TOOL,

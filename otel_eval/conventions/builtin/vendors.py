@@ -108,7 +108,7 @@ LANGCHAIN_JS: Final = replace(
     ),
     scopes=("@traceloop/instrumentation-langchain*",),
     rules=(
-        Rule(Kind.OTHER, OPERATION, "execute_tool"),
+        Rule(Kind.OTHER, OPERATION, "execute_tool", unread=True),
         Rule(
             Kind.AGENT,
             KIND,
