@@ -154,7 +154,7 @@ OPENAI_AGENTS_JS: Final = replace(
         " marked as a tool without a name; E"
     ),
     scopes=("@arizeai/openinference-instrumentation-openai-agents*",),
-    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="mcp_tools"), *OPENAI_AGENTS.rules),
+    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="mcp_tools", artefact=True), *OPENAI_AGENTS.rules),
     fields=with_fields(FIELDS, agent_name=("graph.node.id",)),
 )
 
@@ -384,7 +384,7 @@ BEEAI: Final = replace(
         " framework; E"
     ),
     scopes=("openinference.instrumentation.beeai*",),
-    rules=(Rule(Kind.OTHER, "metadata.path"), *RULES),
+    rules=(Rule(Kind.OTHER, "metadata.path", artefact=True), *RULES),
     messages=(),
     wrappers=("beeai_input",),
     not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("metadata.class_name", "FinalAnswerTool")),

@@ -388,7 +388,7 @@ MCP: Final = Convention(
         " prefix; E"
     ),
     rules=(
-        Rule(Kind.OTHER, "fastmcp.provider.type", name="delegate *"),
+        Rule(Kind.OTHER, "fastmcp.provider.type", name="delegate *", artefact=True),
         *by_kind("mcp.method.name", tool="tools/call", other="*"),
     ),
     fields=GEN_AI.fields,
