@@ -193,7 +193,7 @@ class RunAttributes:
             return (Field.INPUT, Field.OUTPUT)
         return (
             self._spans.table(place).convention.own_content
-            if self._spans.kinds[place] is Kind.AGENT
+            if self._spans.kinds[place] in (Kind.AGENT, Kind.OTHER)
             else ()
         )
 

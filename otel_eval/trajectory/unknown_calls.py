@@ -21,7 +21,7 @@ from otel_eval.interfaces import Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.recovery import Recovered, Recovery
+from otel_eval.trajectory.recovery import Recovered, UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
 
@@ -42,7 +42,9 @@ class UnknownCalls:
             them failed, so that they may be attempts, or one call that was replayed.
     """
 
-    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages, recovery: Recovery) -> None:
+    def __init__(
+        self, spans: ClassifiedTrace, messages: TraceMessages, recovery: UnspannedCalls
+    ) -> None:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery

@@ -38,16 +38,19 @@ def differs(was: Outcome, now: Outcome) -> bool:
     )
 
 
-def spanless(run: Trajectory) -> list[str]:
-    """The calls that left no span: with less content they may not be seen, the one exemption."""
-    return [call.name for call in run.calls if not call.span_id]
+def spanless(run: Trajectory) -> tuple[list[tuple[str, bool]], bool]:
+    """What messages show of calls and requests that left no span: with less content they may not be
+    seen, or not be seen to have been refused, the one exemption.
+    """
+    calls = [(call.name, call.error is None) for call in run.calls if not call.span_id]
+    return calls, "was not answered" in run.calls_unknown
 
 
 def with_spans(run: Trajectory) -> Trajectory:
-    """The run without the calls that left no span."""
-    return replace(
-        run, calls=tuple(replace(call, message="") for call in run.calls if call.span_id)
-    )
+    """The run without the calls and requests that left no span."""
+    calls = tuple(replace(call, message="") for call in run.calls if call.span_id)
+    is_open = "was not answered" in run.calls_unknown
+    return replace(run, calls=calls, calls_unknown="" if is_open else run.calls_unknown)
 
 
 def check(trace: ClosedTrace, changed: Iterable[tuple[str, ClosedTrace]]) -> int:

@@ -262,6 +262,7 @@ LLAMA_INDEX: Final = replace(
     rules=(Rule(Kind.OTHER, KIND, "LLM", name="*._prepare_chat_with_tools"), *RULES),
     refusals=("Tool * not found. Please select a tool that is available.*",),
     tool_spans=True,
+    own_content=(Field.INPUT, Field.OUTPUT),
     failures_in_results=True,
 )
 
