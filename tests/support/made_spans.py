@@ -71,9 +71,8 @@ def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> Fa
     """A span with made-up ids: `span("a")` is a root, `span("b", "a", "execute_tool x",
     attributes={…})` its child.
 
-    Fields: start_ns, end_ns, kind (OTLP number), status (0–2), message, remote, attributes, dropped,
-    events,
-    service, scope.
+    Fields: start_ns, end_ns, kind (OTLP number), status (0–2), message, remote, attributes, events,
+    dropped (number of attributes), service, scope.
     """
     return FakeSpan(span_id, parent, name or span_id, **fields)
 

@@ -1,5 +1,5 @@
-"""All spans of one tool removed from each recorded trace, as by a full queue: no rule about that tool
-scores as if it had not been called where messages show that it was.
+"""All spans of one tool removed from each recorded trace, as by a full queue: no rule about that
+tool scores as if it had not been called where messages show that it was.
 """
 
 from __future__ import annotations

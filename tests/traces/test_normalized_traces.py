@@ -1,5 +1,5 @@
-"""The Collector's GenAI normalizer with `remove_originals`: spans keep their scope and get the standard
-attributes in place of their instrumentation's.
+"""The Collector's GenAI normalizer with `remove_originals`: spans keep their scope and get the
+standard attributes in place of their instrumentation's.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Situations that were reported in public or recorded from new releases, rebuilt with invented data:
-the calls are those that were made, or it is said that they are unknown.
+"""Situations that were reported in public or recorded from new releases, rebuilt with invented
+data: the calls are those that were made, or it is said that they are unknown.
 """
 
 from __future__ import annotations
