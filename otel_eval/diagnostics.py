@@ -13,11 +13,12 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
-from otel_eval.evaluations import ScorerSet
+from otel_eval.evaluations import Matcher, ScorerSet
 from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Skipped, Trajectory
@@ -63,6 +64,7 @@ class Coverage:
             matched.
         traces_without_run, unended: traces without a run, and those of them with a span that never
             ended.
+        lone_calls: tool calls that belong to no agent run, and that no evaluation matched.
         evaluations: the evaluations in use.
     """
 
@@ -71,7 +73,9 @@ class Coverage:
         self.use(evaluations)
         self._lock = threading.Lock()  # guards what follows
         renew_after_fork(self)
-        self.runs = self.matched = self.traces_without_run = self.unended = 0
+        self.runs = self.matched = self.traces_without_run = self.unended = self.lone_calls = 0
+        # evaluations that match a run inside another one, but for their `runs`
+        self._match_inner: Final[set[str]] = set()
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
         self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
         # runs that no evaluation matched, by service, agent and span name
@@ -88,17 +92,27 @@ class Coverage:
         self._tool_names = ToolNameCheck(
             {each.name: each.scorers for each in evaluations}, live=self._live
         )
+        self._of_every_run = {
+            each.name: Matcher(replace(each, match=replace(each.match, runs="all")))
+            for each in evaluations
+            if each.match.runs == "outermost"
+        }
 
     def observe(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
         """Count the runs of an evaluated trace, and return the new ones."""
+        last = trace.last_evaluations
+        alone = {
+            bytes.fromhex(run.span_id)
+            for run, matching in found
+            if run.is_tool_call and not matching
+        }
         if (
             trace.frames
-            and not found
-            and trace.last_evaluations.keys() <= {NO_RUN}
+            and len(alone) == len(found)
+            and last.keys() <= {NO_RUN, *alone}
             and trace.changed is None
         ):
             self.without_run(trace)
-        last = trace.last_evaluations
         new = [
             each
             for each in found
@@ -106,7 +120,10 @@ class Coverage:
         ]
         with self._lock:
             for run, matching in new:
-                self._count(run, bool(matching))
+                if run.is_tool_call and not matching:
+                    self.lone_calls += 1
+                else:
+                    self._count(run, bool(matching))
             due = [
                 warning
                 for run, each in found
@@ -126,12 +143,27 @@ class Coverage:
         self.runs += 1
         self.matched += matched
         if not matched:
+            if not run.outermost and not self.matched:
+                self._match_inner.update(
+                    name for name, matches in self._of_every_run.items() if matches(run, 0.0)
+                )
             called = (
                 f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span"
                 f" {redacted_repr(run.name)}"
             )
             if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
                 self._unmatched[called] += 1
+
+    def understood(
+        self, trace: ClosedTrace, found: Sequence[Trajectory], runs: Sequence[Trajectory]
+    ) -> None:
+        """Count what was found in a trace that is not evaluated: whether it has runs, and calls
+        that are none.
+        """
+        with self._lock:
+            self.lone_calls += len(found) - len(runs)
+        if not runs:
+            self.without_run(trace)
 
     def without_run(self, trace: ClosedTrace) -> None:
         """Count a trace without a run."""
@@ -192,6 +224,7 @@ class Coverage:
                 "runs": self.runs,
                 "runs_unmatched": unmatched,
                 "traces_without_run": self.traces_without_run,
+                "tool_calls_without_run": self.lone_calls,
             }
             spans, skipped, results = (
                 sorted(self._spans_of.items()),
@@ -229,14 +262,16 @@ class Coverage:
     def no_run(self) -> str:
         """A text with the number of spans in traces without a run, by scope."""
         with self._lock:
-            scopes = self._spans_of.most_common()
+            scopes, lone_calls = self._spans_of.most_common(), self.lone_calls
         named = ", ".join(
             f"{redacted_repr(name) if name else '(unnamed)'} ({count})"
             for name, count in scopes[:_MOST_NAMED]
         )
         more = f" and {len(scopes) - _MOST_NAMED} more" if len(scopes) > _MOST_NAMED else ""
         spans = plural(sum(count for _, count in scopes), "span")
-        return f"no agent run found in {spans}" + (f" of scopes {named}{more}" if scopes else "")
+        lone = f"; {lone_calls_text(lone_calls)}" if lone_calls else ""
+        of_scopes = f" of scopes {named}{more}" if scopes else ""
+        return f"no agent run found in {spans}{of_scopes}{lone}"
 
     def _no_match(self) -> str:
         with self._lock:
@@ -250,10 +285,22 @@ class Coverage:
             plural(self.runs, "run"),
             "match or sample" if any(each.sample < 1 for each in evaluations) else "match",
         )
-        return (
-            f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; correct {keys} in"
-            " the configuration"
+        inner = ", ".join(map(redacted_repr, sorted(self._match_inner)[:_MOST_NAMED]))
+        remedy = (
+            f"{inner} with runs: all would match runs inside others" if inner else f"correct {keys}"
         )
+        return (
+            f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; {remedy} in the"
+            " configuration"
+        )
+
+
+def lone_calls_text(calls: int) -> str:
+    """What to do about tool calls that belong to no agent run."""
+    return (
+        f"{plural(calls, 'tool call')} of no agent run, such as an MCP server's, not evaluated:"
+        " trace the agent that calls, or evaluate each call by itself (match: {runs: tools})"
+    )
 
 
 class Diagnostics(Coverage):
@@ -293,6 +340,8 @@ class Diagnostics(Coverage):
         for run in self.observe(trace, found):
             if self._lost_context is not None:
                 self._lost_context.add(run)
+        if self.lone_calls:
+            self._warnings.once("lone", "%s", lone_calls_text(self.lone_calls))
         if trace.cut:
             self._warnings.once(
                 "cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY
@@ -410,6 +459,7 @@ def _conditions(evaluation: ScorerSet) -> str:
     )
     found = [f"{key} {redacted_repr(value)}" for key, value in given.items() if value != "*"]
     found += ["outermost runs"] if match.runs == "outermost" and not found else []
+    found += ["tool calls of no agent run"] if match.runs == "tools" else []
     return ", ".join(found) + (
         f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else ""
     )
@@ -490,7 +540,7 @@ class LostContext:
         """Compare a run with earlier ones. Called for one run at a time."""
         if run.start_ns is None or run.end_ns is None:
             return
-        if any(call.span_id == run.span_id for call in run.calls):
+        if run.is_tool_call:
             if any(first <= run.start_ns <= last for first, last in self._runs):
                 self._report(len(run.calls))
             else:

@@ -214,7 +214,7 @@ class Engine:
         evidence: Evidence | None = None
         was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
         steps = Steps()
-        runs = build(trace, self.plan, steps, inner=self._reads_inner)
+        runs = build(trace, self.plan, steps, inner=self._reads_inner, lone_calls=True)
         for run in runs:
             last = trace.last_evaluations.get(run.span_id)
             revision = _revision(trace, run, last)
@@ -362,10 +362,15 @@ def _first_root(trace: ClosedTrace) -> bytes:
     return min(roots or trace.frames, default=bytes(8))
 
 
+NO_AGENT: Final = "the tool calls of the trace belong to no agent run"
+
+
 def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
     if not trace.frames:
         return "log records of the trace arrived, but none of its spans"
-    return "no run of the trace was evaluated" if runs else "no agent run was found in the trace"
+    if any(not run.trajectory.is_tool_call for run in runs):
+        return "no run of the trace was evaluated"
+    return NO_AGENT if runs else "no agent run was found in the trace"
 
 
 def _attribute_keys(evaluations: Sequence[ScorerSet]) -> frozenset[str]:

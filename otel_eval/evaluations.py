@@ -19,7 +19,8 @@ class RunFilter:
     Attributes:
         service, agent, span: case-sensitive globs over the names of the service, of the agent and
             of the run's span.
-        runs: "outermost", or "all" for runs inside other runs as well.
+        runs: "outermost", or "all" for runs inside other runs as well, or "tools" for the tool
+            calls that belong to no agent run, each by itself.
         attributes: attribute of the run's span, its resource or its scope → value, text values as
             globs.
     """
@@ -27,7 +28,7 @@ class RunFilter:
     service: str = "*"
     agent: str = "*"
     span: str = "*"
-    runs: Literal["outermost", "all"] = "outermost"
+    runs: Literal["outermost", "all", "tools"] = "outermost"
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -86,18 +87,17 @@ class Matcher:
             )
             if pattern != "*"
         ]
-        self._outermost: Final = match.runs == "outermost"
         self._attributes: Final = [
             (key, condition(value)) for key, value in match.attributes.items()
         ]
-        # conditions beside `outermost` and the sample
+        # conditions beside `runs` and the sample
         self._has_conditions: Final = bool(self._names or self._attributes)
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
-        if draw >= self._sample or (self._outermost and not trajectory.outermost):
+        if draw >= self._sample or not selects(self._match.runs, trajectory):
             return False
         return not self._has_conditions or next(self.failed(trajectory, draw), None) is None
 
@@ -119,8 +119,15 @@ class Matcher:
         match = self._match
         if draw >= self._sample:
             yield FailedCondition("sample", self._sample, draw)
-        if self._outermost and not trajectory.outermost:
-            yield FailedCondition("match.runs", match.runs, "a run inside another run")
+        if not selects(match.runs, trajectory):
+            actual = (
+                "a tool call of no agent run"
+                if trajectory.is_tool_call
+                else "an agent run"
+                if match.runs == "tools"
+                else "inside another one"
+            )
+            yield FailedCondition("match.runs", match.runs, actual)
         for name, fits in self._names:
             if not fits(getattr(trajectory, name)):
                 key = _KEYS.get(name, name)
@@ -131,6 +138,13 @@ class Matcher:
             actual = trajectory.attributes.get(key, UNRECORDED)
             if actual is UNRECORDED or not fits(actual):
                 yield FailedCondition(f"match.attributes.{key}", match.attributes[key], actual)
+
+
+def selects(runs: str, run: Trajectory) -> bool:
+    """Whether `runs` of a filter selects the run, or the tool call by itself."""
+    if run.is_tool_call or runs == "tools":
+        return run.is_tool_call and runs == "tools"
+    return run.outermost or runs == "all"
 
 
 _KEYS: Final = {"name": "span"}  # the field of a run → the key of `match`

@@ -175,6 +175,8 @@ class Trajectory:
         last_end_ns: the latest end of the run's spans if its own span never arrived, else None.
         unseen_tools: names of tools whose calls leave no trace; a rule about one of them skips the
             run.
+        is_tool_call: it is no agent run but a tool call that belongs to none, by itself.
+        waiting: "" or what the run waits for, with the names of tools: then every scorer skips it.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -204,6 +206,8 @@ class Trajectory:
     response_id: str = ""
     last_end_ns: int | None = None
     unseen_tools: frozenset[str] = frozenset()
+    waiting: str = ""
+    is_tool_call: bool = False
 
     @property
     def ended_ns(self) -> int | None:

@@ -83,6 +83,7 @@ class Monitored(Protocol):
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
 _UNEVALUATED: Final = (
     "traces_without_run",
+    "tool_calls_without_run",
     "spans_without_run",
     "runs_unmatched",
     "results.skipped",

@@ -214,18 +214,23 @@ def understand(
     on_problem: Problem,
     on_notice: Problem = ignore,
     coverage: Coverage | None = None,
+    lone_calls: bool = False,
 ) -> Iterator[Trajectory]:
     """Yield the trajectory of every run of stored traces, including nested runs (see
-    `Trajectory.outermost`).
+    `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
     """
     plan = plan_of(config)
     for trace in read_whole_traces(
         paths, limits_of(config), on_problem=on_problem, on_notice=on_notice
     ):
-        runs = list(guarded(trace, partial(build, plan=plan), on_problem))
-        if coverage is not None and trace.frames and not runs:
-            coverage.without_run(trace)
-        yield from (run.trajectory for run in runs)
+        found = [
+            run.trajectory
+            for run in guarded(trace, partial(build, plan=plan, lone_calls=True), on_problem)
+        ]
+        runs = [run for run in found if lone_calls or not run.is_tool_call]
+        if coverage is not None and trace.frames:
+            coverage.understood(trace, found, runs)
+        yield from runs
 
 
 def guarded(
@@ -307,14 +312,17 @@ def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
         (each.trajectory.span_id, each.evaluation): each.results for each in engine.evaluate(trace)
     }
     runs = []
-    for run in (each.trajectory for each in build(trace, engine.plan)):
+    lone_calls = any(each.match.runs == "tools" for each in engine.evaluations)
+    built = build(trace, engine.plan, lone_calls=lone_calls)
+    for run in (each.trajectory for each in built):
         conditions = engine.failed_conditions(run)
         found = [
             EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ()))
             for each, failed in conditions
         ]
         runs.append(ExplainedRun(run, tuple(found)))
-    return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, tuple(runs))]
+    understood = explain_trace(trace, engine.plan, lone_calls=lone_calls)
+    return [ExplainedTrace(understood, trace.reason, tuple(runs))]
 
 
 def trajectories(

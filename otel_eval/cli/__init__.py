@@ -212,10 +212,10 @@ def conventions() -> int:
 @_FORMAT
 @click.option(
     "--runs",
-    type=click.Choice(["outermost", "all"]),
+    type=click.Choice(["outermost", "all", "tools"]),
     default="outermost",
     show_default=True,
-    help="Whether to show runs within runs too.",
+    help="Show runs within runs too, or instead the tool calls of no agent run.",
 )
 @click.option("--config", metavar="FILE", help="YAML file; its conventions are used too.")
 def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
@@ -227,7 +227,7 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
     from otel_eval.cli.stored import show_trajectories
     from otel_eval.config import load
 
-    return show_trajectories(files, load(config), form=form, every_run=runs == "all")
+    return show_trajectories(files, load(config), form=form, runs=runs)
 
 
 @cli.command()

@@ -32,6 +32,11 @@ _NO_RUN: Final = (
     " describe your own attributes under `conventions` in the configuration"
     " (docs/how-to/custom-convention.md)."
 )
+_LONE_CALLS: Final = (
+    "no agent run: no agent span, and a tool span that is a local root or that of an MCP server is"
+    " the call of an agent elsewhere. Trace the agent that calls, or evaluate each call by itself:"
+    " `match: {runs: tools}`."
+)
 
 
 class Disclosure:
@@ -86,7 +91,8 @@ def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]
         _run(run, str(trace.runs.get(run.trajectory.span_id, "")), shown) for run in explained.runs
     ]
     if not explained.runs:
-        parts.append(_indented(_NO_RUN))
+        has_tools = any(span.kind is Kind.TOOL for span in trace.spans)
+        parts.append(_indented(_LONE_CALLS if has_tools else _NO_RUN))
     return [
         *_headline(explained, shown),
         *(line for part in parts if part for line in ("", *part)),
@@ -235,8 +241,9 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     )
     lines += _indented(f"calls unknown: {run.calls_unknown}", 4) if run.calls_unknown else []
     lines += _indented(f"incomplete: {run.incomplete}", 4) if run.incomplete else []
+    lines += _indented(f"waiting: {run.waiting}", 4) if run.waiting else []
     # shown above, so not once more per scorer
-    known = [text for text in (run.calls_unknown, run.incomplete) if text]
+    known = [text for text in (run.calls_unknown, run.incomplete, run.waiting) if text]
     return [
         *lines,
         *(line for each in explained.evaluations for line in _evaluation(each, known, shown)),
@@ -279,7 +286,7 @@ def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:
     if key == "sample":
         return f"sample is {wanted}, and the hash of the trace id is {shown.value(failed.actual)}"
     if key == "match.runs":
-        return f"{key} requires {wanted}, and this run is inside another one"
+        return f"{key} requires {wanted}, and this run is {failed.actual}"
     actual = "none" if failed.actual is UNRECORDED else shown.value(failed.actual)
     return f"{key} requires {wanted}, and the run has {actual}"
 

@@ -27,8 +27,8 @@ from otel_eval.scorers.tool_names import plural, shortened
 
 
 def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
-    """The run with its calls. Values that were not recorded are null; `calls_unknown` is present
-    only if set.
+    """The run with its calls. Values that were not recorded are null; `calls_unknown` and
+    `waiting` are present only if set.
     """
     return {
         "trace_id": trajectory.trace_id,
@@ -37,6 +37,7 @@ def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
         "name": trajectory.name,
         "completeness": str(trajectory.completeness),
         **({"calls_unknown": trajectory.calls_unknown} if trajectory.calls_unknown else {}),
+        **({"waiting": trajectory.waiting} if trajectory.waiting else {}),
         "calls": [
             _call_fields(call, others)
             for call, others in zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
@@ -155,6 +156,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         _duration(trajectory),
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
+        f"waiting: {trajectory.waiting}" if trajectory.waiting else "",
     ]
     text = f"{_GLUE}· ".join(plain(part) for part in parts if part)
     for unit in ("ms", "s"):

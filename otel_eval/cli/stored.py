@@ -22,7 +22,9 @@ from otel_eval.cli.explanation import (
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.render import label_line, run_block, score_block, summary_line, trajectory_fields
 from otel_eval.config import EvalConfig
+from otel_eval.diagnostics import lone_calls_text
 from otel_eval.errors import redacted_repr
+from otel_eval.evaluations import selects
 from otel_eval.exporters.result_rows import encoded, rows_of
 from otel_eval.model import (
     INAPPLICABLE_REASONS,
@@ -47,14 +49,15 @@ _CLEAR: Final = "\r\x1b[2K"  # ANSI: to the start of the line, and erase it
 _CURSOR: Final = "\x1b[?25h"  # ANSI: show the cursor, which the bar hides
 
 
-def show_trajectories(
-    files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool
-) -> int:
-    """Print each run of the files; 0, or 2 if an input is invalid."""
+def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, runs: str) -> int:
+    """Print the runs of the files that `runs`, as in a configuration's `match`, selects; 0, or 2 if
+    an input is invalid.
+    """
     messages, coverage = InputMessages(), app.ReplayCoverage()
     notify = {"on_problem": messages.problem, "on_notice": messages.notice}
-    for trajectory in app.understand(files, config, **notify, coverage=coverage):
-        if every_run or trajectory.outermost:
+    found = app.understand(files, config, **notify, coverage=coverage, lone_calls=runs == "tools")
+    for trajectory in found:
+        if selects(runs, trajectory):
             _print(
                 encoded([trajectory_fields(trajectory)])
                 if form == "json"
@@ -62,6 +65,8 @@ def show_trajectories(
             )
     if coverage.traces_without_run:
         warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
+    elif coverage.lone_calls:
+        warn([lone_calls_text(coverage.lone_calls)])
     return 2 if messages.problems else 0
 
 
@@ -141,7 +146,8 @@ def show_scores(
     why = counted.why_nothing() or "no scorer ran, because each has a sample below 1"
     missed = [f"nothing was evaluated: {why}; {_REMEDY}"] if is_empty else []
     missed += [] if allow_unused else unused_records(counted)
-    warn([*counted.tool_name_warnings(), *counted.failure_lines()])
+    lone = [lone_calls_text(counted.lone_calls)] if counted.lone_calls and counted.runs else []
+    warn([*counted.tool_name_warnings(), *counted.failure_lines(), *lone])
     if messages.problems:
         return 2  # already printed, and possibly the cause of everything that is missing
     warn(missed)

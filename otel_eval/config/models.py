@@ -55,8 +55,8 @@ class Match(Shape):
     """The agent's name."""
     span: str = "*"
     """The name of the run's own span."""
-    runs: Literal["outermost", "all"] = "outermost"
-    """Whether runs within runs count too."""
+    runs: Literal["outermost", "all", "tools"] = "outermost"
+    """Outermost agent runs, runs within runs too, or the tool calls of no agent run."""
     attributes: Mapping[str, Plain] = Field(default_factory=dict)
     """Attributes of the run's span, its resource or scope: a value, or a text with `*` and `?`."""
 

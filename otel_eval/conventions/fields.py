@@ -4,6 +4,7 @@ recognised it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.table import FINISH_REASONS, RESPONSE_ID, Convention, Field, Mark, Side
-from otel_eval.conventions.values import decode, text_of
+from otel_eval.conventions.values import decode, first_of, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 
@@ -19,6 +20,8 @@ from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 # speed.
 MEMO_LIMIT: Final = 4096
 MEMO_BYTES: Final = 1024
+_UUID: Final = 36  # characters
+_RANDOM_ID: Final = re.compile(r"[_-][0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
 
 
@@ -43,6 +46,9 @@ class ReadTable:
         self.placeholder_texts = frozenset(
             text for texts in convention.placeholders.values() for text in texts
         )
+        paths = convention.tool_name_at
+        self._tool_name_at = first_of(*paths) if paths else None
+        self.may_lack_names = bool(paths) or Field.TOOL_NAME in self.fields_in_events
         self._masks = convention.masks
         self._takes_all = not (convention.placeholders or convention.truncated or convention.masks)
         self._wanted: dict[tuple[Field, ...], Wanted] = {}
@@ -54,6 +60,8 @@ class ReadTable:
             for mark in (
                 *convention.errors,
                 *convention.not_call_marks,
+                *convention.pause_marks,
+                *convention.request_marks,
                 *convention.unreliable_finish_reasons,
             )
         }
@@ -71,6 +79,7 @@ class ReadTable:
                 }
             )
         )
+        self.pause_wanted = Wanted(frozenset(mark.key for mark in convention.pause_marks))
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.messages_wanted = {side: self._messages_of(side) for side in Side}
 
@@ -179,17 +188,21 @@ class ReadTable:
         """The tool's name: from its attribute, else from the part of the span's name that the table
         marks, else "".
         """
-        return self.text(read, Field.TOOL_NAME) or captured(
-            self._span_names, self._titled(read, span_name)
-        )
+        recorded = self.value(read, Field.TOOL_NAME)
+        if self._tool_name_at is not None and recorded is not None:
+            whole = decode(recorded, literals=False)
+            recorded = self._tool_name_at(whole) if isinstance(whole, dict) else None
+        name = "" if recorded is None else text_of(recorded)
+        return name or captured(self._span_names, self._titled(read, span_name))
 
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The agent's name: from its attribute, else from the part of the span's name that the
-        table marks, else "".
+        table marks, else ""; without the random id that a framework appends, as in `Crew_<uuid>`.
         """
-        return self.text(read, Field.AGENT_NAME) or captured(
+        name = self.text(read, Field.AGENT_NAME) or captured(
             self._agent_names, self._titled(read, span_name)
         )
+        return name if len(name) <= _UUID else _RANDOM_ID.sub("", name)
 
     def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
         """The span's name with its values filled in, where the table has an attribute for it."""
@@ -213,6 +226,10 @@ class ReadTable:
         return name not in self.convention.not_calls and not self.marked(
             read, self.convention.not_call_marks
         )
+
+    def is_paused(self, read: Mapping[str, Any]) -> bool:
+        """Whether a tool or agent span is marked as waiting for a person."""
+        return self.marked(read, self.convention.pause_marks)
 
     def is_request(self, name: str) -> bool:
         """False for names that a model requests and no tool answers, such as output tools and
@@ -262,7 +279,9 @@ class ToolFields:
 
     Attributes:
         name: the tool's name.
-        is_call: False for artefacts of the instrumentation.
+        is_call: False for artefacts of the instrumentation, and for a call that waits.
+        is_paused: the tool waits for a person.
+        is_request: the span is written for each request; without a result no call was made.
         error_type: the recorded class of error, or "".
         failed: whether the span has a mark of failure.
         unnamed: whether no attribute names the tool, so that `name` is the span's name.
@@ -274,11 +293,15 @@ class ToolFields:
     error_type: str
     failed: bool
     unnamed: bool = False
+    is_paused: bool = False
+    is_request: bool = False
     succeeded: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "succeeded", self.is_call and not self.error_type and not self.failed
+            self,
+            "succeeded",
+            self.is_call and not (self.error_type or self.failed or self.is_request),
         )
 
 
@@ -299,7 +322,12 @@ class ToolReader:
     """
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
-        marks = (*table.convention.errors, *table.convention.not_call_marks)
+        marks = (
+            *table.convention.errors,
+            *table.convention.not_call_marks,
+            *table.convention.pause_marks,
+            *table.convention.request_marks,
+        )
         held = [
             Field.CALL_ID,
             Field.RESULT,
@@ -380,10 +408,13 @@ class ToolReader:
         recorded = table.tool_name(attributes, span_name)
         name = recorded or span_name
         error = table.value(attributes, Field.ERROR_TYPE)
+        is_paused = table.is_paused(attributes)
         return ToolFields(
             name,
-            table.is_call(attributes, name),
+            table.is_call(attributes, name) and not is_paused,
             "" if error is None else text_of(error),
             table.marked(attributes, table.convention.errors),
             not recorded,
+            is_paused,
+            table.marked(attributes, table.convention.request_marks),
         )

@@ -269,6 +269,7 @@ CONTAINERS: Final = frozenset(
         "choices",
         "generations",
         "kwargs",
+        "additional_kwargs",
         "data",
         "update",
         "output",

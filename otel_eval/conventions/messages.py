@@ -46,6 +46,9 @@ _TEXT_HOLDERS: Final = frozenset(
 # An object in one of these lists is a request, even if so much of it is missing that no shape
 # matches.
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
+# LangChain keeps what the model's client gave beside what it made of that; some record the first
+# alone.
+_COPIES: Final = "additional_kwargs"
 _REQUEST_KEYS: Final = frozenset(
     {"function_call", "functionCall", "toolUse", "toolRequest", "tool_call"}
 )
@@ -133,6 +136,8 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
             found.append(mention)
             return
         for name in value if depth < MAX_DEPTH else ():
+            if name == _COPIES and value.get("tool_calls"):
+                continue
             if name in CONTAINERS:
                 _read(value[name], name, depth + 1, found)
     elif isinstance(value, list):

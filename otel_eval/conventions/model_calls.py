@@ -159,18 +159,24 @@ def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
     return value, frozenset() if single else roles
 
 
-# LangGraph's `interrupt` (GraphInterrupt), and pydantic-ai's requests for an approval or for a
-# result from elsewhere.
-_PAUSE: Final = re.compile(
-    r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired|CallDeferred)(?:\(|$)"
-)
+# LangGraph's `interrupt` (GraphInterrupt), and pydantic-ai's request for an approval.
+_PAUSE: Final = re.compile(r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|ApprovalRequired)(?:\(|$)")
+# pydantic-ai's request for a result from elsewhere.
+_DEFERRAL: Final = re.compile(r"(?:\w+\.)*CallDeferred(?:\(|$)")
 
 
 def is_pause(*texts: str) -> bool:
-    """Whether the type or the message of an exception shows that a tool raised it in order to wait:
-    no call was made yet.
+    """Whether the type or the message of an exception shows that a tool raised it in order to wait
+    for a person: no call was made yet.
     """
     return any(_PAUSE.match(text) for text in texts)
+
+
+def is_deferral(*texts: str) -> bool:
+    """Whether the type or the message of an exception shows that a tool left the call to the
+    program that runs the agent.
+    """
+    return any(_DEFERRAL.match(text) for text in texts)
 
 
 def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:

@@ -123,10 +123,15 @@ class _CompiledRule:
         return self._matches_name(span_name)
 
     def _value_for(self, span_name: str) -> Alternatives:
-        """The value with the span's name in place of `{name}`."""
+        """The value with the span's name, or what the rule captures of it, in place of
+        `{name}`.
+        """
         assert self.value is not None
         if not self.names_span:
             return self.value
+        match = None if self.name is None else self.name.fullmatch(span_name)
+        if match is not None:
+            span_name = next((part for part in match.groups() if part), span_name)
         return tuple(
             tuple(part.replace("{name}", span_name) for part in parts) for parts in self.value
         )
@@ -423,6 +428,14 @@ def parent_is_remote(frame: Frame, span: SpanReader | None = None) -> bool | Non
     span = span or frame[2].reader(frame[1])
     remote = span.parent_is_remote
     return span.span_kind in _ENTRY_KINDS or None if remote is None else remote
+
+
+_MCP_METHOD: Final = Wanted(frozenset({"mcp.method.name"}))
+
+
+def is_mcp_server(span: SpanReader) -> bool:
+    """Whether the span is that of an MCP server, which answers a request of an agent elsewhere."""
+    return span.span_kind in _ENTRY_KINDS and bool(span.attributes(_MCP_METHOD))
 
 
 def is_local_root(frame: Frame, span: SpanReader | None = None) -> bool:

@@ -49,7 +49,7 @@ class Rule:
         kind: the kind.
         key: an attribute that must be present, or "".
         value: a glob that the attribute's text must match; alternatives are separated by `|`, and
-            `{name}` in it stands for the span's own name.
+            `{name}` in it stands for the span's own name, or what the `*` of `name` stands for.
         name: a glob that the span's name must match, or "".
         handoff: the span passes the conversation to another agent: like a tool call it follows a
             model's request, but it is none.
@@ -165,6 +165,8 @@ class Convention:
         span_name: globs of span names, tried in order, whose `*` is the tool's name where no
             attribute holds it.
         agent_span_name: the same for an agent's name.
+        tool_name_at: where the tool's name is in the attribute that holds it, if that is an object:
+            dotted paths, the first that is there; a span without a name then shows no known call.
         title: an attribute that holds the span's name with its values filled in, or ""; where it is
             recorded, the two above are matched against it instead of the span's name.
         mcp_names: globs of tool names whose last `*` is the tool's name on its MCP server.
@@ -188,6 +190,10 @@ class Convention:
         results_in_user_events: whether the events of the user's messages hold results of tools,
             as JSON; in those of others such a text is the user's own.
         hosted_unrecorded: whether calls of tools that the model's provider runs leave no trace.
+        pause_marks: marks of tool spans that made no call yet, and of agent spans that ended
+            because they wait for a person.
+        request_marks: marks of tool spans that are written for each request for a tool that the
+            model's provider runs: one without a result was not executed.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
         masks: texts that an instrumentation writes in place of a part of some content, such as a
             password; a value that contains one of them counts as not recorded.
@@ -211,6 +217,8 @@ class Convention:
         pauses_unrecorded: whether a call that waits for a person's approval, or that was cancelled,
             may leave the span of one that returned nothing, so that it is unknown whether the last
             call of a run was made if it has no result.
+        pauses_unanswered: whether a run that ends, and did not fail, in requests that nothing
+            answers waits for a person or for its client.
         raised_unrecorded: whether a call that raised leaves no span, so that the calls are unknown
             unless each one that the model asked for left one.
         statuses_spread: whether a span may have the error of another one as its status, so that
@@ -224,6 +232,7 @@ class Convention:
     fields: Mapping[Field, tuple[str, ...]] = field(default_factory=dict)
     span_name: tuple[str, ...] = ()
     agent_span_name: tuple[str, ...] = ()
+    tool_name_at: tuple[str, ...] = ()
     title: str = ""
     mcp_names: tuple[str, ...] = ()
     errors: tuple[Mark, ...] = ()
@@ -239,6 +248,8 @@ class Convention:
     output_results: tuple[str, ...] = ()
     results_in_user_events: bool = False
     hosted_unrecorded: bool = False
+    pause_marks: tuple[Mark, ...] = ()
+    request_marks: tuple[Mark, ...] = ()
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
     masks: tuple[str, ...] = ()
     truncated: Mapping[str, str] = field(default_factory=dict)
@@ -251,6 +262,7 @@ class Convention:
     failures_in_results: bool = False
     failures_unrecorded: bool = False
     pauses_unrecorded: bool = False
+    pauses_unanswered: bool = False
     raised_unrecorded: bool = False
     statuses_spread: bool = False
 

@@ -408,6 +408,8 @@ class BaseScorer:
         """The outcome of a run that lacks what the scorer requires; None if it can be measured."""
         if trajectory.incomplete:
             return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
+        if trajectory.waiting:
+            return Skipped(f"waiting: {trajectory.waiting}", reason="waiting")
         if trajectory.too_large:
             return too_large(trajectory.too_large)
         if trajectory.calls_unknown and self.reads_calls:

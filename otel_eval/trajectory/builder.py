@@ -40,7 +40,12 @@ _MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
 def build(
-    trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: bool = True
+    trace: ClosedTrace,
+    plan: Plan,
+    steps: Steps | None = None,
+    *,
+    inner: bool = True,
+    lone_calls: bool = False,
 ) -> tuple[Run, ...]:
     """Build the runs of a trace, outermost and nested ones, in order of start and span id.
 
@@ -53,6 +58,8 @@ def build(
         plan: what of it is read.
         steps: those that the evaluation of the trace may take; the usual number if left out.
         inner: whether calls and content of runs inside others are read, too.
+        lone_calls: whether tool calls that belong to no agent run are built, too, each by itself;
+            see `Trajectory.is_tool_call`.
     """
     spans = classified(trace, plan, Steps() if steps is None else steps)
     found = call_builders(spans)
@@ -64,7 +71,8 @@ def build(
     work = _Work(spans, inner=inner)
     with suppress(TooLarge):  # the runs find out for themselves that no step is left
         work.find_calls(found)
-    return tuple(work.run(candidate) for candidate in candidates)
+    runs = (work.run(candidate) for candidate in candidates)
+    return tuple(run for run in runs if lone_calls or not run.trajectory.is_tool_call)
 
 
 @dataclass(slots=True)
@@ -73,6 +81,7 @@ class _Contents:
 
     calls: tuple[ToolCall, ...] = ()
     calls_unknown: str = ""
+    waiting: str = ""
     tokens: TokenCounts = field(default_factory=TokenCounts)
     input: Any = UNRECORDED
     output: Any = UNRECORDED
@@ -167,6 +176,8 @@ class _Work:
             "" if run.fragment else attributes.response_id(first),
             _last_end(spans, run) if run.fragment else None,
             HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
+            held.waiting,
+            not run.fragment and spans.kinds[first] is Kind.TOOL,
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
@@ -175,11 +186,12 @@ class _Work:
                 calls_unknown=_NOT_READ,
                 conversation=self.run_attributes.conversation_id(run, agents or models),
             )
-        calls, calls_unknown = self._calls(run, agents, models)
+        calls, calls_unknown, waiting = self._calls(run, agents, models)
         given, made = self.run_attributes.exchange(run, models)
         return _Contents(
             calls=calls,
             calls_unknown=calls_unknown,
+            waiting=waiting,
             tokens=self.run_attributes.tokens(run, models),
             input=given,
             output=made,
@@ -189,10 +201,12 @@ class _Work:
 
     def _calls(
         self, run: Candidate, agents: Sequence[int], models: list[int]
-    ) -> tuple[tuple[ToolCall, ...], str]:
+    ) -> tuple[tuple[ToolCall, ...], str, str]:
+        """The calls of a run, why they are unknown, and what the run waits for."""
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
         self.spans.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.spans, self.calls[first:last])
+        waiting = self.unknown_calls.pauses.of_run(run, agents, models, mine)
         first, last = (bisect_left(self.recovered_places, at) for at in (run.first, run.last))
         recovered = self.recovery.calls[first:last]
         self.spans.steps.take(_CALL_STEPS * len(recovered))
@@ -212,8 +226,9 @@ class _Work:
                 sorted(agents, key=self.spans.moment),
                 recovered,
             )
-        why = why or unknown.of_dropped(run) or unknown.of_open(run)
-        return self._finished(run, mine, recovered), why
+        # A request that waits is an open one, too.
+        why = why or unknown.of_dropped(run) or ("" if waiting else unknown.of_open(run))
+        return self._finished(run, mine, recovered), why, waiting
 
     def _finished(
         self, run: Candidate, mine: list[ToolCallBuilder], recovered: Sequence[Recovered]

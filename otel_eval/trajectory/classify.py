@@ -98,6 +98,8 @@ class ClassifiedTrace:
         enclosing_agent: the nearest ancestor that is an agent span, -1 if there is none.
         steps: those that are left for the evaluation of the trace.
         argument_keys: see `tool_calls.arguments_key`.
+        pauses: place of each tool span that waits for a person → the tool's name; see `pauses`.
+        unexecuted: place of each span of a request that was not executed → the tool's name.
         agents, models, tools: their places, ascending.
         model_calls: those of the models that do not lie directly below another one: a framework's
             and its client's describe one model call. `call_builders` fills `tools`; `link` fills
@@ -119,6 +121,8 @@ class ClassifiedTrace:
     model_calls: list[int] = field(default_factory=list)
     tools: list[int] = field(default_factory=list)
     argument_keys: dict[int, Hashable] = field(default_factory=dict)
+    pauses: dict[int, str] = field(default_factory=dict)
+    unexecuted: dict[int, str] = field(default_factory=dict)
     _nested_models: dict[int, list[int]] | None = None
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
     _span_refs: list[SpanRef] = field(default_factory=list)

@@ -48,6 +48,7 @@ class RunOrigin(StrEnum):
     AGENT = "an agent span"
     LOCAL_ROOT = "the local root of its process, in a trace without an agent span"
     MISSING = "model or tool spans whose own run never arrived"
+    TOOL_CALL = "a tool call that belongs to no agent run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,20 @@ class TraceExplanation:
     looked_for: Mapping[str, frozenset[str]]
 
 
-def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
-    """Explain how each span of the trace was classified, and which are runs. Linear in the number
-    of spans.
+def explain_trace(trace: ClosedTrace, plan: Plan, *, lone_calls: bool = False) -> TraceExplanation:
+    """Explain how each span of the trace was classified, and which are runs, with `lone_calls` also
+    the tool calls that belong to none. Linear in the number of spans.
     """
     steps = Steps(sys.maxsize)  # unlimited: it is made on request, and nothing is scored
     whole, evaluations = classified_with(trace, trace.frames, plan, steps)
     spans = classified(trace, plan, steps)
     found = call_builders(spans)
     spans.link()
-    runs = find_runs(spans)
+    runs = [
+        run
+        for run in find_runs(spans)
+        if lone_calls or _origin(spans, run) is not RunOrigin.TOOL_CALL
+    ]
     ignored = dict(
         (*_without_meaning(spans, found), *_outside(spans, runs), *_repeated(spans, found, runs))
     )
@@ -137,7 +142,8 @@ def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
 def _origin(spans: ClassifiedTrace, run: Candidate) -> RunOrigin:
     if run.fragment:
         return RunOrigin.MISSING
-    return RunOrigin.AGENT if spans.kinds[run.first] is Kind.AGENT else RunOrigin.LOCAL_ROOT
+    own = {Kind.AGENT: RunOrigin.AGENT, Kind.TOOL: RunOrigin.TOOL_CALL}
+    return own.get(spans.kinds[run.first], RunOrigin.LOCAL_ROOT)
 
 
 def _without_meaning(

@@ -62,21 +62,24 @@ class RunAttributes:
         return known
 
     def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
-        """The run's agent: its own name, else that of the only agent directly within it (a workflow
-        around one agent).
+        """The run's agent: its own name, else that of the first agent directly within it (a
+        workflow, a graph, or agents that hand over to one another).
         """
         if run.fragment:
             return ""
-        is_agent = self._spans.kinds[run.first] is Kind.AGENT
+        kind = self._spans.kinds[run.first]
         own = (
             self.agent(run.first)
-            if is_agent
+            if kind is Kind.AGENT
             else self._of_other(self._spans.table(run.first), run.first)
         )
-        if own:
+        if own or kind is Kind.TOOL:
             return own
-        inner = {self.agent(place) for place in agents if self._is_of_workflow(run, place)} - {""}
-        return inner.pop() if len(inner) == 1 else ""
+        inner = (
+            place for place in agents if self._is_of_workflow(run, place) and self.agent(place)
+        )
+        first = min(inner, key=self._spans.moment, default=None)
+        return "" if first is None else self.agent(first)
 
     def _is_of_workflow(self, run: Candidate, place: int) -> bool:
         """Whether the agent is directly within the run; one that a tool call started is another

@@ -14,6 +14,9 @@ run. It does not if it certainly belongs elsewhere:
 * it has no flags and its tree holds an agent span: it is an agent that another service called;
 * it has no flags, it belongs to another service, and its tree holds neither model nor tool span:
   nothing that could be missing from the run.
+
+A tool call is no agent run: neither a tool span that is a local root, nor an MCP server's tool
+spans in a tree without an agent or a model call. Each of these is a call by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from otel_eval.conventions.reader import parent_is_remote
+from otel_eval.conventions.reader import is_mcp_server, parent_is_remote
 from otel_eval.model import Kind, Trajectory
 from otel_eval.trajectory.classify import ClassifiedTrace
 
@@ -74,7 +77,13 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Tree:
-    """One tree of spans, as far as it matters here."""
+    """One tree of spans, as far as it matters here.
+
+    Attributes:
+        agents: it has an agent span.
+        content: it has a model or tool span.
+        calls: if it is no agent run, the places of its calls; see `_lone_calls`.
+    """
 
     root: int
     last: int
@@ -84,6 +93,7 @@ class _Tree:
     service: str
     agents: bool
     content: bool
+    calls: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -113,30 +123,34 @@ def _count(starts: list[int], first: int, last: int) -> int:
 
 
 def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
-    """The runs of the trace, in no particular order."""
+    """The runs of the trace, and the tool calls that belong to none, in no particular order."""
     roots = spans.tree.roots
     if len(roots) == 1 and not spans.tree.missing[roots[0]]:
         return _runs_of_whole(spans)
     trees = [_tree(spans, root) for root in roots]
-    places = _addressable(spans) or _local_roots(spans, trees)
+    calls = {place for tree in trees for place in tree.calls}
+    places = [
+        place for place in _addressable(spans) or _local_roots(spans, trees) if place not in calls
+    ]
     strong, weak = _orphans(trees)
     by_root = {tree.root: tree for tree in trees}
-    runs = []
-    for place in places:
+    found = []
+    for place in (*places, *sorted(calls)):
         tree = by_root[spans.tree.root_of(place)]
         cut = (
             spans.trace.cut
             or _released(spans, place)
             or (CUT if _is_cut(spans, place, tree, strong, weak) else "")
         )
-        outermost = spans.enclosing_agent[place] < 0 and not _is_former(spans, place)
-        runs.append(
+        is_former = place not in calls and _is_former(spans, place)
+        outermost = spans.enclosing_agent[place] < 0 and not is_former
+        found.append(
             Candidate(place, spans.end(place), spans.tree.ids[place], cut, outermost, tree.origin)
         )
-    own = set(places)
+    runs, own = found[: len(places)], set(places)
     fragments = [tree for tree in trees if _is_fragment(tree) and tree.root not in own]
     lost = _lost_run(spans, fragments, runs, by_root)
-    return [*runs, lost] if lost is not None else runs
+    return [*found, lost] if lost is not None else found
 
 
 def roots_of(spans: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
@@ -155,19 +169,42 @@ def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
         spans.enclosing_agent,
         spans.trace.cut,
     )
+    calls = dict.fromkeys(_lone_calls(spans, 0, spans.end(0)))
+    has_content = bool(spans.models or spans.tools)
     places = _addressable(spans) or (
-        [0] if (spans.models or spans.tools) and not _has_agents(spans) else []
+        [0] if has_content and not calls and not _has_agents(spans) else []
     )
+    places = [place for place in places if place not in calls]
     return [
         Candidate(
             place,
             place + size[place],
             ids[place],
             cut or _released(spans, place),
-            enclosing_agent[place] < 0 and not _is_former(spans, place),
+            enclosing_agent[place] < 0 and (place in calls or not _is_former(spans, place)),
         )
-        for place in places
+        for place in (*places, *calls)
     ]
+
+
+def _lone_calls(spans: ClassifiedTrace, root: int, last: int) -> tuple[int, ...]:
+    """The calls of a tree that belong to no agent run: its root, or those of an MCP server.
+
+    Empty if the tree is an agent run or part of one.
+    """
+    if spans.kinds[root] is Kind.TOOL:
+        return (root,)
+    if _holds(spans.agents, root, last) or _holds(spans.models, root, last):
+        return ()
+    found: list[int] = []
+    until = root  # the end of the calls so far: what lies below one is part of it
+    for place in spans.tools[bisect_left(spans.tools, root) : bisect_left(spans.tools, last)]:
+        if place >= until:
+            if not is_mcp_server(spans.readers[place]):
+                return ()
+            found.append(place)
+            until = spans.end(place)
+    return tuple(found)
 
 
 def _released(spans: ClassifiedTrace, place: int) -> str:
@@ -192,7 +229,7 @@ def _local_roots(spans: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
     return [
         tree.root
         for tree in trees
-        if tree.content and _is_local_root(spans, tree, alone=len(trees) == 1)
+        if tree.content and not tree.calls and _is_local_root(spans, tree, alone=len(trees) == 1)
     ]
 
 
@@ -222,15 +259,18 @@ def _is_former(spans: ClassifiedTrace, place: int) -> bool:
 def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
     last = spans.end(root)
     missing = spans.tree.missing[root]
+    origin = _origin(spans, root) if missing else Origin.ROOT
+    is_local = origin is Origin.ROOT or origin is Origin.REMOTE
     return _Tree(
         root=root,
         last=last,
         missing=missing,
-        origin=_origin(spans, root) if missing else Origin.ROOT,
+        origin=origin,
         start=spans.readers[root].start_ns,
         service=spans.resource_scopes[root].service,
         agents=_holds(spans.agents, root, last),
         content=_holds(spans.tools, root, last) or _holds(spans.models, root, last),
+        calls=_lone_calls(spans, root, last) if is_local else (),
     )
 
 

@@ -13,7 +13,12 @@ from typing import Any, Final
 from otel_eval.conventions import Field
 from otel_eval.conventions.fields import FAILURE_WORDS, ReadTable, ToolFields, ToolReader
 from otel_eval.conventions.messages import known_id
-from otel_eval.conventions.model_calls import adot_call_fields, exception_of, is_pause
+from otel_eval.conventions.model_calls import (
+    adot_call_fields,
+    exception_of,
+    is_deferral,
+    is_pause,
+)
 from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of, unwrap
 from otel_eval.interfaces import SpanEvent, SpanReader, TooLarge, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolError
@@ -135,7 +140,13 @@ def _call_builder(
         call.unnamed, call.certain = fields.unnamed, not table.convention.failures_in_results
         return call
     span = _tool_span(spans, place, tool_reader)
-    if not span.fields.is_call or _is_paused(span):
+    if _is_paused(span):
+        spans.pauses[place] = span.fields.name
+        return None
+    if not span.fields.is_call or _is_deferred(span):
+        return None
+    if span.fields.is_request and not _has_outcome(span):
+        spans.unexecuted[place] = span.fields.name
         return None
     call = ToolCallBuilder(
         place, table, span.fields.name, scope, reader.start_ns, reader.end_ns, span_id
@@ -149,14 +160,32 @@ def _is_paused(span: _ToolSpan) -> bool:
     """Whether the tool waits for a person. The call is made when the run goes on, and has a span of
     its own then.
     """
-    failed = bool(span.fields.error_type) or _has_failed_status(span)
+    if not span.fields.is_call:
+        return span.fields.is_paused
+    return _may_have_raised(span) and is_pause(span.fields.error_type, *span.exception())
+
+
+def _is_deferred(span: _ToolSpan) -> bool:
+    """Whether the tool left the call to the program that runs the agent."""
+    return _may_have_raised(span) and is_deferral(span.fields.error_type, *span.exception())
+
+
+def _may_have_raised(span: _ToolSpan) -> bool:
+    """Whether the span may be that of a tool that raised."""
+    if span.fields.error_type or _has_failed_status(span):
+        return True
     # Some end the span as if it had succeeded, without a result.
-    if not failed and not (
-        span.table.convention.failures_in_results
-        and span.table.value(span.attributes, Field.RESULT) is None
-    ):
-        return False
-    return is_pause(span.fields.error_type, *span.exception())
+    return span.table.convention.failures_in_results and not _has_outcome(span)
+
+
+def _has_outcome(span: _ToolSpan) -> bool:
+    """Whether the span records a result or shows a failure."""
+    return (
+        span.table.value(span.attributes, Field.RESULT) is not None
+        or bool(span.fields.error_type)
+        or span.fields.failed
+        or _has_failed_status(span)
+    )
 
 
 def _has_failed_status(span: _ToolSpan) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Final
 
-from otel_eval.conventions import Field, Side
+from otel_eval.conventions import Side
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.values import frozen
@@ -21,23 +22,19 @@ from otel_eval.interfaces import Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
+from otel_eval.trajectory.pauses import Pauses
 from otel_eval.trajectory.recovery import Recovered, UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
+from otel_eval.trajectory.tool_calls import ToolCallBuilder
 
 _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
-
-
-def _not_followed(calls: Sequence[ToolCallBuilder]) -> list[ToolCallBuilder]:
-    """The calls after whose end no other one started."""
-    latest = max((call.start for call in calls), default=0)
-    return [call for call in calls if call.end >= latest]
 
 
 class UnknownCalls:
     """Which model spans asked for calls that left no tool span; computed when first needed.
 
     Attributes:
+        pauses: which runs wait for a person.
         doubtful: places of spans with the id of another call, of which it is unknown whether one of
             them failed, so that they may be attempts, or one call that was replayed.
     """
@@ -48,6 +45,7 @@ class UnknownCalls:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery
+        self.pauses: Final = Pauses(spans, recovery, self._finish)
         self._finishes: dict[int, Finish] = {}
         self._gaps: list[int] | None = None
         self._lacking: list[int] | None = None
@@ -99,17 +97,14 @@ class UnknownCalls:
         return table is NO_TABLE and scope.known
 
     def of_nameless(self, calls: Iterable[ToolCallBuilder]) -> str:
-        """Why the calls are unknown if an instrumentation names tools in events only and an event
-        is missing, else "".
+        """Why the calls are unknown if an instrumentation names tools in events or in content only
+        and that is missing, else "".
         """
-        nameless = (call for call in calls if call.unnamed)
-        lost = next(
-            (call for call in nameless if Field.TOOL_NAME in call.table.fields_in_events), None
-        )
+        lost = next((call for call in calls if call.unnamed and call.table.may_lack_names), None)
         return (
             ""
             if lost is None
-            else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
+            else f"a tool span of {self._scope(lost.place)} lost what names the tool"
         )
 
     def of_doubtful(self, run: Candidate) -> str:
@@ -138,33 +133,23 @@ class UnknownCalls:
         self, run: Candidate, models: Sequence[int], calls: Sequence[ToolCallBuilder]
     ) -> str:
         """Why it is unknown whether the last calls of a run were made, "" if it is known."""
-        has_failed = (
-            bool(models) and not run.fragment and self._spans.readers[run.first].status_code == 2
-        )
-        if not has_failed and not any(call.table.convention.pauses_unrecorded for call in calls):
+        unexecuted = self._unexecuted(run)
+        if unexecuted:
+            return unexecuted
+        if run.fragment or self._spans.readers[run.first].status_code != 2:
             return ""  # as in nearly every run
-        last = max(models, key=self._spans.moment, default=None)
-        start = 0 if last is None else self._spans.readers[last].start_ns
-        latest = (
-            [call for call in calls if call.start >= start]
-            if last is not None
-            else _not_followed(calls)
-        )
-        unfinished = next((call for call in latest if self._may_wait(call)), None)
-        # Without model spans, nothing but the results of other calls shows that this one should
-        # have a result.
-        if unfinished is not None and (
-            models or any(has_result(self._spans, call) for call in calls)
-        ):
+        unfinished = self.pauses.silent_call(models, calls)
+        if unfinished is not None:
             return (
-                f"the run ended in a call of {self._scope(unfinished.place)} without a result: it"
-                " may wait for an approval"
+                f"the run failed in a call of {self._scope(unfinished.place)} without a result: it"
+                " may have been cancelled before it was made"
             )
-        if (
-            last is not None
-            and has_failed
-            and self._requested(last) > len(latest) + self._others_since(run, start)
-        ):
+        last = max(models, key=self._spans.moment, default=None)
+        if last is None:
+            return ""
+        start = self._spans.readers[last].start_ns
+        latest = [call for call in calls if call.start >= start]
+        if self._requested(last) > len(latest) + self._others_since(run, start):
             return (
                 f"the run failed after a model call of {self._scope(last)} that asked for tools,"
                 " and not each call left a trace"
@@ -191,14 +176,15 @@ class UnknownCalls:
             " that was asked for left one"
         )
 
-    def _may_wait(self, call: ToolCallBuilder) -> bool:
-        """Whether the span of a call may be that of one that waits for an approval, or was
-        cancelled.
-        """
+    def _unexecuted(self, run: Candidate) -> str:
+        """Why the calls are unknown if a request has a span and no result, else ""."""
+        place = next(
+            (each for each in self._spans.unexecuted if run.first <= each < run.last), None
+        )
         return (
-            not call.error
-            and call.table.convention.pauses_unrecorded
-            and not has_result(self._spans, call)
+            ""
+            if place is None
+            else f"a request that {self._scope(place)} records as a call has no result"
         )
 
     def _requested(self, place: int) -> int:
@@ -241,7 +227,7 @@ class UnknownCalls:
         """
         found = self.of_spans(run)
         if found or not calls:
-            return found or self._of_none(run, models, agents)
+            return found or self._of_empty(run, models) or self._of_none(run, models, agents)
         silent = next(
             (place for place in models if not self._messages.of_span(place).recorded), None
         )
@@ -256,6 +242,31 @@ class UnknownCalls:
                 " repetitions by"
             )
         return ""
+
+    def _of_empty(self, run: Candidate, models: Sequence[int]) -> str:
+        """Why the calls are unknown of a run inside another one that shows nothing, while spans of
+        its time lie beside it, else "": some record what a called agent does below its caller.
+        """
+        if run.outermost or run.fragment or models:
+            return ""
+        own = self._spans.readers[run.first]
+        starts = self._starts_of_all.get(self._spans.enclosing_agent[run.first], ())
+        beside = bisect_right(starts, own.end_ns) - bisect_left(starts, own.start_ns)
+        is_agent = self._spans.kinds[run.first] is Kind.AGENT  # then it is one of those counted
+        return (
+            f"the run has no model call of its own in {self._scope(run.first)}, and spans of its"
+            " time lie beside it"
+            if beside > is_agent
+            else ""
+        )
+
+    @cached_property
+    def _starts_of_all(self) -> dict[int, list[int]]:
+        """Agent → when its model calls, its tool calls and the agents it called started,
+        ascending.
+        """
+        spans = self._spans
+        return self._starts([*spans.model_calls, *spans.tools, *spans.agents])
 
     def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
         """Why it is unknown whether a run without recorded calls made any; "" if it certainly made
@@ -326,7 +337,9 @@ class UnknownCalls:
         if not suspects:
             return []
         answers, models = self._answers(), self._starts(self._spans.model_calls)
-        unanswered = self._unanswered(suspects, answers, models)
+        unanswered = self._of_no_agent_below(
+            self._unanswered(suspects, answers, models), answers, models
+        )
         # Where messages were read already, those that hold a request need no finish reason.
         unknown = [place for place in unanswered if not self._messages.is_known_to_request(place)]
         return [
@@ -364,6 +377,39 @@ class UnknownCalls:
                 if after <= following or (after < len(models) and answers[at] > models[after]):
                     found.append(place)
         return found
+
+    def _of_no_agent_below(
+        self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]
+    ) -> list[int]:
+        """Those of the model calls that no agent called by theirs answered: while such an agent
+        works, some record its model calls as the caller's.
+        """
+        if not places:
+            return places
+        readers, below = self._spans.readers, dict[int, list[tuple[int, int]]]()
+        for agent in self._spans.agents:
+            start = readers[agent].start_ns
+            below.setdefault(self._spans.enclosing_agent[agent], []).append((start, agent))
+        for agents in below.values():
+            agents.sort()
+        left: list[int] = []
+        for place in places:
+            owner, span = self._spans.enclosing_agent[place], readers[place]
+            agents = below.get(owner, []) if owner >= 0 else []
+            at = bisect_left(agents, (span.start_ns, place)) - 1  # the last one that started before
+            agent = agents[at][1] if at >= 0 else -1
+            answers, models = answers_of.get(agent, ()), models_of.get(owner, ())
+            following = bisect_right(models, span.start_ns)
+            until = models[following] if following < len(models) else None
+            after = bisect_left(answers, span.start_ns)
+            if (
+                agent < 0
+                or readers[agent].end_ns < span.end_ns
+                or after == len(answers)
+                or (until is not None and answers[after] > until)
+            ):
+                left.append(place)
+        return left
 
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""

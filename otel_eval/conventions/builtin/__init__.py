@@ -66,6 +66,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     tracers.LITELLM_CALLER,
     vendors.TRACELOOP_MODELS,
     tracers.MLFLOW_DSPY,
+    tracers.MLFLOW_PYDANTIC_AI,
     tracers.MLFLOW_SMOLAGENTS,
     tracers.MLFLOW_STREAMED,
     tracers.MLFLOW_LANGCHAIN,

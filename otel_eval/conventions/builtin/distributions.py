@@ -9,6 +9,7 @@ from typing import Final
 
 from otel_eval.conventions.builtin.genai import (
     DEFAULT_WORKFLOW,
+    DSPY_CLOSING_TOOLS,
     GEN_AI,
     INCONCLUSIVE_MESSAGES,
     OPERATION,
@@ -121,6 +122,8 @@ OTEL_DSPY: Final = replace(
         " as the finish reason, and tools that `ToolCalls.execute` or CodeAct call leave no span; E"
     ),
     scopes=("opentelemetry.instrumentation.genai.dspy*",),
+    not_calls=DSPY_CLOSING_TOOLS,
+    not_requests=tuple(sorted(DSPY_CLOSING_TOOLS)),
     messages=INCONCLUSIVE_MESSAGES,
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
 )

@@ -340,6 +340,10 @@ MASTRA: Final = replace(
     span_name=("execute_tool *", "tool.execute *"),
     agent_span_name=("invoke_agent *", "invoke_workflow *", "agent.*", "workflow.*"),
     wrappers=("mcp_content",),
+    pause_marks=tuple(
+        Mark(key, '{"status":"suspended",*')
+        for key in ("mastra.agent_run.output", "mastra.workflow_run.output", "output")
+    ),
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
 )

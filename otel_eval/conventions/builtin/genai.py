@@ -94,6 +94,9 @@ def with_fields(
     }
 
 
+# ReAct, and ReActV2, reserve these names for the tool that ends the loop.
+DSPY_CLOSING_TOOLS: Final = frozenset({"finish", "submit"})
+
 # Logfire writes this in place of what may be a secret.
 SCRUBBED: Final = ("[Scrubbed due to '",)
 
@@ -101,6 +104,13 @@ SCRUBBED: Final = ("[Scrubbed due to '",)
 PYDANTIC_AI_NOT_CALLS: Final = (
     Mark("logfire.msg", "running output function*"),
     Mark("pydantic_ai.tool.deferral.name", "*"),
+)
+# The run ends with `DeferredToolRequests` where a tool is declared to require an approval, too.
+_APPROVALS: Final = '{"calls":[*"approvals":[{"tool_name":*'
+PYDANTIC_AI_PAUSES: Final = (
+    Mark("pydantic_ai.tool.deferral.name", "ApprovalRequired"),
+    Mark("final_result", _APPROVALS),
+    Mark("output.value", _APPROVALS),
 )
 
 # The text that the model gets in place of a result.
@@ -149,6 +159,7 @@ PYDANTIC_AI: Final = replace(
     # function replaces.
     not_requests=("final_result*",),
     not_call_marks=PYDANTIC_AI_NOT_CALLS,
+    pause_marks=PYDANTIC_AI_PAUSES,
     refusals=PYDANTIC_AI_REFUSALS,
     output_results=("Final result processed.*", "Output tool not used - *"),
     masks=SCRUBBED,
@@ -193,6 +204,12 @@ STRANDS: Final = replace(
     own_content=(Field.INPUT, Field.OUTPUT),
 )
 
+
+def interrupts_in(key: str) -> Mark:
+    """The mark of a graph of LangGraph that `interrupt` stopped: its output, an object, says so."""
+    return Mark(key, '{*"__interrupt__":*')
+
+
 # The result of a call that waits for a confirmation.
 ADK_UNCONFIRMED: Final = (
     '*"error":*"this tool call requires confirmation, please approve or reject."*'
@@ -231,7 +248,7 @@ GOOGLE_ADK: Final = replace(
     ),
     # An additional span merges the results of parallel calls.
     not_calls=frozenset({"(merged tools)", "(merged)"}),
-    not_call_marks=tuple(
+    pause_marks=tuple(
         Mark(key, ADK_UNCONFIRMED)
         for key in ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
     ),
@@ -316,6 +333,8 @@ LANGCHAIN: Final = replace(
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
     refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
+    # A graph ends so where it stops before its tools or in a middleware.
+    pauses_unanswered=True,
     failures_in_results=True,
 )
 
@@ -332,6 +351,7 @@ ADOT: Final = replace(
     wrappers=("langchain_text",),
     refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
+    pauses_unanswered=True,
     # It writes `stop` where the model gave no reason.
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
     failures_in_results=True,
@@ -354,7 +374,12 @@ AGENT_FRAMEWORK: Final = replace(
     ),
     scopes=("agent_framework*|Microsoft.Agents*",),
     rules=(*RULES, Rule(Kind.AGENT, "workflow.id", name="workflow.run")),
+    pause_marks=(
+        Mark("gen_ai.output.messages", '*{"type": "function_approval_request",*"function_call":*'),
+    ),
     tool_spans=True,
+    # A tool that needs an approval, and one that runs at the client, leaves no span.
+    pauses_unanswered=True,
     # The span of a call that was cancelled ends without an error.
     pauses_unrecorded=True,
 )
@@ -428,6 +453,21 @@ ANTHROPIC: Final = replace(
     repeats=("*anthropic*",),
 )
 
+AI_SDK_REQUESTS: Final = (Mark("gen_ai.tool.type", "extension"),)
+AI_SDK: Final = replace(
+    GEN_AI,
+    name="ai_sdk",
+    source=(
+        "@ai-sdk/otel 1.0 with ai 7 (open-telemetry.ts): a request for a tool of the provider gets"
+        " a span whether or not the provider ran it; a call that waits for an approval, and one of"
+        " a tool that runs at the client, leaves none; E: 1.0.173"
+    ),
+    scopes=("gen_ai",),
+    request_marks=AI_SDK_REQUESTS,
+    tool_spans=True,
+    pauses_unanswered=True,
+)
+
 DIALECTS: Final = (
     PYDANTIC_AI,
     PYDANTIC_AI_EARLY,
@@ -445,6 +485,7 @@ DIALECTS: Final = (
     MODEL_CLIENTS,
     GOOGLE_GENAI,
     ANTHROPIC,
+    AI_SDK,
 )
 
 KOOG: Final = replace(

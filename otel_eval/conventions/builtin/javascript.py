@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import GEN_AI, INCONCLUSIVE_MESSAGES, with_fields
+from otel_eval.conventions.builtin.genai import (
+    AI_SDK_REQUESTS,
+    GEN_AI,
+    INCONCLUSIVE_MESSAGES,
+    with_fields,
+)
 from otel_eval.conventions.builtin.openinference import FRAMEWORKS as OPENINFERENCE_FRAMEWORKS
 from otel_eval.conventions.builtin.vendors import AI_SDK_REFUSALS, MODEL_CLIENTS, TRACELOOP
 from otel_eval.conventions.table import EventRow, Field, Mark, Rule
@@ -20,6 +25,8 @@ OPENINFERENCE_VERCEL: Final = replace(
         " so that all that end after a failure have its status; E"
     ),
     scopes=("ai|gen_ai",),
+    request_marks=AI_SDK_REQUESTS,
+    pauses_unanswered=True,
     refusals=AI_SDK_REFUSALS,
     failures_in_results=False,
     statuses_spread=True,

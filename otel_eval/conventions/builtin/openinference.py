@@ -12,12 +12,15 @@ from typing import Final
 
 from otel_eval.conventions.builtin.genai import (
     ADK_UNCONFIRMED,
+    DSPY_CLOSING_TOOLS,
     LANGGRAPH_REFUSALS,
     OPENAI_AGENTS_TIMEOUT,
     PYDANTIC_AI_NOT_CALLS,
+    PYDANTIC_AI_PAUSES,
     PYDANTIC_AI_REFUSALS,
     STRANDS_REFUSALS,
     by_kind,
+    interrupts_in,
     with_fields,
 )
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
@@ -97,8 +100,10 @@ LANGCHAIN: Final = replace(
     ),
     # on_tool_start(serialized, input_str, inputs=…)
     wrappers=("langchain_tool_start", "langchain_input"),
+    pause_marks=(interrupts_in("output.value"),),
     refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
+    pauses_unanswered=True,
     failures_in_results=True,
 )
 
@@ -191,7 +196,7 @@ GOOGLE_ADK: Final = replace(
     # ADK 2 writes the messages of several model calls on one span, over one another.
     messages=(),
     not_calls=frozenset({"(merged tools)"}),
-    not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("output.value", ADK_UNCONFIRMED)),
+    pause_marks=(Mark("output.value", ADK_UNCONFIRMED),),
     tool_spans=True,
     pauses_unrecorded=True,
     own_content=(Field.OUTPUT,),
@@ -242,6 +247,9 @@ SMOLAGENTS: Final = replace(
     ),
     scopes=("openinference.instrumentation.smolagents*",),
     fields={**FIELDS, Field.PARAMETERS: ("tool.parameters",)},
+    # The tool by which an agent gives its answer.
+    not_calls=frozenset({"final_answer"}),
+    not_requests=("final_answer",),
     refusals=(
         "*Unknown tool *, should be one of: *",
         "*Argument * is not in the tool's input schema*",
@@ -281,6 +289,7 @@ FRAMEWORKS: Final = replace(
         ),
     ),
     not_call_marks=(*OPENINFERENCE.not_call_marks, *PYDANTIC_AI_NOT_CALLS),
+    pause_marks=PYDANTIC_AI_PAUSES,
     refusals=(*PYDANTIC_AI_REFUSALS, *STRANDS_REFUSALS),
     tool_spans=True,
     failures_in_results=True,
@@ -388,6 +397,8 @@ BEEAI: Final = replace(
     rules=(Rule(Kind.OTHER, "metadata.path", artefact=True), *RULES),
     messages=(),
     wrappers=("beeai_input",),
+    not_calls=frozenset({"final_answer"}),
+    not_requests=("final_answer",),
     not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("metadata.class_name", "FinalAnswerTool")),
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
@@ -449,8 +460,8 @@ DSPY: Final = replace(
     span_name=("*.__call__", "*.acall"),
     agent_span_name=("*.forward", "*.aforward"),
     messages=(),
-    # ReAct reserves this name for the tool that ends its loop.
-    not_calls=frozenset({"finish"}),
+    not_calls=DSPY_CLOSING_TOOLS,
+    not_requests=tuple(sorted(DSPY_CLOSING_TOOLS)),
     tool_spans=None,
     failures_in_results=False,
 )

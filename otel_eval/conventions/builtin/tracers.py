@@ -7,6 +7,7 @@ from typing import Final
 
 from otel_eval.conventions.builtin.genai import (
     DEFAULT_WORKFLOW,
+    DSPY_CLOSING_TOOLS,
     GEN_AI,
     INCONCLUSIVE_MESSAGES,
     LANGGRAPH_REFUSALS,
@@ -15,8 +16,10 @@ from otel_eval.conventions.builtin.genai import (
     PLACEHOLDERS,
     RULES,
     by_kind,
+    interrupts_in,
     with_fields,
 )
+from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -67,6 +70,8 @@ MLFLOW_LANGCHAIN: Final = replace(
         Rule(Kind.AGENT, "mlflow.spanType", "CHAIN", name="LangGraph"),
         *(rule for rule in MLFLOW.rules if rule.kind is Kind.OTHER),
     ),
+    pause_marks=(interrupts_in("mlflow.spanOutputs"),),
+    pauses_unanswered=True,
     refusals=LANGGRAPH_REFUSALS,
 )
 
@@ -83,8 +88,39 @@ MLFLOW_DSPY: Final = replace(
     ),
     span_name=("Tool.*",),
     agent_span_name=("*.forward",),
-    # ReAct reserves this name for the tool that ends its loop.
-    not_calls=frozenset({"finish"}),
+    not_calls=DSPY_CLOSING_TOOLS,
+    not_requests=tuple(sorted(DSPY_CLOSING_TOOLS)),
+)
+
+MLFLOW_PYDANTIC_AI: Final = replace(
+    MLFLOW,
+    name="mlflow_pydantic_ai",
+    source=(
+        "mlflow 3.8 and main @2026-08 pydantic_ai/autolog.py: a span has the names of class and"
+        " method, and its inputs are the method's parameters, which hold the call; one of an MCP"
+        " server lies below that of the call"
+    ),
+    scopes=("mlflow*",),
+    rules=(
+        Rule(
+            Kind.TOOL,
+            "mlflow.spanType",
+            "TOOL",
+            name="ToolManager.handle_call|ToolManager.execute_tool_call",
+        ),
+        Rule(Kind.OTHER, "mlflow.spanType", "TOOL", name="MCPServer*.call_tool|*.list_tools"),
+    ),
+    fields={**MLFLOW.fields, Field.TOOL_NAME: ("mlflow.spanInputs",)},
+    span_name=(),
+    tool_name_at=("call.tool_name", "validated.call.tool_name"),
+    wrappers=(
+        Wrapper((("call", dict),), ("call.args",), call_id="call.tool_call_id"),
+        Wrapper(
+            (("validated", dict),),
+            ("validated.validated_args", "validated.call.args"),
+            call_id="validated.call.tool_call_id",
+        ),
+    ),
 )
 
 MLFLOW_STREAMED: Final = replace(

@@ -20,6 +20,7 @@ from otel_eval.conventions.builtin.genai import (
     OPERATION,
     PLACEHOLDERS,
     by_kind,
+    interrupts_in,
     with_fields,
 )
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
@@ -92,9 +93,21 @@ LANGCHAIN: Final = replace(
         "opentelemetry-instrumentation-langchain 0.62.4 (some spans carry only GenAI attributes); E"
     ),
     scopes=("opentelemetry.instrumentation.langchain*",),
-    rules=(*RULES, *GEN_AI.rules),
+    rules=(
+        # An agent that a tool called is a task beside an agent's span without anything below it.
+        Rule(
+            Kind.AGENT,
+            "traceloop.association.properties.lc_agent_name",
+            "{name}",
+            name="execute_task *",
+        ),
+        *RULES,
+        *GEN_AI.rules,
+    ),
+    pause_marks=(interrupts_in("traceloop.entity.output"),),
     refusals=LANGGRAPH_REFUSALS,
     tool_spans=True,
+    pauses_unanswered=True,
     failures_in_results=True,
 )
 
@@ -274,7 +287,10 @@ LANGFUSE: Final = Convention(
     agent_span_name=("*",),
     errors=(Mark("langfuse.observation.level", "ERROR"),),
     # A tool that called LangGraph's `interrupt`.
-    not_call_marks=(Mark("langfuse.observation.status_message", "(Interrupt(value=*"),),
+    pause_marks=(
+        Mark("langfuse.observation.status_message", "(Interrupt(value=*"),
+        interrupts_in("langfuse.observation.output"),
+    ),
     messages=(
         MessageRow("langfuse.observation.output"),
         MessageRow("langfuse.observation.input", Side.HISTORY),
@@ -316,6 +332,7 @@ LANGSMITH: Final = Convention(
     agent_span_name=("*",),
     messages=(MessageRow("gen_ai.completion"), MessageRow("gen_ai.prompt", Side.HISTORY)),
     wrappers=("langchain_input", "langchain_output"),
+    pause_marks=(interrupts_in("gen_ai.completion"),),
     refusals=LANGGRAPH_REFUSALS,
     # A failed tool has an empty output, and so have hidden inputs and outputs.
     placeholders={
@@ -378,6 +395,8 @@ VERCEL: Final = Convention(
     ),
     refusals=AI_SDK_REFUSALS,
     tool_spans=True,
+    # A call that waits for an approval, and one of a tool that runs at the client, leaves no span.
+    pauses_unanswered=True,
 )
 
 MCP: Final = Convention(

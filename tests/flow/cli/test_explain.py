@@ -5,6 +5,7 @@ with it.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -286,7 +287,16 @@ def test_redacted_it_holds_names_and_no_value(
     runs = [run.trajectory for trace in traces for run in trace.runs]
     spans = [span for trace in traces for span in trace.trace.spans]
     names = tuple(
-        {name for run in runs for name in (run.agent, *(call.name for call in run.calls))} - {""}
+        {
+            name
+            for run in runs
+            for name in (
+                run.agent,
+                *(call.name for call in run.calls),
+                *re.findall(r'"(.+?)"', run.waiting),
+            )
+        }
+        - {""}
     )
     keys = NAMED_BY | {key for span in spans for key in span.recognition.looked_at}
     for path in FILES:

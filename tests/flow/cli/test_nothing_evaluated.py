@@ -66,6 +66,40 @@ def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None
     assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
 
 
+def test_an_agent_that_runs_inside_another_needs_every_run(
+    otel_eval: Run, traced: Callable[..., Path], config: Write
+) -> None:
+    """The pattern is right, and the remedy another one."""
+    inner = {**AGENT, "gen_ai.agent.name": "inner"}
+    path = traced(("1", "", AGENT), ("2", "1", inner), ("3", "2", TOOL))
+    match = "    match: {agent: inner}"
+    done = otel_eval("replay", path, "--config", config(PASSES, more=match))
+    assert done.returncode == 3
+    assert "'one' with runs: all would match runs inside others" in done.stderr
+    match = "    match: {agent: inner, runs: all}"
+    assert otel_eval("replay", path, "--config", config(PASSES, more=match)).returncode == 0
+
+
+def test_a_tool_call_of_no_agent_run_is_evaluated_by_itself_only(
+    otel_eval: Run, traced: Callable[..., Path], config: Write
+) -> None:
+    """The warning, `explain` and `trajectory` say so."""
+    path = traced(("1", "", TOOL))
+    code, (line,) = code_and_lines(otel_eval("replay", path, "--config", config(PASSES)))
+    assert code == 3
+    assert "1 tool call of no agent run" in line
+    assert "match: {runs: tools}" in line
+    assert "match: {runs: tools}" in " ".join(otel_eval("explain", path).stdout.split())
+    by_itself = config(PASSES, more="    match: {runs: tools}")
+    assert otel_eval("replay", path, "--config", by_itself).returncode == 0
+    assert "a tool call that belongs to no agent run" in " ".join(
+        otel_eval("explain", path, "--config", by_itself).stdout.split()
+    )
+    shown = otel_eval("trajectory", path, "--format", "json", "--runs", "tools").stdout
+    assert [call["name"] for call in json.loads(shown)["calls"]] == ["search"]
+    assert otel_eval("trajectory", path, "--format", "json").stdout == ""
+
+
 def test_a_sample_that_leaves_every_trace_out_is_named(
     otel_eval: Run, run: Path, config: Write
 ) -> None:

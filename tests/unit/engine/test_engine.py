@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from otel_eval.engine import Engine, result_id
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.interfaces import ClosedTrace
@@ -132,32 +130,6 @@ def test_a_run_that_turns_out_to_be_part_of_another_is_withdrawn():
         1,
         [Skipped(f"part of run {b'a'.hex()}")],
     )
-
-
-@pytest.mark.parametrize("runs", ["outermost", "all"])
-def test_a_call_served_in_another_process_is_withdrawn_as_a_run_when_the_agent_arrives(runs: str):
-    """It was evaluated alone, because no agent's span was there; it is none of the runs within the
-    agent's either.
-    """
-    served = span(
-        "t",
-        "a",
-        attributes={OP: "execute_tool", "gen_ai.tool.name": "search"},
-        start_ns=20,
-        remote=True,
-    )
-    engine, trace = engine_of(evaluation={"match": RunFilter(runs=runs)}), closed(served)
-    (alone,) = engine.evaluate(trace)
-    assert [type(each.outcome) for each in alone.results] == [Scored]
-    late = with_spans(trace, agent("a"))
-    reports = {report.trajectory.span_id: report for report in engine.evaluate(late)}
-    assert len(reports[b"a".hex()].trajectory.calls) == 1
-    withdrawn = reports[b"t".hex()]
-    assert (withdrawn.revision, [each.outcome for each in withdrawn.results]) == (
-        1,
-        [Skipped(f"part of run {b'a'.hex()}")],
-    )
-    assert engine.evaluate(replace(late, changed=frozenset())) == []
 
 
 def test_a_scorer_that_fails_costs_its_own_result():

@@ -149,7 +149,7 @@ def test_ten_thousand_nested_tools_of_different_names_are_calls():
         )
         for n in range(10_000)
     ]
-    (run,) = build(closed(*spans), Plan())
+    (run,) = build(closed(*spans), Plan(), lone_calls=True)
     assert len(run.trajectory.calls) == 10_000
     assert max(len(call.enclosing) for call in run.trajectory.calls) == 64
 

@@ -29,9 +29,9 @@ def runs(*spans: FakeSpan, needs: frozenset[str] = ALL_NEEDS) -> list[Trajectory
 def both(*spans: FakeSpan) -> Trajectory:
     """The outermost run, which is the same whether or not scorers read content."""
     full, lean = runs(*spans), runs(*spans, needs=frozenset())
-    assert [(each.calls_unknown, [call.name for call in each.calls]) for each in full] == [
-        (each.calls_unknown, [call.name for call in each.calls]) for each in lean
-    ]
+    assert [
+        (each.calls_unknown, each.waiting, [call.name for call in each.calls]) for each in full
+    ] == [(each.calls_unknown, each.waiting, [call.name for call in each.calls]) for each in lean]
     return full[0]
 
 
@@ -97,8 +97,10 @@ def raised(exception: str, message: str = "") -> list[SpanEvent]:
 )
 def test_a_tool_that_waits_for_a_person_made_no_call(fields: dict[str, Any]):
     """OpenInference ends its span as if it had succeeded, the others as if it had failed."""
-    run = both(agent(LANGCHAIN), tool("a", 5, LANGCHAIN, "ask", **fields), chat("m", 9, LANGCHAIN))
+    waits = tool("a", 5, LANGCHAIN, "ask", **fields)
+    run = both(agent(LANGCHAIN), chat("m", 1, LANGCHAIN), waits)
     assert (names(run), run.calls_unknown) == ([], "")
+    assert run.waiting == 'the run waits for a person to answer about "ask"'
 
 
 @pytest.mark.parametrize(
@@ -113,9 +115,13 @@ def test_any_other_exception_is_a_failed_call(exception: str):
 
 
 def test_a_deferred_call_of_pydantic_ai_is_none():
-    """In the formats that record no exception, an attribute shows it."""
-    given = {"pydantic_ai.tool.deferral.name": "CallDeferred"}
-    assert names(both(agent("pydantic-ai"), tool("a", 5, "pydantic-ai", attributes=given))) == []
+    """In the formats that record no exception, an attribute shows it. Only one that needs an
+    approval waits for a person; the other is left to the program.
+    """
+    for deferral, waits in (("CallDeferred", False), ("ApprovalRequired", True)):
+        given = {"pydantic_ai.tool.deferral.name": deferral}
+        run = both(agent("pydantic-ai"), tool("a", 5, "pydantic-ai", attributes=given))
+        assert (names(run), bool(run.waiting)) == ([], waits)
 
 
 def test_the_same_through_openinference():
@@ -158,7 +164,7 @@ def test_the_same_through_openinference():
             attributes={KIND: "TOOL", "tool.name": "look"},
         ),
     ]
-    assert both(*spans).calls_unknown
+    assert both(*spans).waiting
 
 
 def test_a_refused_call_whose_answer_is_in_the_agents_messages_was_not_made():
@@ -238,21 +244,26 @@ def test_a_last_call_without_a_result_may_wait_for_an_approval():
     """
     first, second = oi("m", "LLM", 1), oi("n", "LLM", 9)
     seen, silent = oi("a", "TOOL", 5, "look", **RESULT), oi("b", "TOOL", 12, "buy")
-    assert both(oi("run", "AGENT", 0), first, oi("c", "TOOL", 5, "buy"), second).calls_unknown == ""
+    assert both(oi("run", "AGENT", 0), first, oi("c", "TOOL", 5, "buy"), second).waiting == ""
     assert (
-        "may wait for an approval"
-        in both(oi("run", "AGENT", 0), first, seen, second, silent).calls_unknown
+        both(oi("run", "AGENT", 0), first, seen, second, silent).waiting
+        == 'the run ended in a call of "buy" without a result: it may wait for an approval'
     )
-    assert both(oi("run", "AGENT", 0), first, seen).calls_unknown == ""
+    assert both(oi("run", "AGENT", 0), first, seen).waiting == ""
+    failed = span(
+        "run", "", "run", end_ns=100, scope=OPENAI_AGENTS, status=2, attributes={KIND: "AGENT"}
+    )
+    run = both(failed, first, seen, second, silent)
+    assert (run.waiting, "may have been cancelled" in run.calls_unknown) == ("", True)
 
 
 def test_without_model_spans_only_results_of_other_calls_show_that_one_is_missing():
     """Else content is not captured, and every run would be one of these."""
     scope = "opentelemetry.instrumentation.genai.openai_agents"
     known = tool("a", 5, scope, attributes={"gen_ai.tool.call.result": "sunny"})
-    assert both(agent(scope), known, tool("b", 8, scope)).calls_unknown
-    assert both(agent(scope), tool("b", 2, scope), known).calls_unknown == ""
-    assert both(agent(scope), tool("a", 5, scope), tool("b", 8, scope)).calls_unknown == ""
+    assert both(agent(scope), known, tool("b", 8, scope)).waiting
+    assert both(agent(scope), tool("b", 2, scope), known).waiting == ""
+    assert both(agent(scope), tool("a", 5, scope), tool("b", 8, scope)).waiting == ""
 
 
 def test_an_event_may_hold_the_result_of_the_last_call():
@@ -262,12 +273,10 @@ def test_an_event_may_hold_the_result_of_the_last_call():
     assert (
         both(
             agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope, events=done)
-        ).calls_unknown
+        ).waiting
         == ""
     )
-    assert both(
-        agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope)
-    ).calls_unknown
+    assert both(agent(scope), chat("m", 1, scope, request("look")), tool("a", 5, scope)).waiting
 
 
 def test_a_run_that_failed_before_its_last_calls_left_spans():
@@ -277,8 +286,96 @@ def test_a_run_that_failed_before_its_last_calls_left_spans():
     assert "failed after a model call" in both(agent(LANGCHAIN, 2), asked, one).calls_unknown
     assert "failed after a model call" in both(agent(LANGCHAIN, 2), asked).calls_unknown
     assert both(agent(LANGCHAIN, 2), asked, one, two).calls_unknown == ""
-    assert "was not answered" in both(agent(LANGCHAIN), asked, one).calls_unknown
+    run = both(agent(LANGCHAIN), asked, one)
+    assert run.waiting == (
+        'the run ended in a request for "buy" without an answer: it may wait for an approval'
+    )
+    assert both(agent(LANGCHAIN), asked, one, two).waiting == ""
     assert both(agent(LANGCHAIN, 2), chat("m", 1, LANGCHAIN)).calls_unknown == ""
+
+
+def test_a_pause_is_over_when_the_agent_calls_a_model_again():
+    """A run around both parts went on; the part that ended in the pause did not."""
+    paused = {"final_result": '{"calls":[],"approvals":[{"tool_name":"buy","args":"{}"}]}'}
+
+    def part(span_id: str, start: int, **attributes: str) -> FakeSpan:
+        return span(
+            span_id,
+            "run",
+            "invoke_agent a",
+            start_ns=start,
+            end_ns=start + 10,
+            scope="pydantic-ai",
+            attributes={OP: "invoke_agent", **attributes},
+        )
+
+    def model(span_id: str, parent: str, start: int, *parts: dict[str, Any]) -> FakeSpan:
+        made = chat(span_id, start, "pydantic-ai", *parts)
+        made.parent = parent
+        return made
+
+    first = [part("a", 1, **paused), model("m", "a", 2, request("buy"))]
+    outer, inner = runs(agent("pydantic-ai"), *first)
+    assert outer.waiting == inner.waiting == 'the run waits for a person to answer about "buy"'
+    outer, inner, resumed = runs(agent("pydantic-ai"), *first, part("b", 20), model("n", "b", 21))
+    assert (outer.waiting, bool(inner.waiting), resumed.waiting) == ("", True, "")
+
+
+@pytest.mark.parametrize(
+    ("scope", "attributes"),
+    [
+        ("pydantic-ai", {"final_result": '{"calls":[],"approvals":[{"tool_name":"buy"}]}'}),
+        (
+            "agent_framework",
+            {
+                "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"type": '
+                '"function_approval_request", "function_call": {"name": "buy"}}]}]'
+            },
+        ),
+        (
+            "@mastra/otel-exporter",
+            {
+                "mastra.span.type": "agent_run",
+                "mastra.agent_run.output": '{"status":"suspended","toolName":"buy"}',
+            },
+        ),
+        (
+            "langsmith",
+            {
+                "langsmith.span.kind": "agent",
+                "gen_ai.completion": '{"messages": [], "__interrupt__": [{"value": "sure?"}]}',
+            },
+        ),
+    ],
+)
+def test_an_agents_output_shows_that_it_waits(scope: str, attributes: dict[str, str]):
+    """Whether or not a tool was reached."""
+    assert both(agent(scope, **attributes)).waiting == "the run waits for a person"
+
+
+@pytest.mark.parametrize(
+    ("scope", "attributes"),
+    [
+        ("pydantic-ai", {"final_result": '{"calls":[],"approvals":[]}'}),
+        ("pydantic-ai", {"final_result": '{"approvals":[{"tool_name":"buy"}]}'}),
+        ("agent_framework", {"gen_ai.output.messages": '"{\\"type\\": \\"function_approval_"'}),
+        ("langsmith", {"gen_ai.completion": '{"text": "\\"__interrupt__\\": 1"}'}),
+    ],
+)
+def test_what_a_model_writes_does_not_pause_a_run(scope: str, attributes: dict[str, str]):
+    """Its text is quoted within the output, and its own objects have other keys."""
+    given = {"langsmith.span.kind": "agent", **attributes}
+    assert both(agent(scope, **given)).waiting == ""
+
+
+def test_a_request_that_the_provider_did_not_execute_is_no_call():
+    """The AI SDK writes a span for it, too."""
+    asked = {"gen_ai.tool.type": "extension"}
+    done = {**asked, "gen_ai.tool.call.result": "1"}
+    run = both(agent("gen_ai"), tool("a", 5, "gen_ai", attributes=asked), chat("m", 9, "gen_ai"))
+    assert (names(run), bool(run.calls_unknown)) == ([], True)
+    run = both(agent("gen_ai"), tool("a", 5, "gen_ai", attributes=done), chat("m", 9, "gen_ai"))
+    assert (names(run), run.calls_unknown) == (["look"], "")
 
 
 def test_a_tool_of_openai_agents_that_timed_out_failed():
@@ -310,8 +407,8 @@ def test_a_call_of_adk_that_waits_for_a_confirmation_was_not_made():
         names(both(agent(ADK), chat("m", 1, ADK), adk_call(**{"gen_ai.tool.call.result": waits})))
         == []
     )
-    assert both(agent(ADK), chat("m", 1, ADK), adk_call()).calls_unknown
-    assert both(agent(ADK), adk_call(), chat("m", 9, ADK)).calls_unknown == ""
+    assert both(agent(ADK), chat("m", 1, ADK), adk_call()).waiting
+    assert both(agent(ADK), adk_call(), chat("m", 9, ADK)).waiting == ""
 
 
 def test_a_call_of_adk_that_was_refused_is_a_failed_call():

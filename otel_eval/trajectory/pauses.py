@@ -1,0 +1,203 @@
+"""Whether a run waits for a person, or for the program that runs it, to answer.
+
+A tool that waits made no call; the run that goes on makes it. What shows a pause: a tool span or an
+agent span with the mark of its framework, a last call without a result where that is all that a
+pause leaves, and requests without an answer where a run ends so for no other reason. The texts name
+tools and scopes and hold no content.
+
+A pause is over for a run in which its agent, or an agent that started later, called a model again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+from otel_eval.conventions.model_calls import Finish
+from otel_eval.interfaces import steps_of
+from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.recovery import UnspannedCalls
+from otel_eval.trajectory.runs import Candidate
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
+
+_MOST_NAMES: Final = 5
+_LONGEST_NAME: Final = 80
+_STEPS: Final = 5  # for each model call that is compared with a pause
+
+
+class Pauses:
+    """The pauses of a trace.
+
+    Args:
+        spans: the trace.
+        recovery: its requests without spans.
+        finish: returns how the model call of a span ended.
+    """
+
+    def __init__(
+        self, spans: ClassifiedTrace, recovery: UnspannedCalls, finish: Callable[[int], Finish]
+    ) -> None:
+        self._spans = spans
+        self._recovery = recovery
+        self._finish = finish
+
+    def of_run(
+        self,
+        run: Candidate,
+        agents: Sequence[int],
+        models: Sequence[int],
+        calls: Sequence[ToolCallBuilder],
+    ) -> str:
+        """What the run waits for, "" if it is not known to wait.
+
+        Args:
+            run: the run.
+            agents, models: places of its agent spans, and of its model calls.
+            calls: its calls that have spans.
+        """
+        spans = self._spans
+        tools = [place for place in spans.pauses if run.first <= place < run.last]
+        paused = [*tools, *(place for place in agents if place in self._paused_agents)]
+        if paused:
+            latest = max(paused, key=lambda place: (spans.readers[place].end_ns, place))
+            if not self._is_over(latest, models, calls):
+                since = max((spans.readers[place].start_ns for place in models), default=0)
+                names = [
+                    spans.pauses[place]
+                    for place in tools
+                    if place == latest or spans.readers[place].start_ns >= since
+                ]
+                return _waits_for(names or self._unanswered(run, agents, models))
+        if run.fragment or spans.readers[run.first].status_code == 2:
+            return ""
+        silent = self.silent_call(models, calls)
+        if silent is not None:
+            return (
+                f"the run ended in a call of {_quoted(silent.name)} without a result: it may wait"
+                " for an approval"
+            )
+        last = max(models, key=spans.moment, default=None)
+        if last is None or not spans.table(last).convention.pauses_unanswered:
+            return ""
+        names = self._unanswered(run, agents, models)
+        return (
+            f"the run ended in a request for {_listed(names)} without an answer: it may wait for"
+            " an approval"
+            if names
+            else ""
+        )
+
+    def silent_call(
+        self, models: Sequence[int], calls: Sequence[ToolCallBuilder]
+    ) -> ToolCallBuilder | None:
+        """A last call without a result, if its instrumentation leaves the same span of one that
+        waits for an approval or was cancelled; else None.
+        """
+        if not any(call.table.convention.pauses_unrecorded for call in calls):
+            return None  # as in nearly every run
+        last = max(models, key=self._spans.moment, default=None)
+        start = 0 if last is None else self._spans.readers[last].start_ns
+        latest = (
+            _not_followed(calls)
+            if last is None
+            else [call for call in calls if call.start >= start]
+        )
+        found = next((call for call in latest if self._may_wait(call)), None)
+        # Without model spans, nothing but the results of other calls shows that this one should
+        # have a result.
+        is_known = bool(models) or any(has_result(self._spans, call) for call in calls)
+        return found if is_known else None
+
+    def _may_wait(self, call: ToolCallBuilder) -> bool:
+        return (
+            not call.error
+            and call.table.convention.pauses_unrecorded
+            and not has_result(self._spans, call)
+        )
+
+    @cached_property
+    def _paused_agents(self) -> frozenset[int]:
+        """The agent spans with the mark of a pause."""
+        spans, paused = self._spans, set[int]()
+        for place in spans.agents:
+            table = spans.table(place)
+            if table.convention.pause_marks:
+                attributes = spans.readers[place].attributes(table.pause_wanted)
+                spans.steps.take(sum(map(steps_of, attributes.values())))
+                if table.is_paused(attributes):
+                    paused.add(place)
+        return frozenset(paused)
+
+    def _is_over(self, pause: int, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> bool:
+        """Whether the agent went on after the pause, or another one started then: it called a
+        model, or the same tool.
+        """
+        spans, end = self._spans, self._spans.readers[pause].end_ns
+        spans.steps.take(_STEPS * (len(models) + len(calls)))
+        name = spans.pauses.get(pause)
+        if any(call.start >= end and call.name == name for call in calls):
+            return True
+        for place in models:
+            if spans.readers[place].start_ns < end:
+                continue
+            agent = spans.enclosing_agent[place]
+            if (
+                agent < 0
+                or agent <= pause < spans.end(agent)
+                or spans.readers[agent].start_ns >= end
+            ):
+                return True
+        return False
+
+    def _unanswered(
+        self,
+        run: Candidate,
+        agents: Sequence[int],
+        models: Sequence[int],
+    ) -> list[str]:
+        """The names of tools that the last model call of the run requested and that nothing
+        answered; [] also where messages were not recorded.
+        """
+        spans = self._spans
+        last = max(models, key=spans.moment, default=None)
+        if last is None or self._finish(last) is Finish.OTHER:
+            return []
+        names = [
+            request.asked.name
+            for request in self._recovery.open_of(run.first, run.last)
+            if request.place == last
+        ]
+        start = spans.readers[last].start_ns
+        return names if len(names) > self._others_since(run, agents, start) else []
+
+    def _others_since(self, run: Candidate, agents: Sequence[int], start: int) -> int:
+        """How many agents and handoffs of the run started at this time or later: requests may have
+        been for them.
+        """
+        readers, classifications = self._spans.readers, self._spans.classifications
+        handoffs = (place for place in range(run.first, run.last) if classifications[place].handoff)
+        return sum(readers[place].start_ns >= start for place in (*agents, *handoffs))
+
+
+def _not_followed(calls: Sequence[ToolCallBuilder]) -> list[ToolCallBuilder]:
+    """The calls after whose end no other one started."""
+    latest = max((call.start for call in calls), default=0)
+    return [call for call in calls if call.end >= latest]
+
+
+def _waits_for(names: Sequence[str]) -> str:
+    """The text of a run that waits, with the names of the tools as far as they are known."""
+    return f"the run waits for a person{f' to answer about {_listed(names)}' if names else ''}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first of the different names, and how many more there are."""
+    different = list(dict.fromkeys(names))
+    more = f" and {len(different) - _MOST_NAMES} more" if len(different) > _MOST_NAMES else ""
+    return ", ".join(map(_quoted, different[:_MOST_NAMES])) + more
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name[:_LONGEST_NAME], ensure_ascii=False)
