@@ -15,7 +15,7 @@
 
 static PyObject *pure_view, *pure_events, *pure_decode, *decode_error;
 static PyObject *str_attributes, *str_events, *str_status_code, *str_status_message, *str_raw_keys, *str_raw_prefixes;
-static PyObject *str_parent_is_remote;
+static PyObject *str_parent_is_remote, *str_dropped_attributes;
 static PyObject *str_raw_presence, *str_short, *str_named;
 
 #include "c/writing/outcome.h"
@@ -68,6 +68,7 @@ static int intern_names(void)
     } names[] = {
         {&str_attributes, "attributes"},   {&str_events, "events"},
         {&str_parent_is_remote, "parent_is_remote"},
+        {&str_dropped_attributes, "dropped_attributes"},
         {&str_status_code, "status_code"}, {&str_status_message, "status_message"},
         {&str_raw_keys, "raw_keys"},       {&str_raw_prefixes, "raw_prefixes"},
         {&str_raw_presence, "raw_presence"}, {&str_short, "short"},

@@ -99,6 +99,11 @@ class SpanReader(Protocol):
     @property
     def status_message(self) -> str: ...
 
+    @property
+    def dropped_attributes(self) -> int:
+        """How many attributes the sender left out because of a limit; 0 if it does not say."""
+        ...
+
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
         ...

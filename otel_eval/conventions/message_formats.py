@@ -460,7 +460,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     # Strands for TypeScript puts what is no object into one.
     "strands_value": Wrapper((("$value", ANY),), ("$value",), only=frozenset({"$value"})),
     "vercel_output": Wrapper(
-        (("type", "text|json|content"), ("value", ANY)),
+        (("type", "text|json|content|error-text|error-json"), ("value", ANY)),
         ("value",),
         only=frozenset({"type", "value"}),
     ),

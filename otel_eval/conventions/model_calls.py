@@ -87,6 +87,11 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | Tool
             yield part, read_messages(held[key])
 
 
+def is_choice(message: Any) -> bool:
+    """Whether a message in a list of events is an answer of the model."""
+    return isinstance(message, dict) and _SIDES.get(message.get("event.name", "")) is Side.OUTPUT
+
+
 def output_of(event: SpanEvent) -> Iterator[Any]:
     """The output messages in the event, as recorded."""
     held = _content(event)

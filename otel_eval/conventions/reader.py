@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, NO_TABLE, ReadTable
-from otel_eval.conventions.table import EVALUATION_MARKS, OWN_SCOPE, Convention, Mark, Rule
+from otel_eval.conventions.table import (
+    EVALUATION_MARKS,
+    OWN_SCOPE,
+    STANDARD_OPERATION,
+    STANDARD_TOOL_NAME,
+    Convention,
+    Mark,
+    Rule,
+)
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import Alternatives, alternatives_of, fits, glob
 from otel_eval.interfaces import LONG_TEXT, Frame, SpanReader, Wanted
@@ -23,7 +31,7 @@ from otel_eval.model import Kind
 @dataclass(frozen=True, slots=True, eq=False)
 class Classification:
     """The kind of a span, and the table that recognised it (`NO_TABLE`: no rule matched); `handoff`
-    as in `Rule`.
+    and `unread` as in `Rule`.
 
     There is one object for each rule; objects are compared by identity.
     """
@@ -31,6 +39,7 @@ class Classification:
     kind: Kind
     table: ReadTable = NO_TABLE
     handoff: bool = False
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,8 @@ class _CompiledRule:
     Attributes:
         value: the alternatives that the attribute's text must match; None: it must only be present.
         result: the classification of a span that the rule matches.
+        as_tool: that of one that has the standard attributes of a tool call, although the rule is
+            for another kind.
         names_span: the value contains the span's own name (`{name}`).
         encoded: attribute values of the table are JSON text.
     """
@@ -72,12 +83,16 @@ class _CompiledRule:
     value: Alternatives | None
     name: re.Pattern[str] | None
     result: Classification = field(init=False)
+    as_tool: Classification = field(init=False)
     names_span: bool = field(init=False)
     encoded: bool = field(init=False)
     _may_match_long: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = Classification(self.rule.kind, self.table, self.rule.handoff)
+        self.result = Classification(
+            self.rule.kind, self.table, self.rule.handoff, self.rule.unread
+        )
+        self.as_tool = Classification(Kind.TOOL, self.table)
         self.names_span = "{name}" in self.rule.value
         self.encoded = self.table.convention.json_encoded
         # A value of short literal alternatives cannot match a long text, so such a rule never has
@@ -124,12 +139,22 @@ class _CompiledRule:
     def _matches_name(self, span_name: str) -> bool:
         return self.name is None or self.name.fullmatch(span_name) is not None
 
-    def remaining(self, span_name: str, *, certain: bool) -> _Candidate:
+    def classification(self, *, is_standard: bool) -> Classification:
+        """The classification of a span that the rule matches.
+
+        Args:
+            is_standard: whether the span has the standard attributes of a tool call.
+        """
+        rule = self.rule
+        is_on_purpose = rule.handoff or rule.unread or rule.artefact or rule.kind is Kind.TOOL
+        return self.as_tool if is_standard and not is_on_purpose else self.result
+
+    def remaining(self, span_name: str, result: Classification, *, certain: bool) -> _Candidate:
         """Return what remains to be tested for spans of this name: the long text, or nothing if the
         rule matches for certain.
         """
         value = None if certain or self.value is None else self._value_for(span_name)
-        return _Candidate(self.rule.key, value, self.encoded, self.result)
+        return _Candidate(self.rule.key, value, self.encoded, result)
 
 
 def _comparable(value: Any, encoded: bool) -> str:
@@ -174,15 +199,31 @@ class ScopeReader:
 
     Attributes:
         dropped: all spans of the scope are left out; `read` does not look at this.
+        known: a table is for this scope.
+        lacks_tool_spans: a table for this scope says that calls of tools leave no spans; then none
+            of its other tables may promise them.
         wanted: the attributes that rules test.
     """
 
-    __slots__ = ("_memo", "_memos", "_rules", "_searched", "_tests_name", "dropped", "wanted")
+    __slots__ = (
+        "_memo",
+        "_memos",
+        "_rules",
+        "_searched",
+        "_tests_name",
+        "dropped",
+        "known",
+        "lacks_tool_spans",
+        "wanted",
+    )
 
     def __init__(
         self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool
     ) -> None:
         self.dropped = dropped
+        own = [each.table.convention for each in rules if each.table.convention.scopes]
+        self.known = bool(own)
+        self.lacks_tool_spans = any(each.tool_spans is False for each in own)
         self._rules = tuple(rules)
         self._tests_name = any(each.name is not None or each.names_span for each in rules)
         # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares
@@ -263,12 +304,14 @@ class ScopeReader:
         """Return the classification, or what remains to be tested if a long text decides."""
         if self._evaluation_mark(attributes) is not None:  # the marks are short
             return DROPPED
+        is_standard = _is_standard(attributes)
         candidates: list[_Candidate] = []
         for rule in self._rules:
+            result = rule.classification(is_standard=is_standard)
             if rule.needs_long_text(attributes, name):
-                candidates.append(rule.remaining(name, certain=False))
+                candidates.append(rule.remaining(name, result, certain=False))
             elif rule.matches(attributes, name):
-                candidates.append(rule.remaining(name, certain=True))
+                candidates.append(rule.remaining(name, result, certain=True))
                 break
         if candidates and candidates[0].value is not None:
             keys = frozenset(each.key for each in candidates if each.value is not None)
@@ -294,6 +337,12 @@ class ScopeReader:
         if mark is not None or decided is None:
             return Recognition(evaluation_mark=mark, looked_at=attributes)
         return Recognition(table=decided.table.name, rule=decided.rule, looked_at=attributes)
+
+
+def _is_standard(attributes: Mapping[str, Any]) -> bool:
+    """Whether a span has the standard attributes of a tool call."""
+    key, operation = STANDARD_OPERATION
+    return attributes.get(key) == operation and attributes.get(STANDARD_TOOL_NAME) not in (None, "")
 
 
 def _resolve(entry: Classification | _Undecided, attributes: Mapping[str, Any]) -> Classification:

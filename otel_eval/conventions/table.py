@@ -53,6 +53,10 @@ class Rule:
         name: a glob that the span's name must match, or "".
         handoff: the span passes the conversation to another agent: like a tool call it follows a
             model's request, but it is none.
+        unread: the span is that of a tool call which cannot be read, so that a run with it is none
+            without calls.
+        artefact: the span is no tool call although it may have the standard attributes of one;
+            without this, rules of other kinds do not apply to a span that has them.
     """
 
     kind: Kind
@@ -60,6 +64,8 @@ class Rule:
     value: str = "*"
     name: str = ""
     handoff: bool = False
+    unread: bool = False
+    artefact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +266,10 @@ class Convention:
     raised_unrecorded: bool = False
     statuses_spread: bool = False
 
+
+# The attributes that make a span a tool call: OpenTelemetry GenAI, execute_tool.
+STANDARD_OPERATION: Final = ("gen_ai.operation.name", "execute_tool")
+STANDARD_TOOL_NAME: Final = "gen_ai.tool.name"
 
 # Never evaluated: spans of this package and of other evaluators.
 OWN_SCOPE: Final = "otel_eval"

@@ -45,7 +45,8 @@ message LogScope { repeated Log items = 2; }
 message Log { repeated bytes body = 5; repeated bytes attributes = 6; bytes trace_id = 9;
   bytes span_id = 10; bytes event_name = 12; }
 message Span { bytes name = 5; int32 kind = 6; fixed64 start = 7; fixed64 end = 8;
-  repeated bytes attributes = 9; repeated bytes events = 11; repeated bytes status = 15;
+  repeated bytes attributes = 9; uint32 dropped_attributes = 10; repeated bytes events = 11;
+  repeated bytes status = 15;
   fixed32 flags = 16; }
 message LimitedFields { repeated bytes attributes = 9; repeated bytes events = 11;
   repeated bytes links = 13; }

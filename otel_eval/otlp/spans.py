@@ -108,6 +108,12 @@ class OtlpSpanReader:
         flags: int = self._head.flags
         return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
 
+    @property
+    def dropped_attributes(self) -> int:
+        """How many attributes the sender left out."""
+        number: int = self._head.dropped_attributes
+        return number
+
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
         return _wanted_attributes(self._head.attributes, wanted)

@@ -250,7 +250,8 @@ class BaseScorer:
         strict: `true` turns values below 1 into 0, and only 1 passes, whatever the threshold.
         tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are removed
             before anything is measured.
-        failed_calls: `include`, or `exclude` to leave out calls that failed.
+    failed_calls: `include`, or `exclude` to leave out calls that failed; where it is unknown
+            whether one failed, the run is skipped if that changes the score.
         severity: `error`, or `warn` to export results without their counting for the verdict of the
             run and for exit codes.
     """

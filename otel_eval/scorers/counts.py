@@ -384,7 +384,8 @@ class ForbiddenTools(BaseScorer):
 class RequiredTools(BaseScorer):
     """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
 
-    Matched patterns / patterns. Details: `missing` (patterns).
+    Matched patterns / patterns; a call that was refused before it ran does not count. Details:
+    `missing` (patterns).
 
     Attributes:
         patterns: glob patterns over tool names.

@@ -23,7 +23,7 @@ from otel_eval.model import (
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.recovery import Moment, Recovered, Recovery
+from otel_eval.trajectory.recovery import Moment, Recovered, UnspannedCalls
 from otel_eval.trajectory.run_attributes import AgentPaths, RunAttributes, TokenCounts, span_refs
 from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
@@ -102,7 +102,7 @@ class _Work:
         self.messages: Final = TraceMessages(spans)
         self.run_attributes: Final = RunAttributes(spans)
         self.paths: Final = AgentPaths(spans, self.run_attributes.agent)
-        self.recovery: Final = Recovery(spans, self.messages)
+        self.recovery: Final = UnspannedCalls(spans, self.messages)
         self.unknown_calls: Final = UnknownCalls(spans, self.messages, self.recovery)
 
     def find_calls(self, found: dict[int, ToolCallBuilder]) -> None:
@@ -227,7 +227,7 @@ class _Work:
                 recovered,
             )
         # A request that waits is an open one, too.
-        why = why or ("" if waiting else unknown.of_open(run))
+        why = why or unknown.of_dropped(run) or ("" if waiting else unknown.of_open(run))
         return self._finished(run, mine, recovered), why, waiting
 
     def _finished(

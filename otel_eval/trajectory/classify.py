@@ -187,9 +187,11 @@ class ClassifiedTrace:
 
     def records_tools(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
-        return self.table(place).tool_spans is True or self.plan.declared(
-            self.resource_scopes[place].scope_name
-        )
+        scope = self.resource_scopes[place].scope_name
+        promised = self.table(place).tool_spans is True
+        return (
+            promised and not self.plan.reader.of_scope(scope).lacks_tool_spans
+        ) or self.plan.declared(scope)
 
     def owner(self, place: int) -> int:
         """The agent span that encloses a span, or where there is none a number for the span's

@@ -23,7 +23,7 @@ from otel_eval.conventions.messages import (
     nested,
     read_messages,
 )
-from otel_eval.conventions.model_calls import SEARCHED, Histories, may_mention_in
+from otel_eval.conventions.model_calls import SEARCHED, Histories, is_choice, may_mention_in
 from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import Steps, Wanted, steps_of
 from otel_eval.model import Kind
@@ -342,8 +342,8 @@ def _read_output(
         messages = messages[first_new:]  # some record the messages of earlier runs before their own
     earlier: list[Any] = []
     if row.choices and isinstance(messages, list):
-        earlier = [each for each in messages if not _is_choice(each)]
-        messages = [each for each in messages if _is_choice(each)]
+        earlier = [each for each in messages if not is_choice(each)]
+        messages = [each for each in messages if is_choice(each)]
     mentions = read_messages(messages, plain=not isinstance(messages, str))
     if row.made:
         mentions = [
@@ -351,11 +351,6 @@ def _read_output(
             for each in mentions
         ]
     return mentions, read_messages(earlier, plain=True)
-
-
-def _is_choice(message: Any) -> bool:
-    """Whether an event in a list is an answer of the model."""
-    return isinstance(message, dict) and message.get("event.name") == "gen_ai.choice"
 
 
 def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:

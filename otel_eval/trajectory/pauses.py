@@ -18,7 +18,7 @@ from typing import Final
 from otel_eval.conventions.model_calls import Finish
 from otel_eval.interfaces import steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.recovery import Recovery
+from otel_eval.trajectory.recovery import UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
 
@@ -37,7 +37,7 @@ class Pauses:
     """
 
     def __init__(
-        self, spans: ClassifiedTrace, recovery: Recovery, finish: Callable[[int], Finish]
+        self, spans: ClassifiedTrace, recovery: UnspannedCalls, finish: Callable[[int], Finish]
     ) -> None:
         self._spans = spans
         self._recovery = recovery

@@ -96,7 +96,7 @@ class Recovered:
     call: ToolCall
 
 
-class Recovery:
+class UnspannedCalls:
     """The requests of a trace that left no span.
 
     Attributes:
@@ -368,7 +368,9 @@ class Recovery:
         return found[request.number - 1] if len(found) >= request.number else None
 
     def _later_answer(self, request: Request) -> ToolResult | None:
-        """The result of a request in a later message, or None."""
+        """The result of a request in a later message, or None; without content if it is not certain
+        which of several it is.
+        """
         own = _by_key(self._messages.of_span(request.place).answers)
         before: dict[Key, list[ToolResult]] = {}
         if self._spans.kinds[request.place] is Kind.MODEL:
@@ -383,8 +385,26 @@ class Recovery:
                 self._spans.steps.take(_LOOK_STEPS)
                 found = self._answers_in(place).get(key, ())
                 if len(found) >= known + least:
-                    return found[known + number - 1]
+                    is_certain = key[0] == "id" or known == self._expected(request, key)
+                    answer = found[known + number - 1]
+                    return answer if is_certain else ToolResult(answer.call_id, answer.name)
         return None
+
+    def _expected(self, request: Request, key: Key) -> int:
+        """How many results of a key without an id there are before a request if none is missing:
+        those from before the run, and one for each earlier request of its agent.
+        """
+        models = self._models.get(request.owner, [])
+        at = self._number_of(request.place, models)
+        self._spans.steps.take(_LOOK_STEPS * at)
+        earlier = [
+            asked
+            for place in models[:at]
+            for asked in self._asked_in(place, request.owner)
+            if key is _NAMELESS or asked.name == key[1]
+        ]
+        first = self._answers_in(models[0]).get(key, ()) if models else ()
+        return len(first) + len(earlier)
 
     def _later(self, request: Request) -> Iterator[int]:
         """The spans whose messages may hold the answer to a request, the most likely first."""

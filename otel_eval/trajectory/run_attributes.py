@@ -189,12 +189,14 @@ class RunAttributes:
         return given, UNRECORDED if made is None else made
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
-        """Which of input and output an agent span records whenever content is captured: no model
-        call can replace them.
+        """Which of input and output an agent span records whenever content is captured, or lost
+        with other attributes: no model call can replace them.
         """
+        if self._spans.readers[place].dropped_attributes:
+            return (Field.INPUT, Field.OUTPUT)
         return (
             self._spans.table(place).convention.own_content
-            if self._spans.kinds[place] is Kind.AGENT
+            if self._spans.kinds[place] in (Kind.AGENT, Kind.OTHER)
             else ()
         )
 

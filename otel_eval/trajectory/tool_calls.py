@@ -129,7 +129,8 @@ def _call_builder(
         spans.resource_scopes[place].scope_name,
     )
     tool_reader = spans.plan.tool_readers[table.name]
-    succeeded = tool_reader.succeeded(reader) if is_plain else None
+    is_whole = is_plain and not reader.dropped_attributes
+    succeeded = tool_reader.succeeded(reader) if is_whole else None
     if succeeded is not None:
         fields, call_id = succeeded
         call = ToolCallBuilder(
@@ -220,7 +221,10 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
     call.error = _error(span, failed=taken.failed)
     # A status that may be another span's says nothing.
     hidden = hidden or (span.reader.status_code == 2 and call.error is None)
-    call.certain, call.unsure = not hidden, unrecorded or (hidden and raw is None)
+    # What showed a failure may have been among the attributes that the sender left out.
+    dropped = bool(span.reader.dropped_attributes)
+    call.certain = not (hidden or dropped)
+    call.unsure = unrecorded or dropped or (hidden and raw is None)
 
 
 def _tool_span(spans: ClassifiedTrace, place: int, tool_reader: ToolReader) -> _ToolSpan:

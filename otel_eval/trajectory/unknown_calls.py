@@ -14,13 +14,16 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
+from otel_eval.conventions import Side
+from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.values import frozen
+from otel_eval.interfaces import Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.pauses import Pauses
-from otel_eval.trajectory.recovery import Recovered, Recovery
+from otel_eval.trajectory.recovery import Recovered, UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder
 
@@ -36,7 +39,9 @@ class UnknownCalls:
             them failed, so that they may be attempts, or one call that was replayed.
     """
 
-    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages, recovery: Recovery) -> None:
+    def __init__(
+        self, spans: ClassifiedTrace, messages: TraceMessages, recovery: UnspannedCalls
+    ) -> None:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery
@@ -44,6 +49,7 @@ class UnknownCalls:
         self._finishes: dict[int, Finish] = {}
         self._gaps: list[int] | None = None
         self._lacking: list[int] | None = None
+        self._cut: list[int] | None = None
         self.doubtful: list[int] = []
 
     def of_spans(self, run: Candidate) -> str:
@@ -57,6 +63,38 @@ class UnknownCalls:
                 f" {self._declare(gap)}"
             )
         )
+
+    def of_dropped(self, run: Candidate) -> str:
+        """Why the calls are unknown where a limit of the sender took attributes that showed calls,
+        else "".
+        """
+        if self._cut is None:
+            self._cut = sorted(filter(self._is_cut, self._dropped()))
+        at = bisect_left(self._cut, run.first)
+        if at == len(self._cut) or self._cut[at] >= run.last:
+            return ""
+        return (
+            f"a span of {self._scope(self._cut[at])} lost attributes at a limit of its sender, and"
+            " they may have shown calls; raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"
+        )
+
+    def _dropped(self) -> list[int]:
+        return [place for place, span in enumerate(self._spans.readers) if span.dropped_attributes]
+
+    def _is_cut(self, place: int) -> bool:
+        """Whether a span that lost attributes may have shown a call with them: a model's without
+        its whole messages, a tool's without its name, and one that nothing shows to be neither.
+        """
+        spans, table = self._spans, self._spans.table(place)
+        if spans.kinds[place] is Kind.MODEL:
+            outputs = [row.key for row in table.convention.messages if row.side is Side.OUTPUT]
+            whole = frozenset(key for key in outputs if not key.endswith("."))
+            return bool(outputs) and not spans.readers[place].attributes(Wanted(whole))
+        if spans.kinds[place] is Kind.TOOL:
+            fields = spans.plan.tool_readers[table.name].read_fields(spans.readers[place])
+            return fields.unnamed
+        scope = spans.plan.reader.of_scope(spans.resource_scopes[place].scope_name)
+        return table is NO_TABLE and scope.known
 
     def of_nameless(self, calls: Iterable[ToolCallBuilder]) -> str:
         """Why the calls are unknown if an instrumentation names tools in events or in content only
@@ -239,6 +277,16 @@ class UnknownCalls:
                 f"{self._scope(run.first)} does not record calls of tools that the model's provider"
                 " runs, and there are no others"
             )
+        unread = next(
+            (
+                place
+                for place in range(run.first, run.last)
+                if self._spans.classifications[place].unread
+            ),
+            None,
+        )
+        if unread is not None:
+            return f"a call of a tool in {self._scope(unread)} cannot be read"
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
         if not models and any(self._spans.records_tools(place) for place in agents):

@@ -20,6 +20,7 @@ class FakeSpan:
         self.status_code: int = fields.get("status", 0)
         self.status_message: str = fields.get("message", "")
         self.parent_is_remote: bool | None = fields.get("remote")
+        self.dropped_attributes: int = fields.get("dropped", 0)
         self.given: Mapping[str, Any] = fields.get("attributes", {})
         self.given_events: Sequence[SpanEvent] = fields.get("events", ())
         self.resource_scope = FakeResourceScope(
@@ -71,7 +72,7 @@ def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> Fa
     attributes={…})` its child.
 
     Fields: start_ns, end_ns, kind (OTLP number), status (0–2), message, remote, attributes, events,
-    service, scope.
+    dropped (number of attributes), service, scope.
     """
     return FakeSpan(span_id, parent, name or span_id, **fields)
 

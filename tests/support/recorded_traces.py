@@ -89,6 +89,7 @@ def _span(span: dict[str, Any]) -> FakeSpan:
         message=span.get("status", {}).get("message", ""),
         remote=bool(flags & 0x200) if flags & 0x100 else None,
         attributes=attribute_values(span.get("attributes", ())),
+        dropped=span.get("droppedAttributesCount", 0),
         events=[
             SpanEvent(event["name"], attribute_values(event.get("attributes", ())))
             for event in span.get("events", ())

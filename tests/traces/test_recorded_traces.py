@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.model import UNRECORDED, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Scored, ToolCall, Trajectory
+from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from tests.support.recorded_traces import FILES, TRUTH, traces
@@ -28,13 +29,17 @@ def seen(call: ToolCall) -> dict[str, Any]:
     "truth", [t for t in TRUTH if t["calls"] is not None], ids=lambda t: t["file"]
 )
 def test_the_calls_are_what_happened(truth: dict[str, Any]):
-    """Names, arguments, errors and order; calls that overlapped may stand in either order."""
+    """Names, arguments, errors and order; calls that overlapped may stand in either order, and a
+    failure that is unknown is not compared.
+    """
     (run,) = outermost(truth["file"])
     got = [seen(call) for call in run.calls]
     want = truth["calls"]
-    for actual, expected in zip(got, want, strict=True):
+    for call, actual, expected in zip(run.calls, got, want, strict=True):
         if expected["arguments"] == "ANY":
             actual["arguments"] = "ANY"
+        if call.failure_unknown and not call.span_id:
+            actual["error"] = expected["error"]
     for one, other in truth["overlapping"]:
         assert run.calls[one].start_ns < run.calls[other].end_ns
         assert run.calls[other].start_ns < run.calls[one].end_ns
@@ -108,6 +113,43 @@ def test_what_is_not_needed_is_not_read_and_changes_nothing(file: str):
             thick.waiting,
             thick.model_calls,
         )
+
+
+REFUSED = {
+    "strands": "strands_refused.json",
+    "pydantic-ai": "pydantic_ai_refused_requests.json",
+    "LangGraph": "langgraph_refused_openinference.json",
+    "Vercel AI SDK": "vercel_ai_sdk_v6_refused.json",
+    "smolagents": "smolagents_refused_openinference.json",
+    "LlamaIndex": "llama_index_refused_openinference.json",
+}
+POLICY = [
+    {"type": "tool_errors"},
+    {"type": "forbidden_tools", "patterns": ["no_such_*"]},
+    {"type": "required_tools", "patterns": ["get_weather"]},
+    {"type": "tool_call_count", "criteria": {"get_weather": "== 2", "no_such_tool": "== 1"}},
+    {"type": "tool_call_order", "expected": ["get_weather", "no_such_tool", "get_weather"]},
+    {"type": "tool_call_count", "criteria": {"get_weather": "== 1"}, "failed_calls": "exclude"},
+]
+
+
+def test_calls_that_were_refused_give_one_verdict_in_every_framework():
+    """The model asks for a tool that does not exist, and then for one with invalid arguments; only
+    some frameworks write spans for these.
+    """
+    scorers = [create_scorer(spec) for spec in POLICY]
+    for file in REFUSED.values():
+        (run,) = outermost(file)
+        outcomes = [scorer(run) for scorer in scorers]
+        assert all(isinstance(each, Scored) for each in outcomes), file
+        assert [round(each.value, 2) for each in outcomes] == [0.33, 0, 1, 1, 1, 1], file
+
+
+def test_a_refused_call_never_satisfies_a_requirement_and_is_named_as_refused():
+    for framework in REFUSED.keys() - {"strands"}:
+        (run,) = outermost(REFUSED[framework])
+        needed = create_scorer({"type": "required_tools", "patterns": ["no_such_tool"]})(run)
+        assert (needed.value, "refused: no_such_tool" in needed.explanation) == (0, True)
 
 
 def test_a_trace_of_a_model_call_alone_does_not_show_what_was_called():

@@ -37,6 +37,7 @@ static PyGetSetDef view_getters[] = {
     {"name", view_name, NULL, "The span's name.", NULL},
     {"span_kind", view_kind, NULL, "OTLP's number of the kind.", NULL},
     {"parent_is_remote", view_remote, NULL, "What the flags say of the parent; None if nothing.", NULL},
+    {"dropped_attributes", view_dropped, NULL, "How many attributes the sender left out.", NULL},
     {"start_ns", view_start, NULL, "Unix nanoseconds.", NULL},
     {"end_ns", view_end, NULL, "Unix nanoseconds.", NULL},
     {"status_code", view_status_code, NULL, "0 unset, 1 ok, 2 error.", NULL},

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t start, end;
     int kind;
     unsigned flags;
+    uint64_t dropped; /* attributes that the sender left out */
 } Head;
 
 /* A length and the bytes it counts, within `in`; 0 if there are fewer, or the length takes more than four bytes. */
@@ -121,8 +122,8 @@ static int walk_span(Range in, Head *head)
         case 0x1A: /* trace state */
         case 0x6A: known = take(&in, &skipped); break; /* a link */
         case 0x7A: known = head->status.at == NULL && take(&in, &head->status); break;
-        case 0x50: /* dropped attributes, events, links */
-        case 0x60:
+        case 0x50: known = take_varint(&in, &head->dropped) && head->dropped <= UINT32_MAX; break;
+        case 0x60: /* dropped events, links */
         case 0x70: known = take_varint(&in, &number) && number <= UINT32_MAX; break;
         case 0x85: known = take_flags(&in, &head->flags); break;
         default: break;

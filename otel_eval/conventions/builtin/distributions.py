@@ -190,7 +190,7 @@ DATADOG: Final = replace(
     ),
     scopes=("dd-trace-*",),
     rules=(
-        Rule(Kind.OTHER, "operation.name", "ai.toolCall*"),
+        Rule(Kind.OTHER, "operation.name", "ai.toolCall*", unread=True),
         Rule(Kind.AGENT, "operation.name", "ai.generateText|ai.streamText"),
         Rule(Kind.MODEL, OPERATION, "llm"),
     ),

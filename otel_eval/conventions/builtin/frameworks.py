@@ -103,7 +103,7 @@ HAYSTACK: Final = Convention(
     ),
     rules=(
         # A person is asked about a call before it is made.
-        Rule(Kind.OTHER, "haystack.agent.hook.human_in_the_loop.strategy.type"),
+        Rule(Kind.OTHER, "haystack.agent.hook.human_in_the_loop.strategy.type", artefact=True),
         Rule(Kind.TOOL, "haystack.tool.name"),
         Rule(Kind.AGENT, "haystack.agent.max_steps"),
         Rule(Kind.MODEL, name="haystack.agent.step.llm"),
@@ -186,8 +186,8 @@ CREWAI: Final = Convention(
     ),
     scopes=("crewai",),
     rules=(
-        Rule(Kind.OTHER, "crewai.event_name", "tool_failure_detected"),
-        Rule(Kind.OTHER, "gen_ai.tool.type", "mcp"),
+        Rule(Kind.OTHER, "crewai.event_name", "tool_failure_detected", artefact=True),
+        Rule(Kind.OTHER, "gen_ai.tool.type", "mcp", artefact=True),
         Rule(Kind.TOOL, OPERATION, "execute_tool"),
         Rule(
             Kind.AGENT, OPERATION, AGENT_OPERATIONS, name="execute crew|execute agent|execute flow"
@@ -388,7 +388,7 @@ LOGFIRE_AGENTS: Final = Convention(
     scopes=("logfire.openai_agents",),
     rules=(
         # Logfire's own exporter sends each span a second time when it starts.
-        Rule(Kind.OTHER, "logfire.span_type", "pending_span"),
+        Rule(Kind.OTHER, "logfire.span_type", "pending_span", artefact=True),
         Rule(Kind.TOOL, name="Function: {name}"),
         Rule(Kind.AGENT, name="Agent run: {name!r}"),
         Rule(Kind.MODEL, name="Chat completion with *|Responses API*"),

@@ -131,7 +131,7 @@ PYDANTIC_AI: Final = replace(
     scopes=("pydantic-ai|pydantic_ai|pydantic-ai.*",),
     rules=(
         # A function that makes the output; it names a tool, and older versions set no operation.
-        Rule(Kind.OTHER, name="running output function*"),
+        Rule(Kind.OTHER, name="running output function*", artefact=True),
         *RULES,
         # Before operation names were set.
         Rule(Kind.AGENT, "agent_name", name="agent run|* run|invoke_agent *"),

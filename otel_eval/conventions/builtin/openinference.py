@@ -159,7 +159,7 @@ OPENAI_AGENTS_JS: Final = replace(
         " marked as a tool without a name; E"
     ),
     scopes=("@arizeai/openinference-instrumentation-openai-agents*",),
-    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="mcp_tools"), *OPENAI_AGENTS.rules),
+    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="mcp_tools", artefact=True), *OPENAI_AGENTS.rules),
     fields=with_fields(FIELDS, agent_name=("graph.node.id",)),
 )
 
@@ -270,6 +270,7 @@ LLAMA_INDEX: Final = replace(
     rules=(Rule(Kind.OTHER, KIND, "LLM", name="*._prepare_chat_with_tools"), *RULES),
     refusals=("Tool * not found. Please select a tool that is available.*",),
     tool_spans=True,
+    own_content=(Field.INPUT, Field.OUTPUT),
     failures_in_results=True,
 )
 
@@ -393,7 +394,7 @@ BEEAI: Final = replace(
         " framework; E"
     ),
     scopes=("openinference.instrumentation.beeai*",),
-    rules=(Rule(Kind.OTHER, "metadata.path"), *RULES),
+    rules=(Rule(Kind.OTHER, "metadata.path", artefact=True), *RULES),
     messages=(),
     wrappers=("beeai_input",),
     not_calls=frozenset({"final_answer"}),
@@ -415,6 +416,7 @@ BEEAI_EVENTS: Final = replace(
     scopes=("openinference.instrumentation.beeai*|@arizeai/openinference-instrumentation-beeai*",),
     rules=(
         Rule(Kind.MODEL, "target", "backend.*.success"),
+        Rule(Kind.OTHER, "target", "tool.*", unread=True),
         Rule(Kind.OTHER, "target"),
         Rule(Kind.AGENT, KIND, "AGENT", name="beeai-framework-main"),
     ),

@@ -145,7 +145,7 @@ MLFLOW_SMOLAGENTS: Final = replace(
         " calls cannot be read reliably; E"
     ),
     scopes=("mlflow*",),
-    rules=(Rule(Kind.OTHER, "mlflow.spanType", "TOOL", name="*.__call__"),),
+    rules=(Rule(Kind.OTHER, "mlflow.spanType", "TOOL", name="*.__call__", unread=True),),
 )
 
 LAMINAR: Final = replace(
@@ -496,6 +496,7 @@ TRULENS_LANGGRAPH: Final = replace(
             Kind.OTHER,
             f"{_TRULENS}call.kwargs.input",
             '[{"name": "*", "args": *}, {"name": "*", "args": *',
+            unread=True,
         ),
         Rule(
             Kind.TOOL,

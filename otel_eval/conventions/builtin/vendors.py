@@ -121,7 +121,7 @@ LANGCHAIN_JS: Final = replace(
     ),
     scopes=("@traceloop/instrumentation-langchain*",),
     rules=(
-        Rule(Kind.OTHER, OPERATION, "execute_tool"),
+        Rule(Kind.OTHER, OPERATION, "execute_tool", unread=True),
         Rule(
             Kind.AGENT,
             KIND,
@@ -407,7 +407,7 @@ MCP: Final = Convention(
         " prefix; E"
     ),
     rules=(
-        Rule(Kind.OTHER, "fastmcp.provider.type", name="delegate *"),
+        Rule(Kind.OTHER, "fastmcp.provider.type", name="delegate *", artefact=True),
         *by_kind("mcp.method.name", tool="tools/call", other="*"),
     ),
     fields=GEN_AI.fields,

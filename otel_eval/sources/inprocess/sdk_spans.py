@@ -335,6 +335,11 @@ class SdkSpanReader:
         """The description of the status."""
         return self._span.status.description or ""
 
+    @property
+    def dropped_attributes(self) -> int:
+        """How many attributes did not fit."""
+        return self._span.dropped_attributes
+
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
         return _wanted(_items(raw_attributes(self._span)), wanted)

@@ -579,7 +579,7 @@ def test_the_index_finds_the_shape_that_trying_every_shape_finds() -> None:
         {"tool_name": "a"},
         {"function": {"name": "a"}},
         {"origin": {"id": "1"}},
-        [{"content": "a"}],
+        [{"content": "a", "message_content": {"text": "a"}}],
         {},
         "text",
         "",
