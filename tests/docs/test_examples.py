@@ -137,9 +137,18 @@ def test_a_table_of_ones_own_is_the_same_in_yaml_and_in_python() -> None:
     assert lines == [f"{way} {line}" for way in ("in YAML", "in Python") for line in understood]
 
 
+AGENT = {
+    "traceId": "1" * 32,
+    "spanId": "1" * 16,
+    "name": "invoke_agent travel_agent",
+    "startTimeUnixNano": "1700000000000000000",
+    "endTimeUnixNano": "1700000002000000000",
+    "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "invoke_agent"}}],
+}
 BOOKED_BLINDLY = {
     "traceId": "1" * 32,
     "spanId": "2" * 16,
+    "parentSpanId": "1" * 16,
     "name": "execute_tool book_flight",
     "startTimeUnixNano": "1700000000000000000",
     "endTimeUnixNano": "1700000001000000000",
@@ -159,7 +168,7 @@ def test_stored_traces_are_held_against_a_policy(tmp_path: Path) -> None:
     )
     broken = tmp_path / "broken.json"
     broken.write_text(
-        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [BOOKED_BLINDLY]}]}]}),
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [AGENT, BOOKED_BLINDLY]}]}]}),
         encoding="utf-8",
     )
     done = [
