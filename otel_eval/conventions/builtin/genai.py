@@ -453,6 +453,13 @@ ANTHROPIC: Final = replace(
     repeats=("*anthropic*",),
 )
 
+# AI_NoSuchToolError and AI_InvalidToolInputError, up to version 6 without the name.
+AI_SDK_REFUSALS: Final = (
+    "Model tried to call unavailable tool '*",
+    "Invalid input for tool *",
+    "AI_NoSuchToolError: *",
+    "AI_InvalidToolInputError: *",
+)
 AI_SDK_REQUESTS: Final = (Mark("gen_ai.tool.type", "extension"),)
 AI_SDK: Final = replace(
     GEN_AI,
@@ -464,6 +471,7 @@ AI_SDK: Final = replace(
     ),
     scopes=("gen_ai",),
     request_marks=AI_SDK_REQUESTS,
+    refusals=AI_SDK_REFUSALS,
     tool_spans=True,
     pauses_unanswered=True,
 )

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.genai import (
+    AI_SDK_REFUSALS,
     AI_SDK_REQUESTS,
     GEN_AI,
     INCONCLUSIVE_MESSAGES,
     with_fields,
 )
 from otel_eval.conventions.builtin.openinference import FRAMEWORKS as OPENINFERENCE_FRAMEWORKS
-from otel_eval.conventions.builtin.vendors import AI_SDK_REFUSALS, MODEL_CLIENTS, TRACELOOP
+from otel_eval.conventions.builtin.vendors import MODEL_CLIENTS, TRACELOOP
 from otel_eval.conventions.table import EventRow, Field, Mark, Rule
 from otel_eval.model import Kind
 

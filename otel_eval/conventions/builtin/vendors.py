@@ -14,6 +14,7 @@ from typing import Final
 
 from otel_eval.conventions.builtin.frameworks import GENKIT
 from otel_eval.conventions.builtin.genai import (
+    AI_SDK_REFUSALS,
     GEN_AI,
     INCONCLUSIVE_MESSAGES,
     LANGGRAPH_REFUSALS,
@@ -78,12 +79,6 @@ TRACELOOP_MODELS: Final = replace(
     source="the same: model calls in the spelling that other libraries copied",
     rules=tuple(rule for rule in RULES if rule.key != KIND),
     tool_spans=False,
-)
-
-# AI_NoSuchToolError and AI_InvalidToolInputError of the Vercel AI SDK.
-AI_SDK_REFUSALS: Final = (
-    "Model tried to call unavailable tool '*",
-    "Invalid input for tool *",
 )
 
 LANGCHAIN: Final = replace(
