@@ -771,7 +771,9 @@ class TraceBuffer:
         for trace in [self._traces[each] for each in trace_ids if each in self._traces]:
             if trace.state in (State.WAITING, *_EVALUATED):
                 self.counts.late_given_up += 1
-                self._give_up(trace)
+                # only an id outlasts a restart, so nothing more is kept of an evaluated one
+                give_up = self._give_up if trace.state is State.WAITING else self._forget
+                give_up(trace)
 
     def tombstones(self) -> Iterator[tuple[bytes, float, State]]:
         """Yield the ids of which nothing else is held, until when, and in which state."""
