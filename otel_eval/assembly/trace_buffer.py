@@ -138,6 +138,7 @@ _RECORDS_LIMIT: Final = f"log records ({RECORDS_PER_SPAN} × traces.max_spans_pe
 _SPANS_LIMIT: Final = "spans (traces.max_spans_per_trace)"
 _OPEN: Final = (State.OPEN, State.WAITING, State.PART)
 _CLOSED: Final = (State.PART, State.READY, State.LATE)  # in the order in which they are taken
+_UNDECIDED: Final = (*_OPEN, State.READY)
 _EVALUATED: Final = (State.KEPT, State.CUT)
 _GONE: Final = (State.LEFT, State.REPORTED, State.ENDED)  # an id may be held under an earlier one
 _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
@@ -770,7 +771,9 @@ class TraceBuffer:
         for trace in [self._traces[each] for each in trace_ids if each in self._traces]:
             if trace.state in (State.WAITING, *_EVALUATED):
                 self.counts.late_given_up += 1
-                self._give_up(trace)
+                # only an id outlasts a restart, so nothing more is kept of an evaluated one
+                give_up = self._give_up if trace.state is State.WAITING else self._forget
+                give_up(trace)
 
     def tombstones(self) -> Iterator[tuple[bytes, float, State]]:
         """Yield the ids of which nothing else is held, until when, and in which state."""
@@ -826,13 +829,13 @@ class TraceBuffer:
         return max([now - trace.created for trace in oldest if trace is not None], default=0.0)
 
     def is_undecided(self, trace_id: bytes) -> bool:
-        """Whether the trace is open, or closed and not yet taken."""
+        """Whether the trace is open, or closed and not yet taken: a result of it may follow."""
         trace = self._traces.get(trace_id)
-        return trace is not None and trace.state not in _EVALUATED
+        return trace is not None and trace.state in _UNDECIDED
 
     def undecided(self) -> set[bytes]:
         """Return the ids of the traces that are open, or closed and not yet taken."""
-        return {each for each, trace in self._traces.items() if trace.state not in _EVALUATED}
+        return {each for each, trace in self._traces.items() if trace.state in _UNDECIDED}
 
     def is_over(self, trace_id: bytes) -> bool:
         """Whether the trace is closed and not yet taken, or open with its root or a local root.
