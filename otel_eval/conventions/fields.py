@@ -61,6 +61,7 @@ class ReadTable:
                 *convention.errors,
                 *convention.not_call_marks,
                 *convention.pause_marks,
+                *convention.resume_marks,
                 *convention.request_marks,
                 *convention.unreliable_finish_reasons,
             )
@@ -80,6 +81,7 @@ class ReadTable:
             )
         )
         self.pause_wanted = Wanted(frozenset(mark.key for mark in convention.pause_marks))
+        self.resume_wanted = Wanted(frozenset(mark.key for mark in convention.resume_marks))
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.messages_wanted = {side: self._messages_of(side) for side in Side}
 

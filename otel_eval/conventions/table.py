@@ -192,6 +192,8 @@ class Convention:
         hosted_unrecorded: whether calls of tools that the model's provider runs leave no trace.
         pause_marks: marks of tool spans that made no call yet, and of agent spans that ended
             because they wait for a person.
+        resume_marks: marks of model spans of a run that went on after a pause; the model call that
+            asked before it then has its span after those of the calls that it asked for.
         request_marks: marks of tool spans that are written for each request for a tool that the
             model's provider runs: one without a result was not executed.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
@@ -249,6 +251,7 @@ class Convention:
     results_in_user_events: bool = False
     hosted_unrecorded: bool = False
     pause_marks: tuple[Mark, ...] = ()
+    resume_marks: tuple[Mark, ...] = ()
     request_marks: tuple[Mark, ...] = ()
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
     masks: tuple[str, ...] = ()

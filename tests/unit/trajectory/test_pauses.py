@@ -19,6 +19,7 @@ OP = "gen_ai.operation.name"
 KIND = "openinference.span.kind"
 LANGCHAIN = "opentelemetry.instrumentation.genai.langchain"
 OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
+MASTRA = "@mastra/otel-exporter"
 ADK = "gcp.vertex.agent"
 
 
@@ -366,6 +367,53 @@ def test_what_a_model_writes_does_not_pause_a_run(scope: str, attributes: dict[s
     """Its text is quoted within the output, and its own objects have other keys."""
     given = {"langsmith.span.kind": "agent", **attributes}
     assert both(agent(scope, **given)).waiting == ""
+
+
+@pytest.mark.parametrize(
+    ("resumed", "tool_start", "is_unknown"), [(True, 1, False), (True, 9, False), (False, 1, True)]
+)
+def test_a_call_that_waited_answers_the_model_call_that_is_written_after_it(
+    resumed: bool, tool_start: int, is_unknown: bool
+):
+    """Mastra writes the span of the model call that asked before the pause when the run goes on."""
+
+    def step(span_id: str, start: int, reason: str) -> FakeSpan:
+        given = {
+            "mastra.span.type": "model_inference",
+            "gen_ai.response.finish_reasons": [reason],
+            "mastra.metadata.resumed": resumed,
+        }
+        return span(
+            span_id,
+            "run",
+            "chat m",
+            start_ns=start,
+            end_ns=start + 2,
+            scope=MASTRA,
+            attributes=given,
+        )
+
+    run = span(
+        "run",
+        "",
+        "a",
+        start_ns=0,
+        end_ns=100,
+        attributes={"mastra.span.type": "agent_run"},
+        scope=MASTRA,
+    )
+    call = span(
+        "t",
+        "run",
+        "execute_tool look",
+        start_ns=tool_start,
+        end_ns=tool_start + 2,
+        scope=MASTRA,
+        attributes={"mastra.span.type": "tool_call", "gen_ai.tool.name": "look"},
+    )
+    asked, last = step("m", 5, "tool-calls"), step("n", 20, "stop")
+    assert bool(both(run, call, asked, last).calls_unknown) == is_unknown
+    assert both(run, asked, last).calls_unknown
 
 
 def test_a_request_that_the_provider_did_not_execute_is_no_call():
