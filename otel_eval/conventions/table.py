@@ -187,6 +187,8 @@ class Convention:
             model that it did not run a tool: there is none of the name, or its arguments are
             invalid.
         output_results: the same of the results of requests that were the run's output.
+        refusal_marks: marks of the spans of calls that failed because the framework did not run the
+            tool; where only their keys are present, it did.
         results_in_user_events: whether the events of the user's messages hold results of tools,
             as JSON; in those of others such a text is the user's own.
         hosted_unrecorded: whether calls of tools that the model's provider runs leave no trace.
@@ -248,6 +250,7 @@ class Convention:
     not_call_marks: tuple[Mark, ...] = ()
     refusals: tuple[str, ...] = ()
     output_results: tuple[str, ...] = ()
+    refusal_marks: tuple[Mark, ...] = ()
     results_in_user_events: bool = False
     hosted_unrecorded: bool = False
     pause_marks: tuple[Mark, ...] = ()
