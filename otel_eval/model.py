@@ -89,6 +89,8 @@ class ToolCall:
             either, might show one.
         message: hex id of the model call that requested it where other requests of the same answer
             left no span, else "": such calls were made in any order.
+        refusal: whether the framework did not run the tool, where the error has another type than
+            `REFUSED`; None if what would show it was not recorded.
     """
 
     name: str
@@ -103,11 +105,17 @@ class ToolCall:
     agent_path: tuple[str, ...] = ()
     failure_unknown: bool = False
     message: str = ""
+    refusal: bool | None = False
 
     @property
     def timed(self) -> bool:
         """Whether start and end were recorded."""
         return self.start_ns is not None and self.end_ns is not None
+
+    @property
+    def refused(self) -> bool | None:
+        """Whether the framework did not run the tool; None if that is unknown."""
+        return (self.error is not None and self.error.type == REFUSED) or self.refusal
 
 
 HOSTED_TOOLS: Final = frozenset(

@@ -60,7 +60,9 @@ class ReadTable:
             for mark in (
                 *convention.errors,
                 *convention.not_call_marks,
+                *convention.refusal_marks,
                 *convention.pause_marks,
+                *convention.resume_marks,
                 *convention.request_marks,
                 *convention.unreliable_finish_reasons,
             )
@@ -80,6 +82,7 @@ class ReadTable:
             )
         )
         self.pause_wanted = Wanted(frozenset(mark.key for mark in convention.pause_marks))
+        self.resume_wanted = Wanted(frozenset(mark.key for mark in convention.resume_marks))
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.messages_wanted = {side: self._messages_of(side) for side in Side}
 
@@ -242,6 +245,13 @@ class ReadTable:
         text = result[:MEMO_BYTES].lower()
         return any(each.fullmatch(text) for each in self._refusals)
 
+    def is_marked_refused(self, read: Mapping[str, Any]) -> bool | None:
+        """Whether a tool span is marked as that of a call that was refused; None if it has no such
+        attribute.
+        """
+        marks = self.convention.refusal_marks
+        return self.marked(read, marks) if any(mark.key in read for mark in marks) else None
+
     def is_output(self, result: str) -> bool:
         """Whether a result is the framework's text for a request that was the run's output."""
         text = result[:MEMO_BYTES].lower()
@@ -281,6 +291,8 @@ class ToolFields:
         name: the tool's name.
         is_call: False for artefacts of the instrumentation, and for a call that waits.
         is_paused: the tool waits for a person.
+        is_refused: whether marks show that the framework refused a call that failed; None: there
+            are none.
         is_request: the span is written for each request; without a result no call was made.
         error_type: the recorded class of error, or "".
         failed: whether the span has a mark of failure.
@@ -295,6 +307,7 @@ class ToolFields:
     unnamed: bool = False
     is_paused: bool = False
     is_request: bool = False
+    is_refused: bool | None = None
     succeeded: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -325,6 +338,7 @@ class ToolReader:
         marks = (
             *table.convention.errors,
             *table.convention.not_call_marks,
+            *table.convention.refusal_marks,
             *table.convention.pause_marks,
             *table.convention.request_marks,
         )
@@ -417,4 +431,5 @@ class ToolReader:
             not recorded,
             is_paused,
             table.marked(attributes, table.convention.request_marks),
+            table.is_marked_refused(attributes),
         )

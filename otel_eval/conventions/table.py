@@ -187,11 +187,15 @@ class Convention:
             model that it did not run a tool: there is none of the name, or its arguments are
             invalid.
         output_results: the same of the results of requests that were the run's output.
+        refusal_marks: marks of the spans of calls that failed because the framework did not run the
+            tool; where only their keys are present, it did.
         results_in_user_events: whether the events of the user's messages hold results of tools,
             as JSON; in those of others such a text is the user's own.
         hosted_unrecorded: whether calls of tools that the model's provider runs leave no trace.
         pause_marks: marks of tool spans that made no call yet, and of agent spans that ended
             because they wait for a person.
+        resume_marks: marks of model spans of a run that went on after a pause; the model call that
+            asked before it then has its span after those of the calls that it asked for.
         request_marks: marks of tool spans that are written for each request for a tool that the
             model's provider runs: one without a result was not executed.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
@@ -246,9 +250,11 @@ class Convention:
     not_call_marks: tuple[Mark, ...] = ()
     refusals: tuple[str, ...] = ()
     output_results: tuple[str, ...] = ()
+    refusal_marks: tuple[Mark, ...] = ()
     results_in_user_events: bool = False
     hosted_unrecorded: bool = False
     pause_marks: tuple[Mark, ...] = ()
+    resume_marks: tuple[Mark, ...] = ()
     request_marks: tuple[Mark, ...] = ()
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
     masks: tuple[str, ...] = ()

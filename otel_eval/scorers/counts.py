@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.model import REFUSED, Outcome, Skipped, Trajectory
+from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import (
     count,
@@ -385,7 +385,8 @@ class RequiredTools(BaseScorer):
     """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
 
     Matched patterns / patterns; a call that was refused before it ran does not count. Details:
-    `missing` (patterns).
+    `missing` (patterns). Skipped: a pattern matches only failed calls of which it was not recorded
+    whether they were refused.
 
     Attributes:
         patterns: glob patterns over tool names.
@@ -406,14 +407,24 @@ class RequiredTools(BaseScorer):
         """Calls; the patterns name required tools."""
         return Requirements(tools=ToolNames(required=self.patterns))
 
-    def find(self, trajectory: Trajectory) -> Finding:
+    def _missing(self, calls: Iterable[ToolCall]) -> list[str]:
+        """The patterns that no call matches."""
+        names = {call.name for call in calls}
+        return [each for each in self.patterns if not any(map(name_matcher(each), names))]
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look for patterns that no call matches; one that was refused does not count."""
-        names = {
-            call.name
-            for call in trajectory.calls
-            if call.error is None or call.error.type != REFUSED
-        }
-        missing = [each for each in self.patterns if not any(map(name_matcher(each), names))]
+        missing = self._missing(call for call in trajectory.calls if call.refused is False)
+        doubtful = [call for call in trajectory.calls if call.refused is None]
+        if (
+            doubtful
+            and self._missing(call for call in trajectory.calls if not call.refused) != missing
+        ):
+            return Skipped(
+                f"whether {tool(doubtful[0].name)} was refused before it ran is unknown: the answer"
+                " to the request was not recorded",
+                reason="not_recorded",
+            )
         text = (
             f"never called: {', '.join(missing)}" if missing else "every required tool was called"
         )

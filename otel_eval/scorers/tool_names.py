@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_eval.errors import nearest, printable
 from otel_eval.globs import glob_matcher
-from otel_eval.model import HOSTED_TOOLS, REFUSED, SpanRef, ToolCall, Trajectory
+from otel_eval.model import HOSTED_TOOLS, SpanRef, ToolCall, Trajectory
 
 _MOST_LISTED: Final = 8
 _LONGEST_NAME: Final = 60
@@ -54,9 +54,7 @@ def name_matcher(*patterns: str) -> Callable[[str], bool]:
 
 def refused(calls: Iterable[ToolCall]) -> str:
     """A note that names the calls that the framework refused to run, "" if there is none."""
-    names = dict.fromkeys(
-        call.name for call in calls if call.error is not None and call.error.type == REFUSED
-    )
+    names = dict.fromkeys(call.name for call in calls if call.refused)
     return f"; refused: {', '.join(map(tool, [*names][:_MOST_LISTED]))}" if names else ""
 
 

@@ -307,7 +307,7 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
         arguments = Unnamed(__value__=arguments)
     span_id = call.span_id.hex()
     # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path,
-    # failure_unknown, message
+    # failure_unknown, message, refusal
     return _new_call(
         call.name,
         arguments,
@@ -321,4 +321,5 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
         path,
         call.error is None and call.unsure,
         call.message,
+        call.refusal,
     )

@@ -8,7 +8,6 @@ turn are none. What is decided here does not depend on what scorers read.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
@@ -32,11 +31,20 @@ from otel_eval.trajectory.tool_calls import (
     mcp_name,
     named,
     recorded_arguments,
+    result_text,
 )
 
 _NO_CALL: Final = ToolCall(name="")
 _call: Final = copier(
-    ToolCall, "name", "arguments", "result", "error", "call_id", "failure_unknown", "message"
+    ToolCall,
+    "name",
+    "arguments",
+    "result",
+    "error",
+    "call_id",
+    "failure_unknown",
+    "message",
+    "refusal",
 )
 _REQUEST_STEPS: Final = 10
 _LOOK_STEPS: Final = 2
@@ -315,8 +323,13 @@ class UnspannedCalls:
             if request.calls:
                 first = min(request.calls, key=lambda call: call.start)
                 moment = max(moment, (first.start, first.end, first.span_id))
+                failed = [call for call in request.calls if call.error and not call.refusal]
+                if failed:
+                    answer = self._answer_beside(request) or self._later_answer(request)
                 for call in request.calls:
                     call.message = message
+                for call in failed:
+                    call.refusal = self._refusal(request, answer, unknown=call.refusal)
             if id(request) not in answers:
                 continue
             answer = answers[id(request)]
@@ -452,12 +465,12 @@ class UnspannedCalls:
 
     def _is_output(self, request: Request, answer: ToolResult) -> bool:
         """Whether the request was the run's output, by the form of its answer."""
-        text = _text_of(answer)
+        text = result_text(answer.result)
         return bool(text) and any(table.is_output(text) for table in self._tables(request))
 
     def _is_refusal(self, request: Request, answer: ToolResult | None) -> bool:
         """Whether the framework did not run the tool."""
-        text = "" if answer is None else _text_of(answer)
+        text = _text_of(answer)
         if text and any(table.is_refusal(text) for table in self._tables(request)):
             return True
         offered = self._tools_of(request.place).names
@@ -469,6 +482,14 @@ class UnspannedCalls:
                 and request.asked.name not in self._tools_of(request.place).outputs
             )
         )
+
+    def _refusal(
+        self, request: Request, answer: ToolResult | None, *, unknown: bool | None
+    ) -> bool | None:
+        """Whether a call that failed or may have failed was refused; `unknown` if no answer shows
+        it.
+        """
+        return self._is_refusal(request, answer) or (False if _text_of(answer) else unknown)
 
     def _tables(self, request: Request) -> Iterator[ReadTable]:
         """The tables of the model call and of the agents around it."""
@@ -482,7 +503,11 @@ class UnspannedCalls:
         arguments: Any = asked.arguments if "arguments" in needs else UNRECORDED
         if arguments is not UNRECORDED and not named(arguments):
             arguments = {} if arguments in (None, "") else Unnamed(__value__=arguments)
-        error = None
+        error, unknown = None, None
+        if request.asked.hosted or not any(
+            table.convention.refusals for table in self._tables(request)
+        ):
+            unknown = False
         if self._is_refusal(request, answer):
             error = ToolError(REFUSED)
         elif asked.failed or (answer is not None and answer.failed):
@@ -499,7 +524,12 @@ class UnspannedCalls:
             request.call_id,
             error is None and not is_known,
             message,
+            self._refusal(request, answer, unknown=unknown),
         )
+
+
+def _text_of(answer: ToolResult | None) -> str:
+    return "" if answer is None else result_text(answer.result)
 
 
 def _content(request: ToolRequest) -> Hashable:
@@ -525,14 +555,6 @@ def _by_key(results: Iterable[ToolResult]) -> dict[Key, list[ToolResult]]:
         key = ("id", each.call_id) if each.call_id else ("name", each.name)
         found.setdefault(key, []).append(each)
     return found
-
-
-def _text_of(answer: ToolResult) -> str:
-    """The result as text, for comparison with the texts of frameworks."""
-    result = answer.result
-    if isinstance(result, str):
-        return result
-    return "" if result is UNRECORDED else json.dumps(result, default=str)
 
 
 class _Pairing:

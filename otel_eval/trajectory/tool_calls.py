@@ -4,6 +4,7 @@ describe the same call.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ class ToolCallBuilder:
         certain: the span itself shows whether the call failed, whatever its result holds.
         attribute_id: the call's id, if that is known without the content of the call.
         message: hex id of the model call that requested it, if other requests of that left no span.
+        refusal: see `ToolCall.refusal`.
     """
 
     place: int
@@ -64,9 +66,12 @@ class ToolCallBuilder:
     certain: bool = False
     attribute_id: str = ""
     message: str = ""
+    refusal: bool | None = False
 
     def inherit(self, other: ToolCallBuilder) -> None:
         """Take over what only the other span of the same call recorded."""
+        if other.error and (self.error is None or self.refusal is None or other.refusal):
+            self.refusal = self.refusal or other.refusal
         if self.arguments is UNRECORDED or (not named(self.arguments) and named(other.arguments)):
             self.arguments = other.arguments
         if self.result is UNRECORDED:
@@ -219,12 +224,32 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
         call.result = taken.value
     call.call_id = call.call_id or known_id(taken.call_id)
     call.error = _error(span, failed=taken.failed)
+    if call.error is not None and span.fields.is_refused is not None:
+        call.refusal = span.fields.is_refused
+    elif call.error is not None and table.convention.refusals:
+        if raw is not None and not is_read:
+            spans.steps.take(steps_of(raw))
+            taken = unwrap(raw, table.result_wrappers)
+        call.refusal = _refusal(table, call.error.message, taken.value)
     # A status that may be another span's says nothing.
     hidden = hidden or (span.reader.status_code == 2 and call.error is None)
     # What showed a failure may have been among the attributes that the sender left out.
     dropped = bool(span.reader.dropped_attributes)
     call.certain = not (hidden or dropped)
     call.unsure = unrecorded or dropped or (hidden and raw is None)
+
+
+def _refusal(table: ReadTable, message: str, result: Any) -> bool | None:
+    """Whether a call that failed was refused; None if a later message may show it."""
+    text = result_text(result)
+    return any(map(table.is_refusal, (message, text))) or (False if text else None)
+
+
+def result_text(result: Any) -> str:
+    """The result as text, for comparison with the texts of frameworks; "" if it is unrecorded."""
+    if isinstance(result, str):
+        return result
+    return "" if result is UNRECORDED else json.dumps(result, default=str)
 
 
 def _tool_span(spans: ClassifiedTrace, place: int, tool_reader: ToolReader) -> _ToolSpan:

@@ -347,7 +347,32 @@ class UnknownCalls:
             for place in unknown
             if not self._messages.of_span(place).requests
             and (self._messages.of_span(place).broken or self._finish(place) is Finish.TOOLS)
+            and not self._is_answered_before(place, answers, models)
         ]
+
+    def _is_answered_before(
+        self, place: int, answers_of: dict[int, list[int]], models_of: dict[int, list[int]]
+    ) -> bool:
+        """Whether the model call is the one before a pause, whose span was written when the run
+        went on, after those of the calls that it asked for.
+        """
+        spans, table, agent = (
+            self._spans,
+            self._spans.table(place),
+            self._spans.enclosing_agent[place],
+        )
+        if agent < 0 or not table.convention.resume_marks:
+            return False
+        start, answers = spans.readers[place].start_ns, answers_of.get(agent)
+        return (
+            models_of[agent][0] == start
+            and answers is not None
+            and answers[0] < start
+            and table.marked(
+                spans.readers[place].attributes(table.resume_wanted),
+                table.convention.resume_marks,
+            )
+        )
 
     def _unanswered(
         self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_the_calls_are_what_happened(truth: dict[str, Any]):
     if [0, 1] in truth["overlapping"]:
         got[:2], want = sorted(got[:2], key=str), [*sorted(want[:2], key=str), *want[2:]]
     assert got == want
-    assert run.incomplete == ""
+    assert (run.incomplete, run.calls_unknown) == ("", "")
 
 
 @pytest.mark.parametrize("truth", [t for t in TRUTH if "agents" in t], ids=lambda t: t["file"])
@@ -146,10 +147,21 @@ def test_calls_that_were_refused_give_one_verdict_in_every_framework():
 
 
 def test_a_refused_call_never_satisfies_a_requirement_and_is_named_as_refused():
-    for framework in REFUSED.keys() - {"strands"}:
-        (run,) = outermost(REFUSED[framework])
+    for file in REFUSED.values():
+        (run,) = outermost(file)
         needed = create_scorer({"type": "required_tools", "patterns": ["no_such_tool"]})(run)
         assert (needed.value, "refused: no_such_tool" in needed.explanation) == (0, True)
+
+
+def test_the_span_of_a_refused_call_keeps_its_error_type_and_satisfies_no_requirement():
+    """By the framework's mark (pydantic-ai), its answer (LangGraph) or the error (Strands)."""
+    scorer = create_scorer({"type": "required_tools", "patterns": ["get_weather"]})
+    for framework in ("strands", "pydantic-ai", "LangGraph"):
+        for plan in (PLAN, Plan()):
+            (run,) = outermost(REFUSED[framework], plan)
+            invalid = run.calls[2]
+            assert (invalid.error.type != "refused", invalid.refused) == (True, True)
+            assert scorer(replace(run, calls=run.calls[1:])).value == 0
 
 
 def test_a_trace_of_a_model_call_alone_does_not_show_what_was_called():

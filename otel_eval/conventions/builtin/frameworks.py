@@ -344,6 +344,7 @@ MASTRA: Final = replace(
         Mark(key, '{"status":"suspended",*')
         for key in ("mastra.agent_run.output", "mastra.workflow_run.output", "output")
     ),
+    resume_marks=(Mark("mastra.metadata.resumed", "true"),),
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
 )

@@ -114,12 +114,21 @@ PYDANTIC_AI_PAUSES: Final = (
 )
 
 # The text that the model gets in place of a result.
-PYDANTIC_AI_REFUSALS: Final = ("Unknown tool name: *", "*Fix the errors and try again.*")
+# What a tool that ran asks to be retried for ends like an answer about invalid arguments.
+PYDANTIC_AI_REFUSALS: Final = (
+    "Unknown tool name: *",
+    "* validation error:*",
+    "* validation errors:*",
+    '[{"type": "*", "loc": [*], "msg": "*',
+)
 LANGGRAPH_REFUSALS: Final = (
     "Error: * is not a valid tool, try one of [*",
     "Error invoking tool '*' with kwargs *",
 )
-STRANDS_REFUSALS: Final = ("Unknown tool: *",)
+STRANDS_REFUSALS: Final = (
+    "*Unknown tool: *",
+    "*Validation failed for input parameters: *",
+)
 
 PYDANTIC_AI: Final = replace(
     GEN_AI,
@@ -161,6 +170,7 @@ PYDANTIC_AI: Final = replace(
     not_call_marks=PYDANTIC_AI_NOT_CALLS,
     pause_marks=PYDANTIC_AI_PAUSES,
     refusals=PYDANTIC_AI_REFUSALS,
+    refusal_marks=(Mark("pydantic_ai.tool.failure_stage", "validation"),),
     output_results=("Final result processed.*", "Output tool not used - *"),
     masks=SCRUBBED,
     tool_spans=True,

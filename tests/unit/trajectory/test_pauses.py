@@ -5,12 +5,14 @@ scored as calls that were made.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from otel_eval.interfaces import SpanEvent
-from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.model import UNRECORDED, Skipped, ToolCall, Trajectory
+from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from tests.support.made_spans import FakeSpan, closed, span
@@ -19,6 +21,7 @@ OP = "gen_ai.operation.name"
 KIND = "openinference.span.kind"
 LANGCHAIN = "opentelemetry.instrumentation.genai.langchain"
 OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
+MASTRA = "@mastra/otel-exporter"
 ADK = "gcp.vertex.agent"
 
 
@@ -181,6 +184,40 @@ def test_a_refused_call_whose_answer_is_in_the_agents_messages_was_not_made():
         chat("m", 9, "pydantic-ai"),
     )
     assert (names(run), run.calls_unknown) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "offered", "score"),
+    [
+        ("Error: look is not a valid tool, try one of [x].", ["look"], 0),
+        ("Error invoking tool 'look' with kwargs {} with error:\n a: Field required", ["look"], 0),
+        ("boom", ["look"], 1),
+        ("boom", ["search"], 0),
+        ("", ["look"], None),
+    ],
+)
+def test_a_failed_call_is_refused_by_the_form_of_its_answer_or_if_its_tool_was_not_offered(
+    answer: str, offered: list[str], score: float | None
+):
+    """Its span keeps the error that it recorded; without the answer it is unknown."""
+    asked = chat("m", 2, LANGCHAIN, request("look"))
+    asked.given["gen_ai.tool.definitions"] = json.dumps([{"name": each} for each in offered])
+    last = chat("n", 20, LANGCHAIN)
+    part = {"type": "tool_call_response", "id": "c1", "response": answer}
+    if answer:
+        last.given["gen_ai.input.messages"] = json.dumps([{"role": "tool", "parts": [part]}])
+    failed = tool(
+        "t", 6, LANGCHAIN, status=2, attributes={"error.type": "E", "gen_ai.tool.call.id": "c1"}
+    )
+    run = both(agent(LANGCHAIN), asked, failed, last)
+    assert [call.error and call.error.type for call in run.calls] == ["E"]
+    outcome = create_scorer({"type": "required_tools", "patterns": ["look"]})(run)
+    if isinstance(outcome, Skipped):
+        assert (score, outcome.reason) == (None, "not_recorded")
+    else:
+        assert outcome.value == score
+    both_called = replace(run, calls=(*run.calls, ToolCall(name="look")))
+    assert create_scorer({"type": "required_tools", "patterns": ["look"]})(both_called).passed
 
 
 def test_the_calls_of_earlier_turns_are_no_calls_of_this_one():
@@ -366,6 +403,53 @@ def test_what_a_model_writes_does_not_pause_a_run(scope: str, attributes: dict[s
     """Its text is quoted within the output, and its own objects have other keys."""
     given = {"langsmith.span.kind": "agent", **attributes}
     assert both(agent(scope, **given)).waiting == ""
+
+
+@pytest.mark.parametrize(
+    ("resumed", "tool_start", "is_unknown"), [(True, 1, False), (True, 9, False), (False, 1, True)]
+)
+def test_a_call_that_waited_answers_the_model_call_that_is_written_after_it(
+    resumed: bool, tool_start: int, is_unknown: bool
+):
+    """Mastra writes the span of the model call that asked before the pause when the run goes on."""
+
+    def step(span_id: str, start: int, reason: str) -> FakeSpan:
+        given = {
+            "mastra.span.type": "model_inference",
+            "gen_ai.response.finish_reasons": [reason],
+            "mastra.metadata.resumed": resumed,
+        }
+        return span(
+            span_id,
+            "run",
+            "chat m",
+            start_ns=start,
+            end_ns=start + 2,
+            scope=MASTRA,
+            attributes=given,
+        )
+
+    run = span(
+        "run",
+        "",
+        "a",
+        start_ns=0,
+        end_ns=100,
+        attributes={"mastra.span.type": "agent_run"},
+        scope=MASTRA,
+    )
+    call = span(
+        "t",
+        "run",
+        "execute_tool look",
+        start_ns=tool_start,
+        end_ns=tool_start + 2,
+        scope=MASTRA,
+        attributes={"mastra.span.type": "tool_call", "gen_ai.tool.name": "look"},
+    )
+    asked, last = step("m", 5, "tool-calls"), step("n", 20, "stop")
+    assert bool(both(run, call, asked, last).calls_unknown) == is_unknown
+    assert both(run, asked, last).calls_unknown
 
 
 def test_a_request_that_the_provider_did_not_execute_is_no_call():
