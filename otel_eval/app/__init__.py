@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from os import PathLike
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -29,7 +30,7 @@ from otel_eval.diagnostics import Coverage
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
-from otel_eval.interfaces import ClosedTrace, SpanFrame
+from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
@@ -348,13 +349,19 @@ def trajectories(
         else frames_of(spans)
     )
     plan = plan_of(settings)
-    return [run.trajectory for trace in _traces_of(frames, settings) for run in build(trace, plan)]
+    return [run.trajectory for trace in traces_of(frames, settings) for run in build(trace, plan)]
 
 
-def _traces_of(frames: Iterable[SpanFrame], config: EvalConfig) -> list[ClosedTrace]:
-    """The traces of finished spans, whatever their age."""
+def traces_of(
+    frames: Iterable[SpanFrame], config: EvalConfig, logs: Iterable[JoinedLog] = ()
+) -> list[ClosedTrace]:
+    """The traces of finished spans, whatever their age and number: the limits of one trace apply,
+    not those of all, because the caller has them in memory already.
+    """
     limits = replace(
         limits_of(config),
+        max_traces=maxsize,
+        max_bytes=maxsize,
         decision_wait_s=inf,
         decision_wait_partial_s=inf,
         idle_s=inf,
@@ -362,6 +369,7 @@ def _traces_of(frames: Iterable[SpanFrame], config: EvalConfig) -> list[ClosedTr
     )
     buffer = TraceBuffer(limits)
     buffer.push_many(frames, 0.0)
+    buffer.push_logs(logs, 0.0)
     return list(buffer.drain(0.0))
 
 
@@ -376,14 +384,27 @@ def score_spans(
     """
     settings = load(config)
     engine = engine_of(settings, lines=True)
-    reports = (
-        report
-        for trace in _traces_of(frames_of(spans), settings)
-        for report in engine.evaluate(trace, Stamp(at_ns=time.time_ns()))
-    )
-    later = partial(later_of, settings, engine, unbounded=True)
-    with closing(with_late_results(reports, later)) as completed:
-        return [report for report in completed if report.no_run is None]
+    traces = traces_of(frames_of(spans), settings)
+    reports = complete_reports(traces, settings, engine, evaluated_now(engine))
+    return [report for report in reports if report.no_run is None]
+
+
+def evaluated_now(engine: Engine) -> Callable[[ClosedTrace], list[Report]]:
+    """A function that evaluates a trace at the time of the call."""
+    return lambda trace: engine.evaluate(trace, Stamp(at_ns=time.time_ns()))
+
+
+def complete_reports(
+    traces: Iterable[ClosedTrace],
+    config: EvalConfig,
+    engine: Engine,
+    evaluate: Callable[[ClosedTrace], Iterable[Report]],
+) -> list[Report]:
+    """The reports on traces, with the results of judges."""
+    evaluated = (report for trace in traces for report in evaluate(trace))
+    later = partial(later_of, config, engine, unbounded=True)
+    with closing(with_late_results(evaluated, later)) as completed:
+        return list(completed)
 
 
 def explain_spans(
@@ -394,6 +415,6 @@ def explain_spans(
     engine = engine_of(settings)
     return [
         explained
-        for trace in _traces_of(frames_of(spans), settings)
+        for trace in traces_of(frames_of(spans), settings)
         for explained in _explained(engine, trace)
     ]
