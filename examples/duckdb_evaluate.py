@@ -42,7 +42,7 @@ RESULTS = pa.schema(
 def score(config: str, files: str, shares: int, share: int) -> pa.Table:
     """The results of one share of the traces."""
     with duckdb.connect() as connection:
-        connection.execute("SET threads = 1")
+        connection.execute("SET threads = 1; SET enable_progress_bar = false")
         found = connection.execute(
             "SELECT * FROM read_parquet($files) WHERE hash(trace_id) % $shares = $share",
             {"files": files, "shares": shares, "share": share},

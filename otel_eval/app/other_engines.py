@@ -7,13 +7,13 @@ import os
 import pickle
 import threading
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.app import complete_reports, evaluated_now, guarded, traces_of
+from otel_eval.app import complete_reports, evaluate_now, guarded, traces_of
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.engine import Engine
@@ -65,7 +65,7 @@ def evaluate(spans: Spans, config: ConfigSource = None) -> list[dict[str, Any]]:
     if batch.rejected:
         _log.warning("%d spans skipped, the first: %s", batch.rejected, batch.why)
     traces = traces_of(batch.spans, settings, batch.logs)
-    evaluated = evaluated_now(engine)
+    evaluated = partial(evaluate_now, engine)
     reports = complete_reports(
         traces, settings, engine, lambda trace: guarded(trace, evaluated, _log.warning)
     )
