@@ -280,7 +280,7 @@ def _parts(fields: _Fields, end: int, listed: _PartialList, level: int = 0) -> I
                 listed.share(sized(number, fields.take(size)))
             else:
                 fields.skip(size)
-    except (_Cut, InputError):
+    except Exception:  # broken gzip, too
         yield from listed.finish()  # what came before can be used
         raise
     yield from listed.finish()

@@ -359,6 +359,15 @@ def test_a_large_message_that_is_cut_gives_what_came_before(
     assert "it is cut" in problems[0]
 
 
+def test_of_a_large_message_in_broken_gzip_what_came_before_is_used(write: Write) -> None:
+    packed = gzip.compress(LARGE["a large scope"])
+    pieces = read_file(write(packed[: len(packed) * 9 // 10]))
+    counts: list[int] = []
+    with pytest.raises(InputError, match="broken gzip"):
+        counts.extend(len(piece.spans) for piece in pieces)
+    assert sum(counts) > 2000
+
+
 def test_messages_whose_length_is_the_code_of_a_bracket_are_not_taken_for_json(
     write: Write,
 ) -> None:
