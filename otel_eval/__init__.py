@@ -20,6 +20,7 @@ from otel_eval.native import VERSION
 if TYPE_CHECKING:
     from otel_eval.app import trajectories
     from otel_eval.app.inprocess import EvalSpanExporter, EvalSpanProcessor
+    from otel_eval.app.other_engines import evaluate
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
     from otel_eval.exporters.console import ConsoleExporter
@@ -57,6 +58,7 @@ __all__ = [
     "Trajectory",
     "Verdict",
     "create_scorer",
+    "evaluate",
     "get_scorer",
     "list_scorers",
     "merge_results",
@@ -67,6 +69,7 @@ __all__ = [
 _MODULES: Final = {
     "app": ("trajectories",),
     "app.inprocess": ("EvalSpanExporter", "EvalSpanProcessor"),
+    "app.other_engines": ("evaluate",),
     "config": ("EvalConfig",),
     "exporters.console": ("ConsoleExporter",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),

@@ -11,47 +11,37 @@ the topic has partitions, or fewer.
 """
 
 import base64
+import json
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from confluent_kafka import Producer
 from quixstreams import Application
 
-from otel_eval.app.wiring import engine_of, limits_of
-from otel_eval.assembly import TraceBuffer
+from otel_eval import evaluate
 from otel_eval.config import load
-from otel_eval.exporters.kafka import key_of_row
-from otel_eval.exporters.result_rows import rows_of
-from otel_eval.model import Stamp
-from otel_eval.otlp.protobuf import read_traces
 
 SPANS, RESULTS, GROUP = "otlp_spans", "otel_eval_results", "otel-eval-quix"
 HEARTBEAT_S = 1.0
+KEY = ("trace_id", "span_id", "evaluation", "scorer", "spans_digest")
 # All members of the group are one evaluator: each trace has one owner at a time, and its session.
 EVALUATOR = blake2b(f"{GROUP}\0{SPANS}".encode(), digest_size=16).hexdigest()
 
 
-class Evaluator:
-    """The engine of otel-eval for the records of one trace."""
+def rows(window: dict[str, Any], config: str) -> Iterator[dict[str, Any]]:
+    """The results of a trace whose session has ended; a heartbeat has none."""
+    for row in evaluate([base64.b64decode(body) for body in window["value"]], config):
+        yield {**row, "evaluator": EVALUATOR}
 
-    def __init__(self, path: str) -> None:
-        config = load(path)
-        self._engine, self._limits = engine_of(config, lines=True), limits_of(config)
-        self.gap_ms = int(self._limits.idle_s * 1000)
 
-    def rows(self, window: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The results of a trace whose session has ended; a heartbeat has none."""
-        # OTLP requests one after another are one request
-        body = b"".join(base64.b64decode(each) for each in window["value"])
-        buffer = TraceBuffer(self._limits)
-        buffer.push_many(read_traces(body).spans, 0.0)
-        for trace in buffer.drain(0.0):
-            for report in self._engine.evaluate(trace, Stamp(EVALUATOR, time.time_ns())):
-                yield from rows_of(report)
+def key(row: dict[str, Any]) -> str:
+    """Of results for the same spans, log compaction keeps the newest."""
+    return json.dumps([row[name] for name in KEY], separators=(",", ":"))
 
 
 def heartbeats(brokers: str, stopped: threading.Event) -> None:
@@ -80,12 +70,12 @@ def main(path: str, brokers: str, state: str = "state") -> None:
     )
     spans = app.topic(SPANS, key_deserializer="str", value_deserializer="bytes")
     results = app.topic(RESULTS, key_serializer="str", value_serializer="json")
-    evaluator = Evaluator(path)
+    gap_ms = int(load(path).traces.idle_timeout * 1000)
     frame = app.dataframe(spans)
     frame = frame.apply(lambda body: base64.b64encode(body or b"").decode())  # the state is JSON
-    frame = frame.session_window(evaluator.gap_ms).collect().final(closing_strategy="partition")
-    frame = frame.apply(evaluator.rows, expand=True)
-    frame.to_topic(results, key=lambda row: key_of_row(row).decode())
+    frame = frame.session_window(gap_ms).collect().final(closing_strategy="partition")
+    frame = frame.apply(partial(rows, config=path), expand=True)
+    frame.to_topic(results, key=key)
     stopped = threading.Event()
     beating = threading.Thread(target=heartbeats, args=(brokers, stopped), daemon=True)
     beating.start()

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from os import PathLike
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -25,11 +26,11 @@ from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.datasets import Dataset
-from otel_eval.diagnostics import Coverage
-from otel_eval.engine import Engine
+from otel_eval.diagnostics import Coverage, Found
+from otel_eval.engine import Engine, RunObserver
 from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
-from otel_eval.interfaces import ClosedTrace, SpanFrame
+from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
@@ -53,18 +54,18 @@ class ReplayCoverage(Coverage):
         self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
-        """Evaluate a trace, and count its runs. The reports name no evaluator: stored traces give
-        the same results anywhere.
-        """
-        found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
-        reports = engine.evaluate(
-            trace, Stamp(at_ns=time.time_ns()), lambda *run: found.append(run)
-        )
-        self.observe(trace, found)
-        for run, matching in found:
+        """Evaluate a trace, and count its runs."""
+        runs: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
+        reports = evaluate_now(engine, trace, lambda *run: runs.append(run))
+        self.note(trace, runs)
+        return reports
+
+    def note(self, trace: ClosedTrace, runs: Found) -> None:
+        """Count an evaluated trace with its runs."""
+        self.observe(trace, runs)
+        for run, matching in runs:
             for dataset, reference, _ in _dataset_references(matching):
                 self._keys[dataset].add(reference.key_of(run))
-        return reports
 
     def unused_records(self) -> Iterator[tuple[Dataset, list[str]]]:
         """Keys of records that no evaluated run carried, by dataset; datasets of sampled
@@ -164,6 +165,7 @@ def replay(
     on_notice: Problem = ignore,
     on_progress: Callable[[int], None] | None = None,
     coverage: ReplayCoverage | None = None,
+    jobs: int = 1,
 ) -> Iterator[Report]:
     """Score every run of stored traces.
 
@@ -179,6 +181,11 @@ def replay(
         on_notice: called with one line about each file whose format lacks something.
         on_progress: called with the number of bytes read since the last call.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
+        jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
+            are the same. Without effect if there are judges.
+
+    Raises:
+        ConfigError: the configuration cannot be passed to other processes.
     """
     counted = coverage or ReplayCoverage()
     engine = engine_of(config, lines=True)
@@ -186,11 +193,16 @@ def replay(
     exporters = replay_fanout(config) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
     closed = read_whole_traces(paths, limits_of(config), **notify)
-    evaluated = (
-        report
-        for trace in closed
-        for report in guarded(trace, partial(counted.evaluate, engine), on_problem)
+    evaluate = partial(counted.evaluate, engine)
+    evaluated: Iterable[Report] = (
+        report for trace in closed for report in guarded(trace, evaluate, on_problem)
     )
+    if jobs > 1 and engine.waits:
+        on_notice("--jobs has no effect with judges: their endpoint limits the pace")
+    elif jobs > 1:
+        from otel_eval.app.jobs import evaluate_in_processes  # deferred: few need it
+
+        evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, on_problem)
     try:
         with closing(
             with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))
@@ -348,13 +360,19 @@ def trajectories(
         else frames_of(spans)
     )
     plan = plan_of(settings)
-    return [run.trajectory for trace in _traces_of(frames, settings) for run in build(trace, plan)]
+    return [run.trajectory for trace in traces_of(frames, settings) for run in build(trace, plan)]
 
 
-def _traces_of(frames: Iterable[SpanFrame], config: EvalConfig) -> list[ClosedTrace]:
-    """The traces of finished spans, whatever their age."""
+def traces_of(
+    frames: Iterable[SpanFrame], config: EvalConfig, logs: Iterable[JoinedLog] = ()
+) -> list[ClosedTrace]:
+    """The traces of finished spans, whatever their age and number: the limits of one trace apply,
+    not those of all, because the caller has them in memory already.
+    """
     limits = replace(
         limits_of(config),
+        max_traces=maxsize,
+        max_bytes=maxsize,
         decision_wait_s=inf,
         decision_wait_partial_s=inf,
         idle_s=inf,
@@ -362,6 +380,7 @@ def _traces_of(frames: Iterable[SpanFrame], config: EvalConfig) -> list[ClosedTr
     )
     buffer = TraceBuffer(limits)
     buffer.push_many(frames, 0.0)
+    buffer.push_logs(logs, 0.0)
     return list(buffer.drain(0.0))
 
 
@@ -376,14 +395,31 @@ def score_spans(
     """
     settings = load(config)
     engine = engine_of(settings, lines=True)
-    reports = (
-        report
-        for trace in _traces_of(frames_of(spans), settings)
-        for report in engine.evaluate(trace, Stamp(at_ns=time.time_ns()))
-    )
-    later = partial(later_of, settings, engine, unbounded=True)
-    with closing(with_late_results(reports, later)) as completed:
-        return [report for report in completed if report.no_run is None]
+    traces = traces_of(frames_of(spans), settings)
+    reports = complete_reports(traces, settings, engine, partial(evaluate_now, engine))
+    return [report for report in reports if report.no_run is None]
+
+
+def evaluate_now(
+    engine: Engine, trace: ClosedTrace, on_run: RunObserver | None = None
+) -> list[Report]:
+    """Evaluate a trace at the time of the call. The reports name no evaluator: stored traces give
+    the same results anywhere.
+    """
+    return engine.evaluate(trace, Stamp(at_ns=time.time_ns()), on_run)
+
+
+def complete_reports(
+    traces: Iterable[ClosedTrace],
+    config: EvalConfig,
+    engine: Engine,
+    evaluate: Callable[[ClosedTrace], Iterable[Report]],
+) -> list[Report]:
+    """The reports on traces, with the results of judges."""
+    evaluated = (report for trace in traces for report in evaluate(trace))
+    later = partial(later_of, config, engine, unbounded=True)
+    with closing(with_late_results(evaluated, later)) as completed:
+        return list(completed)
 
 
 def explain_spans(
@@ -394,6 +430,6 @@ def explain_spans(
     engine = engine_of(settings)
     return [
         explained
-        for trace in _traces_of(frames_of(spans), settings)
+        for trace in traces_of(frames_of(spans), settings)
         for explained in _explained(engine, trace)
     ]

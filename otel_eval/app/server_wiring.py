@@ -5,7 +5,6 @@ datasets that it names.
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from otel_eval.admin import AdminServer, Monitored
 from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.judge_clients import judges_of
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.wiring import engine_of, require_picklable
 from otel_eval.config import (
     Auth,
     EvalConfig,
@@ -412,14 +411,7 @@ def refuse_unshared(config: EvalConfig) -> None:
             "receivers.kafka.options.group.instance.id: workers cannot share it; leave it out, or"
             " set workers to 1"
         )
-    try:
-        pickle.dumps(config)
-    except Exception as error:  # noqa: BLE001 - pickling a user's object may raise anything
-        raise ConfigError(
-            f"workers: {config.workers} processes need a configuration that can be pickled"
-            f" ({type(error).__name__}); define functions and classes at the top level of a module,"
-            " or set workers to 1"
-        ) from None
+    require_picklable(config, "workers", config.workers)
 
 
 def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:

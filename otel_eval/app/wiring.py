@@ -5,6 +5,7 @@ asynchronous scorers, schema.
 from __future__ import annotations
 
 import logging
+import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -57,6 +58,22 @@ def limits_of(config: EvalConfig) -> Limits:
         max_age_s=traces.max_age,
         **sizes,
     )
+
+
+def require_picklable(config: EvalConfig, option: str, processes: int) -> None:
+    """Refuse a configuration that cannot be passed to other processes.
+
+    Raises:
+        ConfigError: it cannot be; the message names the option that asks for processes.
+    """
+    try:
+        pickle.dumps(config)
+    except Exception as error:  # noqa: BLE001 - pickling a user's object may raise anything
+        raise ConfigError(
+            f"{option}: {processes} processes need a configuration that can be pickled"
+            f" ({type(error).__name__}); define functions and classes at the top level of a module,"
+            f" or set {option} to 1"
+        ) from None
 
 
 def tables_of(config: EvalConfig) -> tuple[Convention, ...]:

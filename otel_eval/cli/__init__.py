@@ -277,6 +277,13 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @click.option(
     "--allow-unused", is_flag=True, help="Exit 0 even if a record of a dataset file matched no run."
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Processes that evaluate; the output is the same.",
+)
 def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 

@@ -115,6 +115,7 @@ def show_scores(
     allow_empty: bool = False,
     allow_unused: bool = False,
     full_ids: bool = False,
+    jobs: int = 1,
 ) -> int:
     """Print each score of the files.
 
@@ -128,7 +129,13 @@ def show_scores(
     with InputMessages(files) as messages:
         notify = {"on_problem": messages.problem, "on_notice": messages.notice}
         reports = app.replay(
-            files, config, export=export, **notify, on_progress=messages.advance, coverage=counted
+            files,
+            config,
+            export=export,
+            **notify,
+            on_progress=messages.advance,
+            coverage=counted,
+            jobs=jobs,
         )
         for report in reports:
             shown = report.trajectory is last

@@ -174,6 +174,9 @@ class OtlpResourceScope:
             0, len(resource) + len(scope) + _ATTRIBUTE_BYTES * sum(counts) - _FREE_BYTES
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return resource_scope, self.raw  # cached, so that it is parsed once in another process too
+
     @cached_property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -15,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app import replay
+from otel_eval.app import ReplayCoverage, replay
 from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
-from otel_eval.errors import InputError
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.errors import InputError, OtelEvalError
+from otel_eval.exporters.result_rows import result_fields, rows_of
 from otel_eval.model import Completeness
 from otel_eval.sources.files.reader import read_file
 
@@ -197,6 +198,45 @@ def test_a_trace_over_its_limit_is_cut_wherever_its_spans_were(tmp_path: Path):
     assert {row["completeness"] for row in found} == {str(Completeness.OVERFLOW)}
 
 
+def replayed_by(jobs: int, paths: list[Path], config: dict[str, Any]) -> dict[str, Any]:
+    """Everything that can be seen of a replay: lines in their order, messages, and counts."""
+    coverage = ReplayCoverage()
+    messages: list[str] = []
+    notify: Any = {"on_problem": messages.append, "on_notice": messages.append}
+    reports = list(replay(paths, load(config), **notify, coverage=coverage, jobs=jobs))
+    lines = [{**row, "evaluated_at": None} for report in reports for row in rows_of(report)]
+    counts = (coverage.runs, coverage.matched, coverage.traces_without_run, coverage.unended)
+    return {"lines": lines, "messages": sorted(messages), "counts": counts}
+
+
+def test_several_processes_give_the_same_in_the_same_order(tmp_path: Path):
+    """Also of traces over a limit, and with broken parts."""
+    lines = [
+        line(span(trace, number, parent=number > 1))
+        for number in range(1, 12)
+        for trace in range(number % 3, 400, 1 + number % 2)
+        if trace
+    ]
+    lines.insert(len(lines) // 2, "{broken\n")
+    written = write(tmp_path / "traces", iter(lines))
+    config = CONFIG | {"traces": LIMITS | {"max_spans_per_trace": 9}}
+    alone = replayed_by(1, [*RECORDED, written], config)
+    assert len({row["trace_id"] for row in alone["lines"]}) > 400
+    assert replayed_by(2, [*RECORDED, written], config) == alone
+
+
+def test_a_process_that_is_killed_ends_the_replay_with_an_error(tmp_path: Path):
+    """No trace is left out in silence."""
+    lines = (line(span(trace, 1), span(trace, 2, parent=1)) for trace in range(1, 2000))
+    path = write(tmp_path / "traces", lines)
+    reports = replay([path], load(CONFIG), on_problem=pytest.fail, jobs=2)
+    next(reports)
+    for child in multiprocessing.active_children():
+        child.kill()
+    with pytest.raises(OtelEvalError, match="--jobs"):
+        list(reports)
+
+
 def test_ids_that_the_first_pass_does_not_see_are_reported(tmp_path: Path):
     """Such traces may be evaluated in parts, and that is said."""
     odd = line(span(1, 1)).replace('"traceId"', '"tr\\u0061ceId"')
@@ -276,7 +316,7 @@ def test_a_pipe_is_an_input_too(tmp_path: Path):
 
 MEASURE = """
 import sys
-from otel_eval.app import replay
+from otel_eval.app import ReplayCoverage, replay
 from otel_eval.config import load
 def problem(text): raise SystemExit(text)
 def peak():  # of this process alone: what getrusage reports begins with the peak of the parent

@@ -2,8 +2,7 @@
 
 Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and
 pipes are copied to a temporary file, so that every input can be read more than once. JSON is one
-document, or one document on each line, and is read in parts. Protobuf is one message, or a sequence
-of messages, each after its length.
+document, or one document on each line. JSON and protobuf are read in parts.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -19,18 +19,18 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
-from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, PIECE, Gap, Notify, with_place
+from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.sources.files import PIECE, Gap, Notify, with_place
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
+from otel_eval.sources.files.protobuf_stream import stream_requests
 from otel_eval.sources.files.translation import frame_console, is_console
-from otel_eval.wire import read_varint
 
 HEAD: Final = 256 * 1024
 """The bytes from which the format is recognised; a program may have printed log records before the
@@ -130,7 +130,7 @@ _BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
 _START: Final = 64
 _MAX_PROBLEMS: Final = 100
 _FLUSH: Final = "check that the traced program ran and flushed its exporter"
-_NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # not a tab, nor the end of a line
 
 
 def _ignore(_: str) -> None:
@@ -218,36 +218,22 @@ def _frames(
         raise InputError(f"is empty; {_FLUSH}")
     if is_console(head):
         return frame_console(stream, on_problem, on_notice)
-    if not _may_be_text(head):
-        return (
-            frame_sequence(stream, on_problem)
-            if starts_with_sequence(head)
-            else frame_binary(stream, on_problem)
-        )
-    if head.startswith(_NEWLINE) and starts_with_message(head):
-        return _newline_first(stream, on_problem)
-    return frame_text(stream, on_problem)
+    return (frame_text if _may_be_text(head) else stream_requests)(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
-    """Whether an input with these first bytes is certainly JSON or console output, in which a
-    pattern finds the ids.
+    """Whether an input with these first bytes is JSON or console output, in which a pattern finds
+    the ids.
     """
-    return is_console(head) or (_may_be_text(head) and not head.startswith(_NEWLINE))
+    return is_console(head) or _may_be_text(head)
 
 
 def _may_be_text(head: bytes) -> bool:
-    return head[:_START].lstrip(_BLANK)[:1] in (b"{", b"[", b"")
-
-
-def _newline_first(stream: io.BufferedReader, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Read JSON after a blank line, or a protobuf message whose first length happens to be the code
-    of a bracket.
+    """Whether it is JSON, not protobuf that begins with the code of a bracket or a blank: protobuf
+    has control characters, for instance as the tag of a value, and JSON has none.
     """
-    data = stream.read()
-    with suppress(InputError):
-        return frame_binary(io.BytesIO(data), on_problem)
-    return frame_text(io.BytesIO(data), on_problem)
+    start = head[:_START]
+    return start.lstrip(_BLANK)[:1] in (b"{", b"[", b"") and _CONTROL.search(start) is None
 
 
 _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
@@ -312,99 +298,3 @@ def _lines(
             on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")
             deque(pieces, maxlen=0)  # skip the rest of the line
             yield Gap()
-
-
-_LONGEST_VARINT: Final = 10  # bytes
-
-
-def frame_binary(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Return the messages of a protobuf file. Traces and logs can be distinguished only by whether
-    their members are spans.
-
-    Raises:
-        InputError: the file is neither one message nor a sequence of messages.
-    """
-    # Piece by piece: a single `read` allocates memory for all that it may return, however short the
-    # file is.
-    data = b"".join(islice(iter(partial(stream.read, PIECE), b""), MAX_DOCUMENT // PIECE + 1))
-    if len(data) > MAX_DOCUMENT:
-        raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
-    with suppress(InputError):
-        if _has_items(batch := _message(data)):
-            return iter((batch,))
-    batches = list(frame_sequence(io.BytesIO(data), on_problem))
-    if not any(map(_has_items, batches)):
-        raise InputError(f"is not a complete file of traces; {FORMATS}")
-    return iter(batches)
-
-
-def _message(data: bytes) -> SpanBatch:
-    traces = read_traces(data)
-    if traces.spans or traces.own or not traces.rejected:
-        return traces
-    logs = read_logs(data)
-    return logs if logs.logs or logs.own else traces
-
-
-def starts_with_sequence(head: bytes) -> bool:
-    """Whether the first bytes are a length and a complete message of that length with spans or log
-    records.
-
-    A single message starts with the tag 10. Read as a length, 10 bytes are too few for the ids of a
-    span.
-    """
-    size, part = next(_delimited(io.BytesIO(head)), (0, b""))
-    try:
-        return len(part) == size and _has_items(_message(part))
-    except InputError:
-        return False
-
-
-def starts_with_message(head: bytes) -> bool:
-    """Whether the first bytes are a tag, a length of one byte and a message; if not, the newline
-    precedes JSON.
-    """
-    try:
-        return len(head) > 1 and bool(_message(head[: 2 + head[1]]))
-    except InputError:
-        return False
-
-
-def frame_sequence(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
-    """Yield the messages of a sequence, each of which follows its length; stop at an incomplete
-    one, which is reported.
-    """
-    for number, (size, part) in enumerate(_delimited(stream), 1):
-        if not size or len(part) < size:
-            on_problem(f"message {number}: it is cut or has no length; nothing after it was read")
-            yield Gap()
-            return
-        try:
-            yield _message(part)
-        except InputError as error:
-            on_problem(f"message {number}: {error}")
-
-
-def _has_items(batch: SpanBatch) -> bool:
-    return bool(batch.spans or batch.logs or batch.own)
-
-
-def _delimited(stream: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
-    """Yield the length of every message with its bytes: fewer if the file is cut, none if the
-    length is over `MAX_DOCUMENT`.
-    """
-    while first := stream.read(1):
-        size = _length(first, stream)
-        yield size, stream.read(size) if size <= MAX_DOCUMENT else b""
-
-
-def _length(first: bytes, stream: io.BufferedIOBase) -> int:
-    """Read a length: a varint, or four bytes that begin with 0, as the Collector's file exporter
-    writes; 0 if it is cut.
-    """
-    if first == b"\0":
-        return int.from_bytes(stream.read(3))
-    varint = first
-    while varint[-1] >= 0x80 and len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):
-        varint += byte
-    return read_varint(varint, 0)[0] if varint[-1] < 0x80 else 0

@@ -9,6 +9,7 @@ import os
 import struct
 from base64 import b64encode
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanEvent, Wanted
-from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.otlp.protobuf import SpanBatch, read_traces
+from otel_eval.sources.files import Gap
 from otel_eval.sources.files.reader import read_file
+from otel_eval.wire import varint
 
 TRACE, SPAN, PARENT = "ab" * 16, "cd" * 8, "ef" * 8
 ALL = Wanted(frozenset(), ("",))
@@ -91,7 +94,7 @@ def views(pieces: list[SpanBatch]) -> list[Any]:
     ]
 
 
-FORMATS = {
+FORMATS: dict[str, Any] = {
     "otlp": otlp("a", "b"),
     "one line": json.dumps(otlp("a", "b")),
     "lines": lines(otlp("a"), otlp("b")),
@@ -290,6 +293,91 @@ def test_a_row_that_breaks_off_is_reported(write: Write, end: bytes) -> None:
     assert names == ["a"]
     assert len(problems) == 1
     assert "message 2: it is cut" in problems[0]
+
+
+def request(resources: int, scopes: int, spans: int) -> bytes:
+    """Each span has a kilobyte of text and a name of its own."""
+    message, names = ExportTraceServiceRequest(), count(1)
+    for resource in range(resources):
+        group = message.resource_spans.add()
+        group.resource.attributes.add(key="service.name").value.string_value = f"s{resource}"
+        for _ in range(scopes):
+            scope = group.scope_spans.add(schema_url="after the spans")
+            scope.scope.name = "agent"
+            for _ in range(spans):
+                number = next(names)
+                span = scope.spans.add(trace_id=b"t" * 16, span_id=number.to_bytes(8, "big"))
+                span.name = f"{resource}/{number}"
+                span.attributes.add(key="text").value.string_value = "x" * 1000
+    return message.SerializeToString()
+
+
+LARGE = {
+    "many resources": request(3000, 1, 1),
+    "a large resource": request(1, 3000, 1),
+    "a large scope": request(1, 1, 3000),
+    "several large scopes": request(2, 2, 1500),
+    "more than 16 MiB": request(1, 1, 17_000),
+}
+AS_FILES: dict[str, Callable[[bytes], bytes]] = {
+    "joined": lambda message: message,
+    "after a varint": lambda message: varint(len(message)) + message,
+    "as the Collector writes": lambda message: struct.pack(">I", len(message)) + message,
+}
+
+
+@pytest.mark.parametrize("as_file", AS_FILES.values(), ids=AS_FILES)
+@pytest.mark.parametrize("message", LARGE.values(), ids=LARGE)
+def test_a_large_message_is_read_in_parts(
+    write: Write, message: bytes, as_file: Callable[[bytes], bytes]
+) -> None:
+    """With the same spans as the whole, each of its service and scope."""
+    pieces = list(read_file(write(as_file(message))))
+    assert max(sum(item[3] for item in piece.spans) for piece in pieces) < 2**21
+    spans = [
+        (span_id, payload, scope.service, scope.scope_name)
+        for piece in pieces
+        for _, span_id, (_, payload, scope), _ in piece.spans
+    ]
+    assert spans == [
+        (span_id, payload, scope.service, scope.scope_name)
+        for _, span_id, (_, payload, scope), _ in read_traces(message).spans
+    ]
+
+
+@pytest.mark.parametrize("as_file", AS_FILES.values(), ids=AS_FILES)
+def test_a_large_message_that_is_cut_gives_what_came_before(
+    write: Write, as_file: Callable[[bytes], bytes]
+) -> None:
+    """All whole spans; and the traces that may lack others are incomplete."""
+    problems: list[str] = []
+    content = as_file(LARGE["a large scope"])
+    pieces = list(read_file(write(content[: len(content) // 2]), problems.append))
+    assert 1400 < sum(len(piece.spans) for piece in pieces) <= 1500
+    assert isinstance(pieces[-1], Gap)
+    assert len(problems) == 1
+    assert "it is cut" in problems[0]
+
+
+def test_of_a_large_message_in_broken_gzip_what_came_before_is_used(write: Write) -> None:
+    packed = gzip.compress(LARGE["a large scope"])
+    pieces = read_file(write(packed[: len(packed) * 9 // 10]))
+    counts: list[int] = []
+    with pytest.raises(InputError, match="broken gzip"):
+        counts.extend(len(piece.spans) for piece in pieces)
+    assert sum(counts) > 2000
+
+
+def test_messages_whose_length_is_the_code_of_a_bracket_are_not_taken_for_json(
+    write: Write,
+) -> None:
+    """Of 123 bytes, like an open brace."""
+    message = ExportTraceServiceRequest()
+    scope = message.resource_spans.add().scope_spans.add()
+    scope.spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, name="x")
+    scope.spans[0].name = "x" * (124 - len(message.SerializeToString()))
+    assert len(message.SerializeToString()) == ord("{")
+    assert read(write(delimited(message.SerializeToString()) * 2))[0] == [scope.spans[0].name] * 2
 
 
 UNUSABLE = {

@@ -1,0 +1,173 @@
+"""Evaluates stored traces in several processes, with the same reports in the same order as in one.
+
+This process reads the inputs and closes the traces; each is evaluated as a whole by another
+process. So inputs, limits and messages are those of one process, and only few traces are on their
+way at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from typing import Final, NamedTuple
+
+from otel_eval.app import ReplayCoverage, evaluate_now, guarded
+from otel_eval.app.wiring import engine_of, require_picklable
+from otel_eval.config import EvalConfig
+from otel_eval.engine import Engine
+from otel_eval.errors import OtelEvalError
+from otel_eval.evaluations import ScorerSet
+from otel_eval.interfaces import ClosedTrace
+from otel_eval.model import Completeness, Report, Trajectory
+
+_MOST_TRACES: Final = 64  # of one message to a process
+_MOST_BYTES: Final = 1024 * 1024
+_WAITING: Final = 2  # messages for each process
+
+
+class _Evaluated(NamedTuple):
+    """What a process returns for a trace.
+
+    Attributes:
+        reports: the reports on its runs.
+        runs: its runs, each with the positions of the evaluations that match it.
+        problem: why it could not be evaluated, or "".
+    """
+
+    reports: Sequence[Report]
+    runs: Sequence[tuple[Trajectory, Sequence[int]]]
+    problem: str
+
+
+class _Worker:
+    """The engine of a process that evaluates."""
+
+    def __init__(self, config: EvalConfig) -> None:
+        self._engine: Final = engine_of(config, lines=True)
+        self._position_of: Final = {
+            id(evaluation): position for position, evaluation in enumerate(self._engine.evaluations)
+        }
+
+    def evaluate(self, trace: ClosedTrace) -> _Evaluated:
+        """Evaluate one trace."""
+        runs: list[tuple[Trajectory, Sequence[int]]] = []
+        problems: list[str] = []
+
+        def add(run: Trajectory, matching: Sequence[ScorerSet]) -> None:
+            runs.append((run, [self._position_of[id(evaluation)] for evaluation in matching]))
+
+        reports = guarded(trace, partial(evaluate_now, self._engine, on_run=add), problems.append)
+        # Of a trace that failed nothing is counted, as in one process.
+        return _Evaluated([*reports], [] if problems else runs, "".join(problems))
+
+
+_workers: Final[list[_Worker]] = []  # in a process that evaluates: its own
+
+
+def _start(config: EvalConfig) -> None:
+    """Prepare a process: Ctrl-C is for its parent, and it ends with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _workers.append(_Worker(config))
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _evaluate(traces: Sequence[ClosedTrace]) -> list[_Evaluated]:
+    (worker,) = _workers
+    return [worker.evaluate(trace) for trace in traces]
+
+
+def evaluate_in_processes(
+    traces: Iterable[ClosedTrace],
+    config: EvalConfig,
+    jobs: int,
+    engine: Engine,
+    coverage: ReplayCoverage,
+    on_problem: Callable[[str], None],
+) -> Generator[Report, None, None]:
+    """Yield the reports on traces in their order.
+
+    Args:
+        traces: the traces.
+        config: the configuration.
+        jobs: the number of processes.
+        engine: the engine of this process.
+        coverage: counts the traces.
+        on_problem: called with one line about each trace that cannot be evaluated.
+
+    Raises:
+        ConfigError: the configuration cannot be passed to other processes.
+        OtelEvalError: a process ended before its work was done.
+    """
+    require_picklable(config, "--jobs", jobs)
+
+    def counted(sent: Sequence[ClosedTrace], returned: Sequence[_Evaluated]) -> Iterable[Report]:
+        for trace, evaluated in zip(sent, returned, strict=True):
+            if evaluated.problem:
+                on_problem(evaluated.problem)
+            else:
+                coverage.note(
+                    trace,
+                    [
+                        (run, [engine.evaluations[position] for position in matching])
+                        for run, matching in evaluated.runs
+                    ],
+                )
+            yield from evaluated.reports
+
+    sent: deque[tuple[Sequence[ClosedTrace], Future[list[_Evaluated]]]] = deque()
+
+    def finished(most_waiting: int) -> Iterator[Report]:
+        while len(sent) > most_waiting:
+            group, future = sent.popleft()
+            yield from counted(group, future.result())
+
+    # Threads and gRPC channels of a program that calls `replay` do not survive a fork.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _start, (config,)) as pool:
+        try:
+            for group in _groups(traces):
+                if isinstance(group, ClosedTrace):
+                    yield from finished(0)
+                    yield from guarded(group, partial(coverage.evaluate, engine), on_problem)
+                else:
+                    sent.append((group, pool.submit(_evaluate, group)))
+                    yield from finished(_WAITING * jobs)
+            yield from finished(0)
+        except BrokenProcessPool:
+            raise OtelEvalError(
+                "--jobs: a process that evaluates was ended, perhaps for lack of memory; use fewer"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _groups(traces: Iterable[ClosedTrace]) -> Iterator[list[ClosedTrace] | ClosedTrace]:
+    """Yield traces in groups for one message; alone, and not in a list, a trace that is evaluated
+    in parts: what is known of the first is in this process.
+    """
+    group, size = list[ClosedTrace](), 0
+    for trace in traces:
+        is_part = trace.reason is Completeness.OVERFLOW or bool(trace.last_evaluations)
+        if not is_part:
+            group.append(trace)
+            size += sum(len(payload) for _, payload, _ in trace.frames.values())
+        if group and (is_part or len(group) >= _MOST_TRACES or size >= _MOST_BYTES):
+            yield group
+            group, size = [], 0
+        if is_part:
+            yield trace
+    if group:
+        yield group
