@@ -181,6 +181,7 @@ class Server:
 
     def _run_periodic(self) -> None:
         self._memory.look()
+        self._delivery.reopen()
         if self._expected is not None:
             self._expected.examine_queued()
 
@@ -438,6 +439,7 @@ class Server:
         Raises:
             ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
         """
+        self._delivery.reopen()
         engine = self._engine_of(config)
         later = self._later or self._later_of(config, engine)
         if self._forward:

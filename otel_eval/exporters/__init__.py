@@ -84,6 +84,11 @@ class Exporter(ABC):
         """The current values of gauges for `/status`, as `name{label=value}`."""
         return {}
 
+    def reopen(self) -> None:  # noqa: B027 - few exporters need it
+        """Called about once a second in a receiver, and on SIGHUP: look whether files were renamed
+        or deleted. Must not wait.
+        """
+
     def flush(self, timeout_s: float) -> bool:
         """Export what the exporter itself has queued; False if that failed or took longer than
         `timeout_s` seconds.
