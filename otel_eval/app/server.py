@@ -422,10 +422,10 @@ class Server:
         return delivered and flushed
 
     def _stop_evaluation(self, timeout_s: float) -> bool:
-        """Stop evaluation. Without storage, open traces are evaluated now; with storage, they stay
-        open for the next start.
+        """Stop evaluation. Without storage, or if it was removed, open traces are evaluated now;
+        with storage, they stay open for the next start.
         """
-        if self._durable is None:
+        if self._durable is None or self._durable.is_removed:
             return self._pipeline.stop(timeout_s=timeout_s)
         self._durable.stop()
         self._pipeline.halt(timeout_s)

@@ -20,6 +20,7 @@ from tests.faults.fault_rig.scenarios import (
     pressure,
     scorers,
 )
+from tests.support.failing_endpoint import PAGE
 
 __all__ = ["SCENARIOS"]
 
@@ -91,6 +92,18 @@ SCENARIOS: Final = (
         {"runs": 40, "kills": 1},
         {"runs": 4000, "kills": 3},
     ),
+    Scenario(
+        "login page instead of the endpoint",
+        exporting.misdirected,
+        {"response": PAGE, "runs": 40},
+        {"response": PAGE, "runs": 2000},
+    ),
+    Scenario(
+        "redirect instead of the endpoint",
+        exporting.misdirected,
+        {"response": "302", "runs": 40},
+        {"response": "302", "runs": 2000},
+    ),
     Scenario("endpoint without the signal", exporting.unsupported, {"runs": 40}, {"runs": 2000}),
     Scenario(
         "file of results renamed",
@@ -117,6 +130,12 @@ SCENARIOS: Final = (
         {"times": 20, "runs": 1000},
     ),
     Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 10, "runs": 5000}),
+    Scenario(
+        "storage directory removed",
+        disk.removed,
+        {"times": 1, "runs": 400},
+        {"times": 10, "runs": 1000},
+    ),
     Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 2000}),
     Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
     Scenario(
