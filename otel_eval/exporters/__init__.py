@@ -80,7 +80,7 @@ class Exporter(ABC):
         can start them at 0.
         """
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         """The current values of gauges for `/status`, as `name{label=value}`."""
         return {}
 

@@ -97,8 +97,9 @@ class ExportQueues:
         return all(done)
 
     def reopen(self) -> None:
-        """Open files anew that were renamed or deleted."""
+        """Open files anew that were renamed or deleted, and log exports that do not return."""
         for queue in self._queues:
+            queue.warn_if_stuck()
             queue.exporter.reopen()
         if self._dead is not None:
             self._dead.reopen()

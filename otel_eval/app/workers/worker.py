@@ -498,10 +498,7 @@ class SupervisedWorker:
     def counts(self) -> dict[str, Any]:
         """The counters of all its processes, as reported up to a second ago."""
         label = {"worker": str(self.number)}
-        own = {
-            named_count("workers.up", label): int(
-                self._ready is not None and self._silent_since is None
-            )
-        }
+        is_up = self._ready is not None and self._silent_since is None
+        own = {named_count("workers.up", label): int(is_up)}
         own[named_count("workers.restarts", label)] = self._restarts
         return total_counts([self._former_counts, self._counts, self._lost.snapshot()]) | own

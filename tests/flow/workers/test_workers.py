@@ -380,9 +380,7 @@ def test_a_worker_that_stays_stopped_is_killed_and_what_it_held_is_counted(
     assert supervised.finished
     said = [record.getMessage() for record in caplog.records]
     assert said[0].startswith("worker 1 does not answer")
-    assert said[1].endswith(
-        "is started again; without storage, 1 open trace and 0 queued results that it had are lost"
-    ), said
+    assert "is started again; without storage, 1 open trace and 0 queued results" in said[1], said
 
 
 def _prepare_nothing(_: int) -> None:
