@@ -22,7 +22,14 @@ Counts = Callable[[], Mapping[str, Any]]
 OTHER: Final = "other"
 _LONGEST_NAME: Final = 200  # characters: senders choose agents' names, which may be megabytes long
 _GREATEST: Final = frozenset(
-    {"oldest_trace_s", "evaluating_s", "exports.unsupported", "forward.unsupported"}
+    {
+        "oldest_trace_s",
+        "evaluating_s",
+        "results.oldest_s",
+        "exports.running_s",
+        "exports.unsupported",
+        "forward.unsupported",
+    }
 )
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 

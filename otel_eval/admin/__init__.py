@@ -45,6 +45,8 @@ DROPS: Final[Mapping[str, str]] = {
     "forward.refused": "refused by the backend",
     "forward.discarded": "the backend does not support the signal",
     "forward.lost": "not passed on before the end",
+    "workers.lost_traces": "a worker ended that held them without storage",
+    "workers.lost_results": "a worker ended that held them without storage",
     "storage.records_damaged": "damaged on disk",
 }
 
@@ -92,6 +94,8 @@ _UNEVALUATED: Final = (
 _QUEUES: Final = (
     "late_pending",
     "results.queued",
+    "results.oldest_s",
+    "exports.running_s",
     "forward.waiting",
     "forward.held",
     "storage.bytes",

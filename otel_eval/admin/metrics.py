@@ -175,6 +175,8 @@ GAUGES: Final[Mapping[str, tuple[str, str] | None]] = {
     "held_bytes": ("processor_held_bytes", "By"),
     "evaluating_s": ("processor_current_evaluation_duration", "s"),
     "results.queued": ("exporter_queued_results", "{results}"),
+    "results.oldest_s": ("exporter_oldest_queued_result_age", "s"),
+    "exports.running_s": ("exporter_current_export_duration", "s"),
     "exports.unsupported": ("exporter_unsupported", ""),
     "kafka.lag": ("kafka_lag", "{records}"),
     "kafka.watermark_age_s": ("kafka_watermark_age", "s"),

@@ -319,7 +319,7 @@ def window_limits(config: EvalConfig) -> WindowLimits:
         for name, scorer in built
         if isinstance(scorer, LabelDistribution)
     }
-    return WindowLimits(config.window.time, config.window.results, fewer)
+    return WindowLimits(config.window.time, config.window.results, fewer, config.window.max_size)
 
 
 def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:

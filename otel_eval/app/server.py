@@ -181,6 +181,7 @@ class Server:
 
     def _run_periodic(self) -> None:
         self._memory.look()
+        self._delivery.reopen()
         if self._expected is not None:
             self._expected.examine_queued()
 
@@ -421,10 +422,10 @@ class Server:
         return delivered and flushed
 
     def _stop_evaluation(self, timeout_s: float) -> bool:
-        """Stop evaluation. Without storage, open traces are evaluated now; with storage, they stay
-        open for the next start.
+        """Stop evaluation. Without storage, or if it was removed, open traces are evaluated now;
+        with storage, they stay open for the next start.
         """
-        if self._durable is None:
+        if self._durable is None or self._durable.is_removed:
             return self._pipeline.stop(timeout_s=timeout_s)
         self._durable.stop()
         self._pipeline.halt(timeout_s)
@@ -438,6 +439,7 @@ class Server:
         Raises:
             ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
         """
+        self._delivery.reopen()
         engine = self._engine_of(config)
         later = self._later or self._later_of(config, engine)
         if self._forward:

@@ -151,7 +151,7 @@ def is_json_configured(path: str) -> bool:
     """Whether a configuration file sets `log_format: json`, searched as text, since it may not be
     valid YAML.
     """
-    if not os.path.isfile(path):  # a pipe can be read only once
+    if not os.path.isfile(path):  # a read from a pipe could block forever
         return False
     try:
         with Path(path).open("rb") as file:

@@ -28,6 +28,7 @@ _log = logging.getLogger("otel_eval")
 STOP_S: Final = 10.0  # for closing the listeners, scoring pending traces and flushing
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _MARGIN_S: Final = 2.0
+_RELOAD_S: Final = 1.0  # for a reload under way to finish before the end
 
 
 def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
@@ -62,9 +63,10 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
             "serving %s: evaluations %s; exporters %s; addresses %s; version %s (%s, Python %s)",
             *described,
         )
-        # Blocks until a signal. Reloading happens in this thread, one at a time.
-        while signals.recv(1)[0] not in _ENDS:
-            _reload(server, read)
+        reloads = _Reloads(server, read)
+        while signals.recv(1)[0] not in _ENDS:  # blocks until a signal
+            reloads.request()
+        reloads.end()
     finally:
         # A scorer or library that blocks must not keep the process: the watchdog ends it.
         watchdog = threading.Timer(STOP_S + _MARGIN_S, _abort)
@@ -150,12 +152,50 @@ def _signals(stop_requests: _StopRequests) -> socket.socket:
     return ours
 
 
-def _reload(server: Server | FrontServer, read: Callable[[], EvalConfig]) -> None:
+class _Reloads:
+    """Reloads the configuration on a thread, one reload at a time, so that one that hangs (a disk,
+    a scorer's module) does not delay the end.
+
+    Args:
+        server: gets the configuration.
+        read: loads it.
+    """
+
+    def __init__(self, server: Server | FrontServer, read: Callable[[], EvalConfig]) -> None:
+        self._server, self._read = server, read
+        self._requested, self._ended = threading.Event(), threading.Event()
+        self._thread: Final = threading.Thread(
+            target=self._run, name="otel-eval-reload", daemon=True
+        )
+        self._thread.start()
+
+    def request(self) -> None:
+        """Reload soon; requests that wait for a reload under way are one."""
+        self._requested.set()
+
+    def end(self) -> None:
+        """Begin no further reload, and wait a moment for one under way."""
+        self._ended.set()
+        self._requested.set()
+        self._thread.join(_RELOAD_S)
+
+    def _run(self) -> None:
+        while self._requested.wait() and not self._ended.is_set():
+            self._requested.clear()
+            _reload(self._server, self._read, self._ended)
+
+
+def _reload(
+    server: Server | FrontServer, read: Callable[[], EvalConfig], ended: threading.Event
+) -> None:
     """Switch to the current configuration file; keep the running configuration if the file is
-    invalid.
+    invalid, or the process has begun to end.
     """
     try:
-        kept = server.reload(read())
+        config = read()
+        if ended.is_set():
+            return
+        kept = server.reload(config)
     except Exception as error:  # noqa: BLE001 - a new configuration must not end the running server
         why = (
             " ".join(str(error).split())

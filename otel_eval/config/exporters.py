@@ -434,3 +434,6 @@ class Window(Shape):
     """The age up to which results count."""
     results: Whole = 10_000
     """How many results are kept, the newest ones; each takes about 400 bytes."""
+    max_size: Size = 256 * 2**20
+    """Bytes of all windows together. Beyond it the oldest results of the largest windows are
+    removed."""

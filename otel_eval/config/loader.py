@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import DatasetPath, is_file
+from otel_eval.watched_files import read_small_file
 
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _USE_HEADERS: Final = (
@@ -90,19 +90,9 @@ def _with_full_paths(folder: Path, value: Any) -> Any:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-            is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
-    if is_pipe and not raw:  # read before, or its writer failed
-        raise ConfigError(
-            f"{path}: is a pipe without content; name a file, or see that what writes to the pipe"
-            " succeeds"
-        )
-    if len(raw) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: is larger than 1 MiB; this is no configuration")
+    raw = read_small_file(
+        path, MAX_FILE_BYTES, lambda why: ConfigError(f"{path}: {why}; name a YAML file")
+    )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -80,9 +80,14 @@ class Exporter(ABC):
         can start them at 0.
         """
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         """The current values of gauges for `/status`, as `name{label=value}`."""
         return {}
+
+    def reopen(self) -> None:  # noqa: B027 - few exporters need it
+        """Called about once a second in a receiver, and on SIGHUP: look whether files were renamed
+        or deleted. Must not wait.
+        """
 
     def flush(self, timeout_s: float) -> bool:
         """Export what the exporter itself has queued; False if that failed or took longer than

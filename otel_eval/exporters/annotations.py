@@ -28,7 +28,7 @@ from otel_eval.exporters.scores import (
     summarized,
 )
 from otel_eval.model import Report
-from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http
+from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_response
 from otel_eval.retry import ExportResult, Place, reason_of
 
 _MAX_REVISED: Final = 50_000  # results whose last revision is kept; few have one above 0
@@ -284,13 +284,7 @@ def response_result(response: HttpResponse) -> ExportResult:
     """The meaning of a response for the scores that were sent. Its content is not quoted: it may
     repeat the request.
     """
-    if 200 <= response.status < 300:
-        return ExportResult.ok()
-    if 300 <= response.status < 400:
-        return ExportResult(
-            "denied", f"{response.status}, redirects are not followed", concerns_all=True
-        )
-    result = of_http(response.status, response.after_s)
+    result = of_response(response)
     # Only a 500 may be about one result; 408 and the other 5xx are about the product or a proxy in
     # front of it.
     return (

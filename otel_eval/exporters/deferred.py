@@ -21,6 +21,7 @@ class _Deferred:
     Attributes:
         remaining: the report with the results that were not exported.
         queued: the report as it was queued, to be acknowledged.
+        since: the monotonic time at which it was deferred first.
         attempted_at: the monotonic time of the last attempt.
         delay_s: seconds from then to the next attempt.
         delays: the waits before later attempts, in seconds.
@@ -28,6 +29,7 @@ class _Deferred:
 
     remaining: Report
     queued: Report
+    since: float
     attempted_at: float
     delay_s: float
     delays: Iterator[float]
@@ -50,6 +52,11 @@ class DeferredReports:
     def reports(self) -> list[Report]:
         """The reports with the results that were not exported."""
         return [each.remaining for each in self._deferred.values()]
+
+    @property
+    def since(self) -> float:
+        """The monotonic time at which the oldest was deferred; infinite if there is none."""
+        return min([each.since for each in self._deferred.values()], default=inf)
 
     def due(self, hurry: bool) -> list[Report]:
         """The reports to retry now; in a hurry each wait is `RetryPolicy.last_s`."""
@@ -84,7 +91,7 @@ class DeferredReports:
             if at in deferred:
                 waits = before.delays if before else delays(self._retry)
                 self._deferred[id(deferred[at])] = _Deferred(
-                    deferred[at], queued, now, next(waits), waits
+                    deferred[at], queued, before.since if before else now, now, next(waits), waits
                 )
             else:
                 finished.append(queued)

@@ -96,6 +96,14 @@ class ExportQueues:
         done = [queue.drain(max(0.0, deadline - time.monotonic())) for queue in self._queues]
         return all(done)
 
+    def reopen(self) -> None:
+        """Open files anew that were renamed or deleted, and log exports that do not return."""
+        for queue in self._queues:
+            queue.warn_if_stuck()
+            queue.exporter.reopen()
+        if self._dead is not None:
+            self._dead.reopen()
+
     def stop(self) -> None:
         """Retry without long waits from now on: the process shuts down."""
         for queue in self._queues:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ Acknowledge = Callable[[str, Sequence[Report]], None]
 
 _LINGER_S: Final = 0.05
 _LINGER_IN_PROCESS_S: Final = 1.0  # results of several runs in one request, and soon after each run
+_STUCK_S: Final = 30.0  # after which an export under way is logged
 _MAX_RESULTS: Final = 8192  # in the queue of a process
 _DELIVERY_SHARE: Final = 0.8  # of the timeout of `close`; the rest is for ending the thread
 _DEFECTS: Final = (TypeError, ValueError, LookupError, AttributeError)
@@ -119,6 +121,9 @@ class ExportQueue(Exporter):
         self._outage = Outage(self.name, self._counters)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
+        self._queued_at: deque[float] = deque()  # the monotonic time of each report in _queue
+        # the monotonic time at which the export under way began; None: there is none
+        self._exporting_since: float | None = None
         self._results = 0  # of the reports in the queue
         self._deferred = DeferredReports(self._retry)
         self._failures = 0  # attempts that failed, and refusals
@@ -146,6 +151,7 @@ class ExportQueue(Exporter):
         """
         if self._closed:
             return ExportResult.permanent("closed")
+        self.warn_if_stuck()
         for report in batch:
             count = len(report.results)
             with self._changed:
@@ -189,6 +195,7 @@ class ExportQueue(Exporter):
     def _add(self, report: Report) -> None:
         report = self.exporter.prepared(report)
         self._queue.append(report)
+        self._queued_at.append(time.monotonic())
         self._results += len(report.results)
         # Waking the thread for every report would cost more than exporting it.
         if len(self._queue) in (1, self.exporter.max_batch):
@@ -224,6 +231,7 @@ class ExportQueue(Exporter):
             for report in reports:
                 if self._queue and self._queue[0] is report:
                     self._results -= len(self._queue.popleft().results)
+                    self._queued_at.popleft()
             self._is_stuck = False
             self._changed.notify_all()
 
@@ -284,12 +292,39 @@ class ExportQueue(Exporter):
     def _attempt(self, reports: Sequence[Report]) -> ExportResult:
         try:
             # instrumentations of the host program must not trace our own requests
-            with suppress_instrumentation():
+            with suppress_instrumentation(), self._under_way():
                 return self.exporter.export(reports)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             # closed files and channels raise ValueError
             is_defect = isinstance(error, _DEFECTS) and not self._closed
             return ExportResult("permanent" if is_defect else "retryable", reason_of(error))
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """A context in which an exporter or a file has the thread, which may not return."""
+        self._exporting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._exporting_since = None
+
+    @property
+    def exporting_s(self) -> float:
+        """Seconds since the export under way began; 0 if there is none."""
+        since = self._exporting_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def warn_if_stuck(self) -> None:
+        """Log an export that has been under way for half a minute. To be called often."""
+        if (exporting_s := self.exporting_s) >= _STUCK_S:
+            self._warnings.say(
+                "stuck",
+                "export to %s has been under way for %.0f s (a lock, a disk or a server that does"
+                " not respond), %d queued",
+                self.name,
+                exporting_s,
+                len(self._queue),
+            )
 
     def _record_failure(self, reason: str) -> None:
         with self._changed:
@@ -346,9 +381,10 @@ class ExportQueue(Exporter):
             self._counters.add("results.dropped", number, exporter=self.name)
             return True
         try:
-            self._dead.add(
-                self.name, reports, reason, number if number < results_of(reports) else None
-            )
+            with self._under_way():
+                self._dead.add(
+                    self.name, reports, reason, number if number < results_of(reports) else None
+                )
         except (OSError, ValueError) as error:
             # the latter if the file was closed, because the process ends
             self._warnings.say(
@@ -358,11 +394,19 @@ class ExportQueue(Exporter):
         self._counters.add("results.dead_letters", number, exporter=self.name)
         return True
 
-    def counts(self) -> dict[str, int]:
-        """The number of results in the queue, and 1 if the endpoint does not support the signal."""
+    def counts(self) -> dict[str, float]:
+        """The number of results in the queue, the age of the oldest and of the export under way in
+        seconds, and 1 if the endpoint does not support the signal.
+        """
         with self._changed:
             deferred = results_of(self._deferred.reports)
-        queued = {f"results.queued{{exporter={self.name}}}": self._results + deferred}
+            since = min([*list(self._queued_at)[:1], self._deferred.since])
+        now = time.monotonic()
+        queued: dict[str, float] = {
+            f"results.queued{{exporter={self.name}}}": self._results + deferred,
+            f"results.oldest_s{{exporter={self.name}}}": round(max(0.0, now - since), 3),
+            f"exports.running_s{{exporter={self.name}}}": round(self.exporting_s, 3),
+        }
         unsupported = (
             {f"exports.unsupported{{exporter={self.name}}}": 1}
             if self._attempts.unsupported

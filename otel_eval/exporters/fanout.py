@@ -90,7 +90,7 @@ class FinalResults(Exporter):
         """Prepare the exporter for these results."""
         self._exporter.expect(evaluation, scorers, service, agent)
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         """The exporter's counts."""
         return self._exporter.counts()
 
@@ -198,7 +198,7 @@ class Fanout:
         """Seconds since the current export began; 0 if there is none."""
         return time.monotonic() - self._since if self._lock.locked() else 0.0
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, float]:
         """The counts of the exporters, such as results in their queues."""
         return {
             name: count for exporter in self._exporters for name, count in exporter.counts().items()
@@ -233,7 +233,7 @@ class Fanout:
         if not self._has_exported:  # for instance metrics that are all 0
             return
         queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
-        what = f"{queued} results" if queued else "its last results"
+        what = f"{queued:g} results" if queued else "its last results"
         self._warnings.say(
             f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what
         )

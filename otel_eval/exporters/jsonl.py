@@ -4,10 +4,13 @@ results that were refused.
 
 from __future__ import annotations
 
+import glob
 import io
 import json
+import logging
 import os
 import re
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +20,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from otel_eval.counters import renew_after_fork
+from otel_eval.counters import Warnings, renew_after_fork
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.result_rows import encoded, line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
+
+_log = logging.getLogger("otel_eval")
 
 _LOCKS: tuple[Callable[[io.RawIOBase, int], object], ...] = ()
 with suppress(ImportError):  # Windows has no such locks
@@ -34,12 +39,17 @@ _BLOCK: Final = 65536
 OWNER_ONLY: Final = 0o600
 """Permissions of a file that is created: results may quote agents' inputs and outputs."""
 _TAIL_BYTES: Final = 64 * 2**20
+_TURN_S: Final = 5.0  # to wait for another thread's write, which may hang (a disk, a lock)
 _RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
 _LINE_START: Final = b'{"trace_id":'
 
 
 class JsonLinesFile:
     """Appends lines to a file.
+
+    Before each write and `reopen`, the path is looked at: if the file was renamed or deleted, for
+    instance by logrotate, it is opened anew. Lines that reached a file only after it was deleted
+    are written again.
 
     Args:
         path: the file, created if it does not exist, or "-" for standard output.
@@ -56,12 +66,19 @@ class JsonLinesFile:
     def __init__(
         self, path: str | os.PathLike[str], *, key: str = "", mode: int = OWNER_ONLY
     ) -> None:
-        # guards _file: one thread may write while another one flushes
+        # guards _file and _end: one thread may write while another one flushes
         self._lock = threading.Lock()
         renew_after_fork(self)
+        self._warnings: Final = Warnings()
+        self._mode = mode
+        # absolute: the program may change its working directory before the file is opened anew
+        self._path: Final = Path(os.path.abspath(path))
         self._file: io.RawIOBase | None = (
-            None if os.fspath(path) == "-" else _open_file(Path(path), key or self.usual_key, mode)
+            None
+            if os.fspath(path) == "-"
+            else _open_configured(Path(path), key or self.usual_key, mode)
         )
+        self._end = 0  # the size of the file after the last write
 
     def write(self, lines: bytes) -> None:
         """Write whole lines.
@@ -69,13 +86,73 @@ class JsonLinesFile:
         Raises:
             OSError: they could not be written; the file is as it was before.
         """
-        with self._lock:
+        with self._turn():
             if self._file is None:
-                _write_to_stdout(lines)
-            else:
-                with _locked(self._file):
-                    _cut_torn_line(self._file)
-                    _append(self._file, lines)
+                return _write_to_stdout(lines)
+            is_lost = True
+            while is_lost:
+                file = self._follow_path(self._file)
+                with _locked(file):
+                    _cut_torn_line(file)
+                    _append(file, lines)
+                # nobody can read a deleted file
+                is_lost = not (_leads_to(self._path, file) or os.fstat(file.fileno()).st_nlink)
+            self._end = _size(file)
+        return None
+
+    def _follow_path(self, file: io.RawIOBase) -> io.RawIOBase:
+        """Return the open file if the path leads to it; else open the path anew.
+
+        Raises:
+            OSError: it cannot be opened, or what was written to the former file may not be on the
+                disk.
+        """
+        if _leads_to(self._path, file):
+            if _size(file) < self._end:
+                self._warnings.say(
+                    "truncated",
+                    "%s was truncated: lines that were not copied before are lost; rotate it by"
+                    " renaming it",
+                    self._path,
+                )
+            self._end = _size(file)
+            return file
+        opened = _open(self._path, self._mode)
+        try:
+            os.fsync(file.fileno())
+        except OSError:
+            opened.close()
+            raise
+        file.close()
+        _log.info("%s was renamed or deleted; it was opened anew", self._path)
+        self._file, self._end = opened, 0
+        return opened
+
+    def reopen(self) -> None:
+        """Open the file anew if it was renamed or deleted. Neither raises nor waits: the next write
+        looks again.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._file is not None and not self._file.closed:
+                    with suppress(OSError):
+                        self._follow_path(self._file)
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the lock.
+
+        Raises:
+            TimeoutError: another thread's write hangs.
+        """
+        if not self._lock.acquire(timeout=_TURN_S):
+            raise TimeoutError(None, "an earlier write to the file hangs")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def sync(self) -> None:
         """Write the file to the disk (fsync).
@@ -83,26 +160,57 @@ class JsonLinesFile:
         Raises:
             OSError: that failed.
         """
-        with self._lock:
-            # a pipe has no disk
+        with self._turn():
+            # a device has no disk
             if self._file is not None and not self._file.closed and self._file.seekable():
                 os.fsync(self._file.fileno())
 
     def written_ids(self) -> set[str]:
-        """The ids of results in the last 64 MiB of the file; none for standard output or a pipe."""
-        with self._lock:
-            if self._file is None or not self._file.seekable():
-                return set()
-            start = max(0, _size(self._file) - _TAIL_BYTES)
-            return {
-                each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL_BYTES))
-            }
+        """The ids of results in the last 64 MiB of the file and of those it was renamed to, by
+        their names; none for standard output.
+        """
+        if self._file is None or not self._path.is_file():
+            return set()
+        ids: set[str] = set()
+        left = _TAIL_BYTES
+        for path in _newest_first(self._path):
+            with suppress(OSError), path.open("rb", buffering=0) as file:
+                start = max(0, _size(file) - left)
+                tail = _read(file, start, left)
+                left -= len(tail)
+                ids |= {found.decode() for found in _RESULT_ID.findall(tail)}
+            if left <= 0:
+                break
+        return ids
 
     def close(self) -> None:
-        """Close the file."""
-        with self._lock:
+        """Close the file; one to which a write hangs is left."""
+        with suppress(TimeoutError), self._turn():
             if self._file is not None:
                 self._file.close()
+
+
+def _leads_to(path: Path, file: io.RawIOBase) -> bool:
+    """Whether the path still leads to the open file; true if that cannot be seen."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _newest_first(path: Path) -> list[Path]:
+    """The file, and after it the regular files beside it whose names begin alike (`results.jsonl.1`
+    or `results-20260101.jsonl`), the last changed first.
+    """
+    changed: list[tuple[float, Path]] = []
+    for other in path.parent.glob(f"{glob.escape(path.stem)}*"):
+        with suppress(OSError):
+            status = other.lstat()
+            if stat.S_ISREG(status.st_mode) and other != path:
+                changed.append((status.st_mtime, other))
+    return [path, *[other for _, other in sorted(changed, reverse=True)]]
 
 
 def _write_to_stdout(lines: bytes) -> None:
@@ -136,15 +244,27 @@ def _undo_append(file: io.RawIOBase, written: int, lines: bytes) -> None:
         file.truncate(end - written)
 
 
-def _open_file(path: Path, key: str, mode: int) -> io.RawIOBase:
+def _open_configured(path: Path, key: str, mode: int) -> io.RawIOBase:
     try:
-        file = open(path, "ab+", opener=partial(_create, mode))  # noqa: SIM115 - it stays open
+        return _open(path, mode)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
             f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder,"
             " or '-'"
         ) from None
+
+
+def _open(path: Path, mode: int) -> io.RawIOBase:
+    """Open a file for appending.
+
+    Raises:
+        OSError: that is not possible. A pipe is refused: what nobody has read of it is lost with
+            the process.
+    """
+    if path.is_fifo():
+        raise OSError(None, "it is a named pipe")
+    file = open(path, "ab+", opener=partial(_create, mode))  # noqa: SIM115 - it stays open
     # A buffer has a lock, which a thread may hold when the process forks, and lines that the child
     # would write again.
     return file.detach()
@@ -160,7 +280,7 @@ def _locked(file: io.RawIOBase) -> Iterator[None]:
     them, on Windows, only one process may write a file.
     """
     for lock in _LOCKS:
-        with suppress(OSError):  # a pipe, or a file system without locks
+        with suppress(OSError):  # a device, or a file system without locks
             lock(file, LOCK_EX)
     try:
         yield
@@ -280,6 +400,10 @@ class JsonLinesExporter(Exporter):
         with suppress(OSError):  # a device has no disk
             self._file.sync()
         return True
+
+    def reopen(self) -> None:
+        """Open the file anew if it was renamed or deleted."""
+        self._file.reopen()
 
     def close(self, timeout_s: float) -> None:
         """Close the file."""

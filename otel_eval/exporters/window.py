@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import Observation
 
-from otel_eval.counters import BoundedNames, in_each_child
+from otel_eval.counters import BoundedNames, Warnings, in_each_child
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
 from otel_eval.scorers.recorded import distribution
@@ -104,6 +104,10 @@ class ResultWindow:
         if len(self._entries) > self._results:
             self._entries.popitem(last=False)
 
+    def drop_oldest(self) -> None:
+        """Remove the oldest result."""
+        self._entries.popitem(last=False)
+
     def state(self, now: float) -> State:
         """Compute the aggregates of the window."""
         self._expire(now)
@@ -132,15 +136,24 @@ class ResultWindow:
         return self._latest
 
 
+_RESULT_BYTES: Final = 400  # of memory, about
+
+
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """Limits of windows: seconds, results, and fewer results for some scorers, by (evaluation,
-    scorer).
+    """Limits of windows: seconds, results, fewer results for some scorers, by (evaluation, scorer),
+    and the bytes of all windows together.
     """
 
     time_s: float
     results: int
     fewer: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    max_bytes: int = 2**30
+
+    @property
+    def all_results(self) -> int:
+        """How many results all windows hold together."""
+        return self.max_bytes // _RESULT_BYTES
 
     @property
     def enabled(self) -> bool:
@@ -187,6 +200,8 @@ class WindowGauges:
         """
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
+        self._held = 0  # results in all windows
+        self._warnings = Warnings()
         self._known: dict[tuple[str, str, str], BoundedNames] = {}
         self._states: list[tuple[dict[str, str], State]] = []  # of each window, its labels
 
@@ -197,7 +212,26 @@ class WindowGauges:
         key = (run.trace_id, run.span_id) if run.span_id else object()
         for result in report.results:
             with self._lock:
-                self._window(result).add(self._clock(), key, _entry(result, report.revision))
+                window = self._window(result)
+                before = len(window)
+                window.add(self._clock(), key, _entry(result, report.revision))
+                self._held += len(window) - before
+                while self._held > self._limits.all_results:
+                    self._make_room(window)
+
+    def _make_room(self, window: ResultWindow) -> None:
+        """Remove the oldest result of this window if it has its share, else of the largest."""
+        if len(window) * len(self._windows) <= self._limits.all_results:
+            window = max(self._windows.values(), key=len)
+        window.drop_oldest()
+        self._held -= 1
+        self._warnings.say(
+            "window",
+            "window.max_size is reached: the windows of %d scorers hold %d results together, and"
+            " the oldest of the largest windows are removed",
+            len(self._windows),
+            self._held,
+        )
 
     def _window(self, result: Result) -> ResultWindow:
         key = (result.evaluation, result.scorer, result.type)
@@ -211,6 +245,7 @@ class WindowGauges:
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
+            self._held = sum(map(len, self._windows.values()))
             self._states = [
                 (_attributes(*key), self._named(key, state)) for key, state in states.items()
             ]

@@ -139,11 +139,11 @@ class JudgeClient:
 
     async def _answer(self, request: _JudgeRequest) -> str:
         reply = await self._formed(request)
-        answer = last_object(reply)
+        answer = last_object(reply, request.schema)
         if answer is None:
             request.prompt += _ONCE_MORE
             reply = await self._formed(request)
-            answer = last_object(reply) or reply
+            answer = last_object(reply, request.schema) or reply
         parse_reply(answer, request.schema)  # raises before an unusable answer is cached
         self._cache.put(request.key, answer)
         return answer

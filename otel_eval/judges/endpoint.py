@@ -232,15 +232,29 @@ def tokens_of(completion: Mapping[str, Any]) -> dict[str, int]:
     return {kind: count for kind, count in found.items() if type(count) is int and count >= 0}
 
 
-def last_object(text: str) -> str | None:
+def last_object(text: str, schema: Mapping[str, Any]) -> str | None:
     """Return the last JSON object outside of `<think>` blocks, or None. If the whole text is JSON,
     it must be an object.
 
     Takes linear time: the parsed part of a malformed object is not parsed again.
 
-    >>> last_object('<think>{"score": 1}</think> So it is {"score": 0.5}.')
+    Args:
+        schema: of an answer.
+
+    Raises:
+        JudgeError: two objects differ in a property other than free text. One of them may quote
+            what is judged.
+
+    >>> score = {"properties": {"score": {"type": "number"}}}
+    >>> last_object('<think>{"score": 1}</think> So it is {"score": 0.5}.', score)
     '{"score": 0.5}'
     """
+    decisive = [
+        key
+        for key, rule in schema["properties"].items()
+        if rule.get("type") != "string" or "enum" in rule
+    ]
+    decided: dict[str, Any] = {}
     text = text.strip()
     try:
         return text if isinstance(json.loads(text), dict) else None
@@ -250,8 +264,13 @@ def last_object(text: str) -> str | None:
     while (begin := _BEGIN.search(visible, end)) is not None:
         at = begin.start()
         try:
-            end = _DECODER.raw_decode(visible, at)[1]
+            value, end = _DECODER.raw_decode(visible, at)
             found = visible[at:end]
+            for key in [key for key in decisive if key in value]:
+                if decided.setdefault(key, value[key]) != value[key]:
+                    raise JudgeError(
+                        "judge_malformed", f"the judge's answer has two different values of {key}"
+                    )
         except json.JSONDecodeError as error:
             end, found = max(error.pos, at + 1), None
         except (ValueError, RecursionError):  # a number is too long, or the nesting too deep

@@ -24,7 +24,7 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_eval.counters import renew_after_fork
-from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_http
+from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_response
 from otel_eval.retry import ExportResult, Status, reason_of
 
 _SERVICES: Final = {
@@ -204,13 +204,9 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 def http_result(response: HttpResponse) -> ExportResult:
     """The meaning of an HTTP response, which may report a partial success."""
-    if 200 <= response.status < 300:
-        return (
-            _accepted(response.content)
-            if response.content_type == "application/x-protobuf"
-            else ExportResult("ok")
-        )
-    return of_http(response.status, response.after_s)
+    result = of_response(response)
+    is_message = response.content_type == "application/x-protobuf"
+    return _accepted(response.content) if result.status == "ok" and is_message else result
 
 
 # ----------------------------------------------------------------------------- what a response

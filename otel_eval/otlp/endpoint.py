@@ -300,8 +300,28 @@ def _proxy_headers(proxy: str) -> dict[str, str]:
     return {f"proxy-{key}": value for key, value in credentials_of(urlsplit(proxy)).items()}
 
 
+_OWN_TYPES: Final = frozenset({"application/x-protobuf", "application/json"})
+
+
+def of_response(response: HttpResponse) -> ExportResult:
+    """The meaning of an HTTP response by its status and the type of its body.
+
+    A success with a page, for instance of a login, is like a redirect or a 404: something in front
+    of the endpoint, or in its place, responded.
+    """
+    if not 200 <= response.status < 300:
+        return of_http(response.status, response.after_s)
+    if response.content and response.content_type not in _OWN_TYPES:
+        return ExportResult(
+            "not_found", f"{response.status} with a body that is not the endpoint's"
+        )
+    return ExportResult.ok()
+
+
 def of_http(code: int, after_s: float = 0.0) -> ExportResult:
     """The meaning of an HTTP status other than 2xx."""
+    if 300 <= code < 400:
+        return ExportResult("not_found", f"{code}, redirects are not followed", after_s)
     other: Status = "server_error" if 500 <= code < 600 else "permanent"
     status = _STATUSES.get(code, other)
     return ExportResult(status, str(code), after_s, concerns_all=status == "denied")

@@ -39,7 +39,7 @@ from otel_eval.scorers.parameters import (
     with_schema,
 )
 from otel_eval.scorers.registry import import_path
-from otel_eval.scorers.values import strict_json
+from otel_eval.scorers.values import strict_decoder
 
 Judge = Callable[[str], Awaitable[str]]
 """A coroutine function that takes a prompt and returns the answer."""
@@ -183,7 +183,7 @@ async def ask(judge: Judge, prompt: str, schema: Mapping[str, Any]) -> dict[str,
 
 def parse_reply(answer: object, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Parse an answer: a JSON object with all properties of the schema, each of its `type` or
-    `anyOf`, `enum` and range.
+    `anyOf`, `enum` and range. No object in it has a key twice.
 
     Raises:
         JudgeError: `judge_malformed` or `judge_out_of_range`; its message quotes nothing of the
@@ -200,7 +200,7 @@ def parse_reply(answer: object, schema: Mapping[str, Any]) -> dict[str, Any]:
             "judge_malformed", f"the judge returned a {type(answer).__name__}, not text"
         )
     try:
-        reply = strict_json(answer)
+        reply = _answer_json(answer)
     except (ValueError, RecursionError):
         raise JudgeError("judge_malformed", "the judge's answer is not JSON") from None
     if not isinstance(reply, dict):
@@ -211,6 +211,15 @@ def parse_reply(answer: object, schema: Mapping[str, Any]) -> dict[str, Any]:
         _check_property(key, reply, rule)
     return reply
 
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+_answer_json: Final = strict_decoder(_with_each_key_once).decode
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "number": (int, float),

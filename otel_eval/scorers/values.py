@@ -120,7 +120,19 @@ def _reject_constant(constant: str) -> Any:
     raise ValueError(constant)
 
 
-strict_json: Final = json.JSONDecoder(parse_constant=_reject_constant).decode
+def strict_decoder(
+    object_of: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> json.JSONDecoder:
+    """Return a decoder that raises `ValueError` for NaN and infinities, which are not JSON.
+
+    Args:
+        object_of: makes an object from its pairs of key and value; None: the last of equal keys
+            counts.
+    """
+    return json.JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=object_of)
+
+
+strict_json: Final = strict_decoder().decode
 """Decode JSON text. Raises `ValueError` for NaN and infinities as well, which are not JSON."""
 
 

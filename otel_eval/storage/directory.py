@@ -68,6 +68,14 @@ class DirectoryLock:
                 f"{_KEY}: {shown} is in use by another process; stop it or name another directory"
             ) from None
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path leads to the locked directory: nobody removed, moved or replaced it."""
+        try:
+            return os.path.samestat(os.stat(self.path / "lock"), os.fstat(self._lock))
+        except OSError:
+            return False
+
     def segments(self) -> list[tuple[int, Path]]:
         """Return number and path of each segment, oldest first.
 

@@ -274,11 +274,19 @@ class Durable:
         return Overloaded(f"storage cannot be written ({why}); retry later")
 
     def closing(self, traces: Sequence[Closing]) -> bool:
-        """Journal that these traces close with the spans received so far; False if that fails."""
-        return (
-            self._append(RecordKind.CLOSED, [record_types.pack_closings(traces)], is_needed=True)
-            is not None
-        )
+        """Journal that these traces close with the spans received so far; False if that fails.
+
+        If the directory was removed there is nothing left to recover: traces that are still in
+        memory are evaluated and delivered without a record.
+        """
+        closed = record_types.pack_closings(traces)
+        written = self._append(RecordKind.CLOSED, [closed], is_needed=True)
+        return written is not None or self.is_removed
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the directory was removed, moved or replaced."""
+        return self.journal.is_removed
 
     def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Journal the reports on traces. If that fails, `evaluated` tries again."""
@@ -288,14 +296,16 @@ class Durable:
 
     def evaluated(self) -> bool:
         """Wait until all reports given to `note` are on the disk, however long that takes; False if
-        `stop` is called first.
+        `stop` is called first. Does not wait for a directory that was removed.
         """
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for traces, written in unconfirmed:
-            while (segment := self._wait_for_disk(written)) is None:
+            while (segment := self._wait_for_disk(written)) is None and not self.is_removed:
                 if self._stopping.wait(_RETRY_S):
                     return False
                 written = self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])
+            if segment is None:
+                continue
             for trace, report in (
                 (trace, report) for trace, reports in traces for report in reports
             ):

@@ -181,6 +181,8 @@ class Journal:
         return self._begin_segment() if self._file < 0 else self._segments[-1]
 
     def _begin_segment(self) -> Segment:
+        if self.is_removed:
+            raise OSError("the directory was removed, moved or replaced")
         path, self._salt = self._directory.segment(self._next_number), os.urandom(8)
         # so the segment gets its name after its header is on the disk
         replace_file(path, header_bytes(self._salt))
@@ -202,21 +204,36 @@ class Journal:
             self._file = -1
 
     def commit(self, position: int) -> None:
-        """Wait until everything up to a position is on the disk.
+        """Wait until everything up to a position is on the disk, where a restart finds it.
 
         Raises:
-            OSError: a sync failed; the record that ends at the position may be lost.
+            OSError: a sync failed, or directory or segment were removed; the record that ends at
+                the position may be lost.
         """
-        if not self._sync:
-            return
         with self._condition:
-            while self._synced < position:
+            while self._sync and self._synced < position:
                 if self._syncing:
                     self._condition.wait()
                 else:
                     self._sync_now()
+            if self.is_removed:
+                raise OSError("the directory was removed, moved or replaced")
+            self._end_removed_segment()
             if any(start < position <= end for start, end in self._failed):
-                raise OSError("a sync to the disk failed")
+                raise OSError("a sync to the disk failed, or a file was removed")
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether a restart would not find the directory, until it is back at its place."""
+        return not self._directory.is_in_place
+
+    def _end_removed_segment(self) -> None:
+        """Close the last segment if its file was removed, and record that its records are lost."""
+        segment = self._segments[-1] if self._file >= 0 else None
+        if segment is None or segment.path.exists():
+            return
+        self._end_segment()
+        self._failed.append((self._appended - (segment.size - HEAD_BYTES), self._appended))
 
     def _sync_now(self) -> None:
         """Sync once for all waiting writers; the lock is released meanwhile, so that others can

@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 # What happens to connections instead of a response.
 REFUSED, RESET, MISREAD = "connection refused", "connection reset", "TLS error"
 TIMEOUT, PARTIAL = "timeout", "partial success"
+PAGE: Final = "200 with a page"  # of a login, over HTTP only
 THROTTLED: Final = "RESOURCE_EXHAUSTED with RetryInfo"
 BROKEN: Final = (REFUSED, RESET, MISREAD)
 
@@ -54,9 +55,10 @@ class Endpoint:
         tls: certificates of the endpoint (a `trustme.LeafCert`); None for plain text.
 
     Attributes:
-        response: an HTTP status, a gRPC code, TIMEOUT, PARTIAL, or "" for success.
+        response: an HTTP status, a gRPC code, TIMEOUT, PARTIAL, PAGE, or "" for success.
         asked: requests that arrived, or connections that were broken.
         taken: requests that were accepted, by signal.
+        bodies: of those that were accepted over HTTP.
         hangs: whether clients are to wait for a short time only.
     """
 
@@ -65,6 +67,7 @@ class Endpoint:
         self.response: str = ""
         self.asked = 0
         self.taken: dict[str, int] = {"logs": 0, "metrics": 0, "traces": 0}
+        self.bodies: list[bytes] = []
         self.hangs = False
         self._hung = threading.Event()  # set to let requests go that wait for the client's timeout
         self.port = free_port()
@@ -100,7 +103,7 @@ class Endpoint:
         self._hung.set()
         self._hung = threading.Event()
 
-    def _take(self, path: str) -> str:
+    def _take(self, path: str, body: bytes = b"") -> str:
         """The response to a request to a path or of a method."""
         self.asked += 1
         response = self.response
@@ -110,6 +113,8 @@ class Endpoint:
         if response in ("", PARTIAL):
             signal = next(each for each in ("logs", "metrics", "trace") if each in path)
             self.taken["traces" if signal == "trace" else signal] += 1
+            if body:
+                self.bodies.append(body)
         return response
 
     def _serve(self) -> Callable[[], None]:
@@ -229,16 +234,17 @@ class _Server(ThreadingHTTPServer):
         """A client that does not wait for a response is part of the test."""
 
 
-def _server(place: tuple[str, int], take: Callable[[str], str]) -> _Server:
+def _server(place: tuple[str, int], take: Callable[[str, bytes], str]) -> _Server:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            response = take(self.path)
-            body = partial_success() if response == PARTIAL else b""
+            response = take(self.path, self.rfile.read(int(self.headers["Content-Length"])))
+            bodies = {PARTIAL: partial_success(), PAGE: b"<html>Log in</html>"}
+            body = bodies.get(response, b"")
             self.send_response(int(response) if response.isdigit() else 200)
-            self.send_header("Content-Type", "application/x-protobuf")
+            media_type = "text/html" if response == PAGE else "application/x-protobuf"
+            self.send_header("Content-Type", media_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -31,6 +31,7 @@ from otel_eval.storage.durable import AcknowledgedRequest, Durable
 from otel_eval.testing import trajectory
 from tests.support.failing_endpoint import (
     MISREAD,
+    PAGE,
     PARTIAL,
     REFUSED,
     RESET,
@@ -44,9 +45,9 @@ from tests.support.waiting import LIMIT_S
 ENGINE: Final = engine_of(
     load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]})
 )
-CODES: Final = (400, 401, 403, 404, 405, 408, 413, 429, 500, 501, 502, 503, 504)
+CODES: Final = (302, 400, 401, 403, 404, 405, 408, 413, 429, 500, 501, 502, 503, 504)
 RESPONSES: Final[dict[str, tuple[str, ...]]] = {
-    "http/protobuf": (*map(str, CODES), REFUSED, RESET, TIMEOUT, MISREAD, PARTIAL),
+    "http/protobuf": (*map(str, CODES), PAGE, REFUSED, RESET, TIMEOUT, MISREAD, PARTIAL),
     "grpc": (
         *sorted(code.name for code in grpc.StatusCode if code is not grpc.StatusCode.OK),
         *(THROTTLED, REFUSED, RESET, TIMEOUT, MISREAD, PARTIAL),

@@ -30,11 +30,12 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import GAUGES, Family
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig
-from otel_eval.counters import named_count, total_counts
+from otel_eval.counters import Counters, named_count, total_counts
 from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError, OtelEvalError, Overloaded
 from otel_eval.otlp import Signal
 from otel_eval.retry import Backoff, RetryPolicy
+from otel_eval.scorers.tool_names import plural
 from otel_eval.sources.receiver.export_handler import ExportResponse, InternalError
 
 _log = logging.getLogger("otel_eval")
@@ -43,6 +44,7 @@ _STOP_S: Final = 10.0  # for a worker to stop by itself when the front has ended
 _MARGIN_S: Final = 2.0
 _POLL_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to report its state
+_HANGS_S: Final = 60.0  # without an answer, until a worker is killed and started again
 # for a worker to accept a part of a request, including the write to its journal
 _PART_S: Final = 30.0
 _HEALTHY_S: Final = 10.0  # after a worker that ran longer than this the backoff starts anew
@@ -156,6 +158,9 @@ class WorkerProcess:
         name = f"otel-eval-worker-{arguments[0]}"
         self.process: Final = context.Process(target=work, args=(*arguments, theirs), name=name)
         self._idle: Final[deque[Connection]] = deque()
+        self._lock: Final = threading.Lock()  # guards _in_use
+        # connections on which an answer is awaited
+        self._in_use: Final[set[Connection]] = set()
         with theirs:
             self.process.start()
 
@@ -184,6 +189,8 @@ class WorkerProcess:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
+        with self._lock:
+            self._in_use.add(connection)
         with self._communication(connection):
             connection.send((method, arguments))
         return partial(self._finish, connection, limit_s)
@@ -208,6 +215,8 @@ class WorkerProcess:
             if limit_s != _PART_S and not connection.poll(limit_s):
                 raise TimeoutError  # which is an OSError
             returned, found = connection.recv()
+        with self._lock:
+            self._in_use.discard(connection)
         self._idle.append(connection)
         if not returned:
             raise found
@@ -222,8 +231,20 @@ class WorkerProcess:
             yield
         except (OSError, EOFError) as error:
             if connection is not None:
-                connection.close()
+                self._close(connection)
             raise Overloaded(f"{self.process.name} ended or hangs; retry later") from error
+
+    def _close(self, connection: Connection) -> None:
+        with self._lock:
+            self._in_use.discard(connection)
+            connection.close()
+
+    def abandon_calls(self) -> None:
+        """Let every call that waits for the process fail now."""
+        with self._lock:  # none of them is closed meanwhile
+            for connection in self._in_use:
+                with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+                    ours.shutdown(socket.SHUT_RDWR)
 
     def disconnect(self) -> None:
         """Close the control socket, so that the worker stops by itself. Safe to repeat."""
@@ -271,6 +292,9 @@ class SupervisedWorker:
         self._counts: Mapping[str, Any] = {}  # counters of the process, as last reported
         self._former_counts: Mapping[str, Any] = {}  # summed counters of earlier processes
         self.readiness = Readiness(False, "it starts")  # as last reported
+        # the monotonic time of the first check that the process did not answer; None: it answers
+        self._silent_since: float | None = None
+        self._lost: Final = Counters()
 
     # ------------------------------------------------------------------ for requests
 
@@ -287,6 +311,8 @@ class SupervisedWorker:
         process = self._ready
         if process is None:
             raise Overloaded(f"worker {self.number} is not running; retry later")
+        if self._silent_since is not None:
+            raise Overloaded(f"worker {self.number} does not answer; retry later")
         return process.begin_call(_PART_S, "take", transport, signal, body)
 
     # ------------------------------------------------------------------ life
@@ -317,7 +343,8 @@ class SupervisedWorker:
                 if not self._first_ready.done():
                     self._first_ready.set_exception(error)
                     return
-                if not self._stopping.is_set():
+                # one that ended, for instance by a signal, is said to be started again
+                if not (self._stopping.is_set() or isinstance(error, Overloaded)):
                     _log.warning("worker %d cannot start: %s", self.number, error)
             if not self._stopping.is_set():
                 self._prepare_restart(time.monotonic() - began)
@@ -336,24 +363,49 @@ class SupervisedWorker:
         if self._config is not config:
             self.reload(self._config)
         while not wait([process.process.sentinel], _POLL_S) and not self._stopping.is_set():
+            was_silent = self._silent_since is not None
             self._poll_state(process)
+            if was_silent and self._silent_since is None and not self._stopping.is_set():
+                _log.info("worker %d answers again", self.number)
+                self.reload(self._config)  # one may have been missed
         return None
 
     def _poll_state(self, process: WorkerProcess) -> None:
         try:
             self._counts, self.readiness = process.call(_ANSWER_S, "state")
+            self._silent_since = None
         except Exception as error:  # noqa: BLE001 - the process may be ending or hang
             self.readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
+            self._note_silence(process)
+
+    def _note_silence(self, process: WorkerProcess) -> None:
+        """Refuse parts of requests from now on, and kill the process if it is silent for long."""
+        if self._stopping.is_set() or wait([process.process.sentinel], 0):
+            return  # it ends or ended
+        process.abandon_calls()
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            _log.warning(
+                "worker %d does not answer: requests for it are refused as retryable; if it stays"
+                " so for %d s it is killed and started again",
+                self.number,
+                _HANGS_S,
+            )
+        elif now - self._silent_since >= _HANGS_S:
+            process.process.kill()
 
     def _prepare_restart(self, lived_s: float) -> None:
         process, self._ready = self._process, None
+        self._silent_since = None
         self.readiness = Readiness(False, "it ended and is started again")
         if process is not None:
             process.end(_ANSWER_S)
             _log.warning(
-                "worker %d ended (exit code %s) and is started again",
+                "worker %d ended (exit code %s) and is started again%s",
                 self.number,
                 process.process.exitcode,
+                self._count_lost(),
             )
         # Counters of the service must not decrease when a process ends.
         counted = {
@@ -365,10 +417,32 @@ class SupervisedWorker:
         self._backoff.wait()
         self._restarts += 1
 
+    def _count_lost(self) -> str:
+        """Count what the process held by its last report, which is lost without storage; return
+        that in words.
+        """
+        if self._config.storage is not None:
+            return ""
+        traces = int(self._counts.get("open_traces", 0))
+        results = sum(
+            int(count)
+            for key, count in self._counts.items()
+            if key.partition("{")[0] == "results.queued"
+        )
+        label = str(self.number)
+        self._lost.add("workers.lost_traces", traces, worker=label)
+        self._lost.add("workers.lost_results", results, worker=label)
+        if not (traces or results):
+            return ""
+        return (
+            f"; without storage, {plural(traces, 'open trace')} and"
+            f" {plural(results, 'queued result')} that it had are lost"
+        )
+
     def reload(self, config: EvalConfig) -> None:
         """Use another configuration: now, or after the next start if no process answers now."""
         self._config, process = config, self._ready
-        if process is None:
+        if process is None or self._silent_since is not None:
             return
         try:
             process.call(_PART_S, "reload", config)
@@ -385,7 +459,7 @@ class SupervisedWorker:
         """
         self._stopping.set()
         process, self._ready = self._ready, None
-        if process is not None:
+        if process is not None and self._silent_since is None:
             try:
                 self.finished = process.call(timeout_s + _ANSWER_S, "stop", timeout_s)
                 self._poll_state(process)
@@ -409,6 +483,7 @@ class SupervisedWorker:
         added; [] if it hangs.
         """
         process, label = self._ready, {"worker": str(self.number)}
+        process = process if self._silent_since is None else None
         try:
             found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
         except (Overloaded, RuntimeError):
@@ -423,6 +498,7 @@ class SupervisedWorker:
     def counts(self) -> dict[str, Any]:
         """The counters of all its processes, as reported up to a second ago."""
         label = {"worker": str(self.number)}
-        own = {named_count("workers.up", label): int(self._ready is not None)}
+        is_up = self._ready is not None and self._silent_since is None
+        own = {named_count("workers.up", label): int(is_up)}
         own[named_count("workers.restarts", label)] = self._restarts
-        return total_counts([self._former_counts, self._counts]) | own
+        return total_counts([self._former_counts, self._counts, self._lost.snapshot()]) | own

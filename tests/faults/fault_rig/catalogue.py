@@ -14,11 +14,13 @@ from tests.faults.fault_rig.scenarios import (
     disk,
     ending,
     exporting,
+    files,
     lethal,
     order,
     pressure,
     scorers,
 )
+from tests.support.failing_endpoint import PAGE
 
 __all__ = ["SCENARIOS"]
 
@@ -90,8 +92,50 @@ SCENARIOS: Final = (
         {"runs": 40, "kills": 1},
         {"runs": 4000, "kills": 3},
     ),
+    Scenario(
+        "login page instead of the endpoint",
+        exporting.misdirected,
+        {"response": PAGE, "runs": 40},
+        {"response": PAGE, "runs": 2000},
+    ),
+    Scenario(
+        "redirect instead of the endpoint",
+        exporting.misdirected,
+        {"response": "302", "runs": 40},
+        {"response": "302", "runs": 2000},
+    ),
     Scenario("endpoint without the signal", exporting.unsupported, {"runs": 40}, {"runs": 2000}),
+    Scenario(
+        "file of results renamed",
+        files.replaced,
+        {"how": "renamed", "times": 2, "runs": 1000},
+        {"how": "renamed", "times": 30, "runs": 30_000},
+    ),
+    Scenario(
+        "file of results renamed, and SIGKILL",
+        files.replaced,
+        {"how": "renamed", "times": 2, "runs": 1000, "kills": True},
+        {"how": "renamed", "times": 20, "runs": 20_000, "kills": True},
+    ),
+    Scenario(
+        "file of results deleted",
+        files.replaced,
+        {"how": "deleted", "times": 2, "runs": 1000},
+        {"how": "deleted", "times": 30, "runs": 30_000},
+    ),
+    Scenario(
+        "file of results truncated",
+        files.truncated,
+        {"times": 2, "runs": 100},
+        {"times": 20, "runs": 1000},
+    ),
     Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 10, "runs": 5000}),
+    Scenario(
+        "storage directory removed",
+        disk.removed,
+        {"times": 1, "runs": 400},
+        {"times": 10, "runs": 1000},
+    ),
     Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 2000}),
     Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
     Scenario(

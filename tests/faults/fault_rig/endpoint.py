@@ -15,8 +15,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.faults.fault_rig.service import free_port
+from tests.support import failing_endpoint
 
-__all__ = ["Backend", "Endpoint"]
+__all__ = ["Backend", "Endpoint", "HttpEndpoint"]
 
 KEYS: Final = {
     "gen_ai.evaluation.name": "scorer",
@@ -88,11 +89,24 @@ class Endpoint:
 
     def read(self, data: bytes) -> list[dict[str, Any]]:
         """The results in a request."""
-        groups = ExportLogsServiceRequest.FromString(data).resource_logs
-        records = [
-            record for group in groups for scope in group.scope_logs for record in scope.log_records
-        ]
-        return [_row(record.trace_id, record) for record in records]
+        return _events(data)
+
+
+class HttpEndpoint(failing_endpoint.Endpoint):
+    """A server over HTTP, which may answer with something that is not an endpoint's."""
+
+    def __init__(self) -> None:
+        super().__init__("http/protobuf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What it took."""
+        return [row for body in list(self.bodies) for row in _events(body)]
 
 
 class Backend(Endpoint):
@@ -111,6 +125,14 @@ class Backend(Endpoint):
             for span in spans
         ]
         return rows + [_row(span.trace_id, event) for span in spans for event in span.events]
+
+
+def _events(data: bytes) -> list[dict[str, Any]]:
+    groups = ExportLogsServiceRequest.FromString(data).resource_logs
+    records = [
+        record for group in groups for scope in group.scope_logs for record in scope.log_records
+    ]
+    return [_row(record.trace_id, record) for record in records]
 
 
 def _row(trace_id: bytes, record: Any) -> dict[str, Any]:

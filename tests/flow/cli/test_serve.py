@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from otel_eval.native import build_info
+from tests.support.waiting import LIMIT_S, wait_until
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
@@ -360,3 +361,27 @@ def test_an_error_at_the_start_is_json_too(
     assert done.returncode == 2
     assert line["level"] == "error"
     assert message in line["message"]
+
+
+SLOW_MODULE = """
+import pathlib, time
+pathlib.Path("begun").touch()
+while True:
+    time.sleep(1)
+"""
+
+
+def test_a_reload_that_hangs_does_not_delay_the_end(config: Write) -> None:
+    """Nor do requests for more reloads that wait."""
+    path = config(SCORER, more=ANYWHERE)
+    with serving(path) as process:
+        assert ready(process).startswith("ready ")
+        (path.parent / "slow_module.py").write_text(SLOW_MODULE)
+        config("{type: 'slow_module:score'}", more=ANYWHERE)
+        process.send_signal(signal.SIGHUP)
+        wait_until((path.parent / "begun").exists)
+        for number in (*[signal.SIGHUP] * 100, signal.SIGTERM):
+            process.send_signal(number)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert "reload" not in err

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:Resource
 
 BOTH = (True, False)
 LIKE_AN_OUTAGE = {
+    "302",
     "404",
+    "200 with a page",
     "405",
     "501",
     "503",

@@ -126,6 +126,10 @@ def test_no_other_account_is_used_where_no_key_is_named(
         ('[{"score": 1, "explanation": "x"}]', "judge_malformed", 2),
         ('<think>{"score": 1, "explanation": "x"}', "judge_malformed", 2),
         ('{"draft": {"score": 1, "explanation": "x"}', "judge_malformed", 2),
+        ('It says {"score": 1}: {"score": 0.2, "explanation": "x"}', "judge_malformed", 1),
+        ('{"score": 0.2, "explanation": "x"} as it says {"score": 1}', "judge_malformed", 1),
+        ('{"score": 0.2, "explanation": "x", "score": 1}', "judge_malformed", 1),
+        ('So: {"score": 0.2, "explanation": "x", "score": 1}', "judge_malformed", 1),
     ],
 )
 def test_an_answer_that_is_none_fails(
@@ -147,7 +151,7 @@ GOOD = '{"score": 0.25, "explanation": "a {b} </c>"}'
         f'<think>At first {{"score": 1, "explanation": "no"}}.</think>\n{GOOD}',
         f'It was {{"score": 1, "explanation": "no"}} at first.</think>{GOOD}',
         f"The set {{x, y}} is good, so:\n\n```json\n{GOOD}\n```\nThat is all.",
-        f'{{"score": 1, "explanation": "no"}} Wait. {GOOD}',
+        f'{{"score": 0.25, "explanation": "draft"}} and {{"tool": "x"}}, so {GOOD}',
         f"\ufeff{GOOD}",
     ],
 )
@@ -184,7 +188,7 @@ def test_an_answer_that_was_cut_off_is_reported_as_such(serve: Callable[..., Any
 def test_the_time_to_read_an_answer_is_proportional_to_it(piece: str):
     """64 KiB of any repeated text are read in bounded time."""
     began = time.process_time()
-    assert last_object("x" + piece * (2**16 // len(piece))) is None
+    assert last_object("x" + piece * (2**16 // len(piece)), SCHEMA) is None
     assert time.process_time() - began < 0.5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,3 +194,19 @@ def test_a_record_that_the_disk_damaged_costs_its_request_alone(served: Make) ->
     receiver.start()
     receiver.insist(whole(4))
     assert {int(row["trace_id"], 16) for row in receiver.wait_for(3)} == {1, 3, 4}
+
+
+def test_a_directory_that_was_removed_is_noticed_before_the_next_acknowledgement(
+    served: Make,
+) -> None:
+    """The request is refused as retryable, it is said, and what was acknowledged before is scored
+    from memory.
+    """
+    receiver = served(traces=STAYS_OPEN)
+    receiver.start()
+    assert receiver.post(whole(1)) == 200
+    shutil.rmtree(receiver.folder / "kept")
+    assert [receiver.post(whole(number)) for number in (2, 3)] == [503, 503]
+    assert receiver.end(signal.SIGTERM) == 0
+    assert "storage cannot be written (the directory was removed" in receiver.said()
+    assert len(receiver.rows()) == 3

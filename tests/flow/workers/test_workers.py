@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.app.server import Server
+from otel_eval.app.workers import worker
 from otel_eval.app.workers.front import FrontServer
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
+from otel_eval.otlp import Signal
 from tests.support.otlp_backend import Backend, grpc_backend
 from tests.support.receiver_process import request, twice, whole
-from tests.support.waiting import STAYS_OPEN
+from tests.support.waiting import STAYS_OPEN, wait_until
 
 Serving = Callable[..., Any]
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -325,3 +328,60 @@ def test_no_warning_when_workers_got_spans(served: Serving):
     one.wait_for(1)
     assert one.end(signal.SIGTERM) == 0, one.said()
     assert "nothing was evaluated" not in one.said()
+
+
+def test_a_stopped_worker_stops_only_its_part_of_the_service(
+    served: Serving, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Requests for it are refused as retryable, those that wait for it, too; others go on. When it
+    goes on, nothing is lost.
+    """
+    one = served()
+    one.start()
+    stopped = one.workers()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    with ThreadPoolExecutor(8) as pool:
+        early = [pool.submit(one.post, whole(trace)) for trace in range(1, 9)]
+        statuses = sorted({each.result() for each in early})
+    assert statuses == [200, 503]
+    until(lambda: one.said().count("does not answer") == 1)
+    later = {one.post(whole(trace)) for trace in range(9, 17)}
+    assert later == {200, 503}
+    assert one.metric("workers_up") == 1
+    os.kill(stopped, signal.SIGCONT)
+    until(lambda: "answers again" in one.said())
+    for trace in range(1, 17):
+        one.insist(whole(trace))
+    assert twice(one.wait_for(16)) == {}
+    assert one.end(signal.SIGTERM) == 0
+    assert one.said().count("does not answer") == 1
+
+
+def test_a_worker_that_stays_stopped_is_killed_and_what_it_held_is_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Without storage that is lost; the service stops within its promise."""
+    monkeypatch.setattr(worker, "_HANGS_S", 0.0)
+    jsonl = {"path": str(tmp_path / "results.jsonl")}
+    config = load({"receivers": BOTH, "exporters": {"jsonl": jsonl}, "traces": STAYS_OPEN})
+    supervised = worker.SupervisedWorker(1, config, "one", _prepare_nothing)
+    supervised.start()
+    supervised.await_ready()
+    supervised.begin_part("http", Signal.TRACES, whole(1))()
+    wait_until(lambda: supervised.counts().get("open_traces") == 1)
+    assert supervised._process is not None
+    pid = supervised._process.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: supervised.counts()["workers.restarts{worker=1}"] == 1)
+    assert supervised.counts()["workers.lost_traces{worker=1}"] == 1
+    wait_until(lambda: supervised.counts()["workers.up{worker=1}"] == 1)
+    supervised.stop(5.0)
+    assert supervised.finished
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("worker 1 does not answer")
+    assert "is started again; without storage, 1 open trace and 0 queued results" in said[1], said
+
+
+def _prepare_nothing(_: int) -> None:
+    """Leave the logging of the process unchanged."""

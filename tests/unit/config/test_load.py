@@ -206,15 +206,13 @@ def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]
 
 
-def test_a_pipe_without_content_is_not_the_default_evaluation() -> None:
-    """What wrote to it failed, or it was read before; an empty file is the default."""
-    end, begin = os.pipe()
-    os.write(begin, b"window: {time: 5s}")
-    os.close(begin)
-    assert load(f"/dev/fd/{end}").window.time == 5.0
-    assert "is a pipe without content; name a file" in problem(f"/dev/fd/{end}")
-    os.close(end)
-    assert load("/dev/null") == EvalConfig()
+def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    """A pipe that nothing writes to would block the program that loads it forever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/zero"):
+        assert "cannot be read (no regular file); name a YAML file" in problem(path)
+    (tmp_path / "empty.yaml").touch()
+    assert load(tmp_path / "empty.yaml") == EvalConfig()
 
 
 def test_an_evaluation_without_a_name_has_the_one_of_the_default_evaluation() -> None:

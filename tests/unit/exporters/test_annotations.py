@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from otel_eval.counters import Counters
+from otel_eval.exporters.annotations import response_result
 from otel_eval.exporters.deferred import DeferredReports
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -32,7 +33,7 @@ from otel_eval.exporters.products import (
 )
 from otel_eval.exporters.scores import KnownScorers
 from otel_eval.model import Report, Scored, Skipped
-from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.endpoint import Endpoint, HttpResponse
 from otel_eval.retry import RetryPolicy
 from tests.support.score_products import (
     HANG,
@@ -618,8 +619,14 @@ def test_redirects_are_not_followed(product: Any):
     with serving(type(product)()) as other:
         product.status, product.headers = 307, {"Location": other.url}
         result = made(product, to={"headers": {"authorization": "Bearer t"}}).export([run()])
-        assert (result.status, result.concerns_all) == ("denied", True)
+        assert (result.status, result.concerns_all) == ("not_found", False)
         assert other.requests == []
+
+
+def test_a_page_instead_of_an_answer_is_no_success() -> None:
+    """A login page that a proxy shows with status 200."""
+    page = HttpResponse(200, b"<html>Log in</html>", "text/html")
+    assert response_result(page).status == "not_found"
 
 
 def test_the_one_score_that_is_refused_is_found(phoenix: FakePhoenix, tmp_path: Path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import math
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +18,11 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
+from otel_eval.exporters import jsonl
 from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter, JsonLinesFile
 from otel_eval.exporters.result_rows import line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Evidence, Report, Scored, Stamp
-from tests.support.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S, wait_until
 
 Reports = Callable[..., Report]
 
@@ -324,3 +327,131 @@ def test_a_parent_and_its_forked_children_lose_no_line_of_each_other(tmp_path: P
     assert set(written[1:]) == {
         b'{"trace_id":"%d %d"}' % (child, number) for child in children for number in range(lines)
     }
+
+
+def _trace_ids(path: Path) -> list[str]:
+    return [json.loads(line)["trace_id"] for line in path.read_text().splitlines()]
+
+
+def _line(name: str) -> bytes:
+    return json.dumps({"trace_id": name}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("kind", [JsonLinesFile, DeadLetterFile])
+def test_a_file_that_is_renamed_is_opened_anew(
+    tmp_path: Path, kind: type[JsonLinesFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next write, with the mode of the configuration, wherever the program is by then; what
+    was written stays where it is.
+    """
+    monkeypatch.chdir(tmp_path)
+    path, rotated = tmp_path / "results.jsonl", tmp_path / "results.jsonl.1"
+    file = kind("results.jsonl", mode=0o640)
+    file.write(_line("first"))
+    path.rename(rotated)
+    monkeypatch.chdir("/")
+    file.write(_line("second"))
+    file.close()
+    assert (_trace_ids(rotated), _trace_ids(path)) == (["first"], ["second"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_file_that_is_renamed_is_opened_anew_without_a_line_to_write(tmp_path: Path) -> None:
+    """So that nothing holds the renamed one, which may be compressed or deleted."""
+    path = tmp_path / "results.jsonl"
+    file = JsonLinesFile(path)
+    path.rename(tmp_path / "results.jsonl.1")
+    file.reopen()
+    file.close()
+    assert path.read_bytes() == b""
+
+
+def test_lines_that_only_a_deleted_file_has_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted between the look at its path and the write."""
+    path = tmp_path / "results.jsonl"
+    file = JsonLinesFile(path)
+    file.write(_line("first"))
+    append = jsonl._append
+
+    def delete_and_append(opened: io.RawIOBase, lines: bytes) -> None:
+        monkeypatch.setattr(jsonl, "_append", append)
+        path.unlink()
+        append(opened, lines)
+
+    monkeypatch.setattr(jsonl, "_append", delete_and_append)
+    file.write(_line("second"))
+    file.close()
+    assert _trace_ids(path) == ["second"]
+
+
+def test_a_file_whose_folder_is_gone_is_an_error(report: Reports, tmp_path: Path) -> None:
+    """The results wait in the queue until it is there again."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    exporter = JsonLinesExporter(folder / "results.jsonl")
+    (folder / "results.jsonl").unlink()
+    folder.rmdir()
+    assert exporter.export([report("scored")]).status == "retryable"
+    folder.mkdir()
+    assert exporter.export([report("scored")]).status == "ok"
+    exporter.close(1.0)
+    assert len(_trace_ids(folder / "results.jsonl")) == 1
+
+
+def test_lines_stay_whole_after_a_truncation_which_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In place, as `copytruncate` does it."""
+    path = tmp_path / "results.jsonl"
+    file = JsonLinesFile(path)
+    file.write(_line("first"))
+    os.truncate(path, 0)
+    file.write(_line("second"))
+    file.close()
+    assert path.read_bytes() == _line("second")
+    assert "was truncated" in caplog.text
+
+
+def test_results_in_a_renamed_file_are_not_written_again_after_a_crash(
+    report: Reports, tmp_path: Path
+) -> None:
+    """They are queued again, because their delivery was not recorded."""
+    path, delivered = tmp_path / "results.jsonl", report("scored")
+    first = JsonLinesExporter(path)
+    first.export([delivered])
+    path.rename(tmp_path / "results-20260101.jsonl")
+    second = JsonLinesExporter(path)
+    second.requeued([delivered])
+    second.export([delivered])
+    second.close(1.0)
+    first.close(1.0)
+    assert path.read_bytes() == b""
+
+
+def test_a_named_pipe_is_refused_by_that_name(tmp_path: Path) -> None:
+    """What nobody has read of it would be lost with the process."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is a named pipe"):
+        JsonLinesExporter(tmp_path / "pipe")
+
+
+def test_a_write_that_hangs_does_not_hang_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process keeps the lock of the file, for instance."""
+    monkeypatch.setattr(jsonl, "_TURN_S", 0.05)
+    path = tmp_path / "results.jsonl"
+    file = JsonLinesFile(path)
+    with path.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writing = threading.Thread(target=file.write, args=(_line("late"),))
+        writing.start()
+        wait_until(file._lock.locked)
+        file.close()
+        with pytest.raises(TimeoutError, match="an earlier write to the file hangs"):
+            file.write(_line("later"))
+    writing.join()
+    file.close()
+    assert _trace_ids(path) == ["late"]

@@ -222,8 +222,7 @@ def test_a_signal_that_the_endpoint_never_supported_is_dropped_with_one_warning(
         )
         assert send(sinks, report("scored", "failed")) == [False, True]
         assert send(sinks, report("scored")) == [False, True]
-        assert sinks[0].counts() == {
-            "results.queued{exporter=otlp.logs}": 0,
+        assert {name: count for name, count in sinks[0].counts().items() if count} == {
             "exports.unsupported{exporter=otlp.logs}": 1,
         }
         close(sinks)
@@ -282,7 +281,7 @@ def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(
     sinks = otlp_exporters(endpoint, ("logs",), counters=tally)
     assert send(sinks, report("scored")) == [False]
     assert send(sinks, report("scored")) == [False]
-    assert sinks[0].counts() == {"results.queued{exporter=otlp.logs}": 2}
+    assert sinks[0].counts()["results.queued{exporter=otlp.logs}"] == 2
     assert tally.get("results.export_failed") == 0
     sinks[0].close(0.5)
     assert (
@@ -336,13 +335,13 @@ def test_results_are_counted_when_the_endpoint_has_accepted_them(
         Endpoint(endpoint=f"http://127.0.0.1:{port}"), ("spans",), counters=tally
     )
     assert sink.export([report("scored", "failed")]).status == "accepted"
-    assert sink.counts() == {"results.queued{exporter=otlp.spans}": 2}
+    assert sink.counts()["results.queued{exporter=otlp.spans}"] == 2
     assert sink.flush(LIMIT_S) is False
     with grpc_backend("spans", port=port):
         wait_until(lambda: sink.flush(LIMIT_S))
         close([sink])
     assert (tally.get("results.exported"), tally.get("exports.recovered")) == (2, 1)
-    assert sink.counts() == {"results.queued{exporter=otlp.spans}": 0}
+    assert sink.counts()["results.queued{exporter=otlp.spans}"] == 0
     assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
 
 
@@ -355,7 +354,7 @@ def test_results_beyond_a_full_queue_are_counted(
     many = report(*["scored"] * 1000)
     for _ in range(10):
         sink.export([many])
-    assert sink.counts() == {"results.queued{exporter=otlp.logs}": 8000}
+    assert sink.counts()["results.queued{exporter=otlp.logs}"] == 8000
     assert tally.get("results.refused", exporter="otlp.logs") == 2000
     assert "the queue of otlp.logs is full" in caplog.text
     sink.close(0.1)

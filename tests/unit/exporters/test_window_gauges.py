@@ -201,3 +201,25 @@ def test_a_child_process_begins_with_empty_windows(report: Reports):
             counted = [key for key in metered.read("gen_ai.evaluation.name") if key[0] == "results"]
             os._exit(0 if counted == [("results", "below")] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_all_windows_together_have_one_bound(
+    report: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The largest give way; a window within its share keeps its results."""
+    metered = Metered(WindowLimits(3600.0, 1000, max_bytes=100 * 400))
+    small = report("below")
+    metered.gauges.add(small)
+    for run in range(300):
+        one = report("scored")
+        metered.gauges.add(replace(one, trajectory=replace(one.trajectory, span_id=f"{run:016x}")))
+    counts = metered.read("gen_ai.evaluation.name")
+    assert counts["results", "scored"] == 99
+    assert counts["results", "below"] == 1
+    for run in range(300, 330):
+        metered.gauges.add(
+            replace(small, trajectory=replace(small.trajectory, span_id=f"{run:016x}"))
+        )
+    counts = metered.read("gen_ai.evaluation.name")
+    assert (counts["results", "scored"], counts["results", "below"]) == (69, 31)
+    assert caplog.text.count("window.max_size is reached") == 1

@@ -23,7 +23,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint as Address
 from otel_eval.retry import ExportResult
-from tests.support.failing_endpoint import PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
+from tests.support.failing_endpoint import (
+    PAGE,
+    PARTIAL,
+    REFUSED,
+    RESET,
+    THROTTLED,
+    TIMEOUT,
+    Endpoint,
+)
 from tests.support.otlp_backend import BACKENDS, Backend
 from tests.support.waiting import wait_until
 
@@ -119,7 +127,7 @@ HTTP_STATUSES = {
     "denied": ("401", "403"),
     "not_found": ("404",),
     "unsupported": ("405", "501"),
-    "permanent": ("400", "413", "302"),
+    "permanent": ("400", "413"),
 }
 GRPC_STATUSES = {
     "retryable": (
@@ -157,6 +165,22 @@ def test_every_response_has_its_meaning(failing: Endpoint, connect: Connect, pro
             ), response
             assert failing.asked == asked + 1
     assert failing.taken["traces"] == 0
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [
+        (PAGE, "200 with a body that is not the endpoint's"),
+        ("302", "302, redirects are not followed"),
+    ],
+)
+def test_a_response_that_is_not_the_endpoints_is_like_a_404(
+    failing: Endpoint, connect: Connect, response: str, why: str
+) -> None:
+    """The page of a login, or a redirect to it: nothing was accepted."""
+    failing.answer(response)
+    assert connect(failing.url).send(request_of("a")) == ExportResult("not_found", why)
 
 
 def test_a_partial_success_has_the_number_rejected_and_the_reason(

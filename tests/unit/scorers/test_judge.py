@@ -138,6 +138,7 @@ def test_an_invalid_answer_is_reported_with_its_property(answer: str, said: str)
         ('{"score": 1, "explanation": 1}', "judge_malformed"),
         ('{"score": NaN, "explanation": ""}', "judge_malformed"),
         ('{"score": -Infinity, "explanation": ""}', "judge_malformed"),
+        ('{"score": 0, "explanation": "", "score": 1}', "judge_malformed"),
         ('{"score": 1e999, "explanation": ""}', "judge_out_of_range"),
         ('{"score": 1.01, "explanation": ""}', "judge_out_of_range"),
         ('{"score": -0.01, "explanation": ""}', "judge_out_of_range"),

@@ -215,3 +215,39 @@ def test_a_sync_that_fails_at_the_end_of_a_segment_is_reported_to_those_who_wait
         with pytest.raises(OSError, match="sync"):
             opened.commit(first)
         opened.commit(second)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_directory_that_was_removed_is_an_error_before_the_next_commit_returns(
+    tmp_path: Path, sync: bool
+) -> None:
+    """Also one that was replaced by another; not any more when it is back at its place."""
+    path, moved = tmp_path / "kept", tmp_path / "moved"
+    with journal(path, sync=sync) as opened:
+        opened.commit(opened.append(1, [b"one"]).position)
+        path.rename(moved)
+        for replacement in (False, True):
+            if replacement:
+                path.mkdir()
+            with pytest.raises(OSError, match="the directory was removed"):
+                opened.commit(opened.append(1, [b"lost"]).position)
+        path.rmdir()
+        moved.rename(path)
+        opened.commit(opened.append(1, [b"two"]).position)
+    with journal(path) as opened:
+        assert (1, b"two") in read(opened)
+
+
+def test_a_segment_that_was_removed_is_an_error_and_the_next_record_begins_another(
+    tmp_path: Path,
+) -> None:
+    """Everyone who waits for a record in it learns of it."""
+    with journal(tmp_path) as opened:
+        appended = [opened.append(1, [b"lost"]) for _ in range(2)]
+        appended[0].segment.path.unlink()
+        for each in appended:
+            with pytest.raises(OSError, match="a file was removed"):
+                opened.commit(each.position)
+        opened.commit(opened.append(1, [b"two"]).position)
+    with journal(tmp_path) as opened:
+        assert read(opened) == [(1, b"two")]

@@ -5,6 +5,7 @@ thousand spans.
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -21,7 +22,7 @@ from tests.faults.fault_rig.sender import Sender, requests_of
 from tests.faults.fault_rig.service import Service, configuration
 from tests.faults.fault_rig.traffic import run_of, trace_id
 
-__all__ = ["corrupt", "full", "restart", "storage_limit", "torn"]
+__all__ = ["corrupt", "full", "removed", "restart", "storage_limit", "torn"]
 
 KIB, MIB = 2**10, 2**20
 
@@ -115,6 +116,42 @@ def corrupt(folder: Path, *, times: int, runs: int) -> Outcome:
         " nothing else is"
     )
     return Outcome("kill, then one bit flipped in the journal", times, whole, figures)
+
+
+def removed(folder: Path, *, times: int, runs: int) -> Outcome:
+    """The storage directory is removed under load; the process is ended and started again."""
+    sent = [run_of(number) for number in range(times * runs)]
+    config = configuration(folder, storage={"directory": str(folder / "kept")})
+    acknowledged: set[int] = set()
+    refused = 0
+    with Service(config) as service:
+        for turn in range(times):
+            part = sent[turn * runs : (turn + 1) * runs]
+            sender = Sender(part, lambda: (service.grpc, service.http))
+            load = threading.Thread(
+                target=sender.send,
+                args=(requests_of(part, at_once=1),),
+                kwargs={"within_s": 300, "pace_s": 0.01},
+            )
+            load.start()
+            assert until(lambda sender=sender: len(sender.acknowledged) > runs // 4, 60)
+            shutil.rmtree(folder / "kept")
+            assert until(lambda sender=sender: sender.answers["refused"] > 0, 60), service.said()
+            assert service.terminate() == 0
+            service.start()
+            load.join()
+            acknowledged |= sender.acknowledged
+            refused += sender.answers["refused"]
+        assert len(acknowledged) == len(sent)
+        scored(service, acknowledged, 60)
+        assert service.terminate() == 0
+        books = balance(sent, acknowledged, rows_of(service.results))
+    return Outcome(
+        "storage directory removed under load, then SIGTERM and a new start",
+        times,
+        books,
+        f"{refused} requests refused meanwhile, none acknowledged; it is logged",
+    )
 
 
 def _judged(service: Service) -> set[int]:

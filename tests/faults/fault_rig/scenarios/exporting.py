@@ -9,19 +9,28 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fault_rig.books import balance, rows_of
-from tests.faults.fault_rig.endpoint import Endpoint
+from tests.faults.fault_rig.books import balance, rows_of, until
+from tests.faults.fault_rig.endpoint import Endpoint, HttpEndpoint
 from tests.faults.fault_rig.outcome import Outcome, scored
 from tests.faults.fault_rig.sender import Sender, requests_of
 from tests.faults.fault_rig.service import Service, configuration
 from tests.faults.fault_rig.traffic import run_of
 
-__all__ = ["absent", "refusal", "trouble", "unsupported"]
+__all__ = ["absent", "misdirected", "refusal", "trouble", "unsupported"]
 
 
-def _configured(folder: Path, endpoint: Endpoint, **more: Any) -> Path:
+def _configured(
+    folder: Path, endpoint: Endpoint | HttpEndpoint, protocol: str = "grpc", **more: Any
+) -> Path:
     """A configuration with storage that exports log events to the endpoint."""
-    exporters = {"otlp": {"endpoint": endpoint.url, "signals": ["logs"], "timeout": "2s"}, **more}
+    otlp = {
+        "endpoint": endpoint.url,
+        "signals": ["logs"],
+        "timeout": "2s",
+        "protocol": protocol,
+        "compression": "none",
+    }
+    exporters = {"otlp": otlp, **more}
     return configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
 
 
@@ -124,6 +133,35 @@ def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
     )
     return Outcome(
         "endpoint that worked answers UNIMPLEMENTED for a while", refused, books, figures
+    )
+
+
+def misdirected(folder: Path, *, response: str, runs: int) -> Outcome:
+    """An endpoint that has accepted scores answers for a while as a proxy that asks for a login."""
+    sent = [run_of(number) for number in range(runs)]
+    with HttpEndpoint() as endpoint:
+        config = _configured(folder, endpoint, protocol="http/protobuf")
+        with Service(config) as service:
+            sender = Sender(sent, lambda: (service.grpc, service.http))
+            first, rest = sent[: runs // 2], sent[runs // 2 :]
+            sender.send(requests_of(first), within_s=60)
+            assert scored(service, {run.number for run in first}, 60, endpoint.rows), service.said()
+            endpoint.answer(response)
+            sender.send(requests_of(rest), within_s=60)
+            assert until(lambda: service.metric("results_retries", absent=0) > 1, 60)
+            asked = endpoint.asked
+            endpoint.answer("")
+            assert scored(service, sender.acknowledged, 60 + runs * 0.01, endpoint.rows), (
+                service.said()
+            )
+            assert service.terminate() == 0
+        books = balance(sent, sender.acknowledged, endpoint.rows())
+    assert not rows_of(folder / "kept" / "dead_letter.jsonl")
+    return Outcome(
+        f"endpoint that worked answers {response} for a while",
+        asked,
+        books,
+        "none in the dead-letter file",
     )
 
 
