@@ -185,7 +185,7 @@ def shared_fields(report: Report) -> dict[str, Any]:
     """
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
     return {
-        "verdict": report.verdict,
+        "verdict": None if report.verdict is None else report.verdict.value,
         "completeness": run.completeness.value,
         "start_time": start_time(run),
         "duration_ms": duration_ms(run),
