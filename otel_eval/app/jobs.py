@@ -151,7 +151,7 @@ def evaluate_in_processes(
                 "--jobs: a process that evaluates was ended, perhaps for lack of memory; use fewer"
             ) from None
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _groups(traces: Iterable[ClosedTrace]) -> Iterator[list[ClosedTrace] | ClosedTrace]:

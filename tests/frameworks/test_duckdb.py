@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-PROGRAM = Path(__file__).parents[2] / "examples" / "duckdb_evaluate.py"
+PROGRAM = Path(__file__).parents[2] / "examples/duckdb_evaluate.py"
 TRACES = 7_000  # of three spans: two shares
 CONFIG = {"evaluations": [{"name": "errors", "scorers": [{"type": "tool_errors"}]}]}
 
