@@ -1,4 +1,4 @@
-"""The command `otel-eval`: the commands, their options and exit codes, and the one line on stderr
+"""The command `otel-eval`: the commands, their options and exit codes, and the lines on stderr
 for each error.
 
 Each command imports what it needs when it runs, so that `--version` stays quick. A traceback is
@@ -113,13 +113,16 @@ def serve(config: str | None, drains: bool, workers: int | None) -> int:
     SIGHUP reloads evaluations, judges and conventions from the file.
     """
     from otel_eval.cli.serving import drain, run
-    from otel_eval.config import load
+    from otel_eval.config import load, located
 
     def read() -> EvalConfig:
         given = load(config)
         return given.model_copy(update={"workers": workers}) if workers else given
 
-    return drain(read()) if drains else run(read, config)
+    try:
+        return drain(read()) if drains else run(read, config)
+    except ConfigError as error:
+        raise located(error, config) if config else error from None
 
 
 @cli.command()
@@ -128,11 +131,14 @@ def check(config: str) -> int:
     """Check a configuration file and report every problem."""
     from otel_eval.app.server_wiring import check as verify
     from otel_eval.app.server_wiring import suggestions
-    from otel_eval.config import load
+    from otel_eval.config import load, located
     from otel_eval.scorers.tool_names import plural
 
     loaded = load(config)
-    verify(loaded)  # what the schema cannot check: files, credentials, conflicts between sections
+    try:
+        verify(loaded)  # what the schema cannot check: files, credentials, conflicts of sections
+    except ConfigError as error:
+        raise located(error, config) from None
     warn(suggestions(loaded))
     scorers = plural(sum(len(each.scorers) for each in loaded.evaluations), "scorer")
     default = "" if "evaluations" in loaded.model_fields_set else " (the default: none is named)"
@@ -476,17 +482,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Write the line of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the
+    """Write the lines of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the
     exit code.
     """
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     if debugs and not writes_json():
         traceback.print_exc()
-    write_line(
-        " ".join(_error_line(error).split()),
-        exc_info=(type(error), error, error.__traceback__) if debugs else None,
-    )
+    for line in _error_lines(error):
+        write_line(
+            " ".join(line.split()),
+            exc_info=(type(error), error, error.__traceback__) if debugs else None,
+        )
     return UNUSABLE
+
+
+def _error_lines(error: Exception) -> list[str]:
+    """The message of an error, of a configuration a line for each problem."""
+    return error.problem_lines() if isinstance(error, ConfigError) else [_error_line(error)]
 
 
 def _error_line(error: Exception) -> str:
