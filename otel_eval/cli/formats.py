@@ -207,7 +207,9 @@ def _xml_text(text: str) -> str:
 
 
 def case_name(report: Report) -> str:
-    """What tells the run from others: its case or attributes if there are any, and its ids."""
+    """What tells the run from others: its case, or its attributes if there are any and its ids."""
+    if report.case:
+        return report.case
     run = report.trajectory
     values = [str(value) for value in report.attributes.values()]
     return " ".join([*values, f"{run.trace_id}/{run.span_id}"])

@@ -54,6 +54,7 @@ FIELDS = [
         "environment",
         "conversation_id",
         "attributes",
+        "case",
         "spans",
         "spans_digest",
         "evaluator",
