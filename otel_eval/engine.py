@@ -119,6 +119,7 @@ class Engine:
         records_tool_spans: globs of instrumentation scopes that record each tool call as a span.
         no_run: whether a trace without results gets a report with the reason.
         case: what tells the case of a run; None: runs have none.
+        reads: what is read of runs beyond what the scorers need.
 
     Attributes:
         waits: whether reports may have pending results.
@@ -133,6 +134,7 @@ class Engine:
         *,
         no_run: bool = False,
         case: CaseOfRun | None = None,
+        reads: frozenset[str] = frozenset(),
     ) -> None:
         self.evaluations: Final = tuple(evaluations)
         self._exported: Final = tuple(exported)
@@ -149,7 +151,7 @@ class Engine:
         )
         self.plan: Final = Plan(
             tables=tuple(tables),
-            needs=frozenset().union(
+            needs=reads.union(
                 *(scorer.needs for each in evaluations for scorer in each.scorers),
                 case.needs if case else (),
             ),
@@ -580,7 +582,7 @@ class _PreparedScorer:
         evaluate = (
             scorer.evaluate
             if self._is_own
-            else lambda trajectory: scorer.evaluate(private_copy(trajectory))
+            else lambda trajectory: scorer.evaluate(private_copy(trajectory, scorer.needs))
         )
         return Pending(self.result(ids, _PENDING), evaluate)
 
@@ -600,7 +602,7 @@ class _PreparedScorer:
         return self.result(ids, outcome)
 
     def _checked(self, trajectory: Trajectory) -> Outcome:
-        return checked_outcome(self._scorer(private_copy(trajectory)))
+        return checked_outcome(self._scorer(private_copy(trajectory, self._scorer.needs)))
 
 
 class _ResultIds:

@@ -167,6 +167,9 @@ def ignore(_: str) -> None:
     """Ignore a message."""
 
 
+_SHOWN_WITH_SCORES: Final = frozenset({"tokens"})  # beside what scorers read
+
+
 def replay(
     paths: Paths,
     config: EvalConfig,
@@ -202,7 +205,7 @@ def replay(
         ConfigError: the configuration cannot be passed to other processes.
     """
     counted = coverage or ReplayCoverage()
-    engine = engine_of(config, lines=True)
+    engine = engine_of(config, lines=True, reads=_SHOWN_WITH_SCORES)
     counted.use(engine.evaluations)
     exporters = replay_fanout(config) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}

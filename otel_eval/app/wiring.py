@@ -98,6 +98,7 @@ def engine_of(
     *,
     longest_s: float = inf,
     lines: bool = False,
+    reads: frozenset[str] = frozenset(),
     clients: Clients | None = None,
     before: Engine | None = None,
 ) -> Engine:
@@ -108,6 +109,7 @@ def engine_of(
             is not limited.
         longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
         lines: whether results are written as JSON, where a trace without a result has a line, too.
+        reads: what is read of runs beyond what the scorers need.
         clients: clients of judges; those whose endpoint did not change are reused.
         before: the engine of the parent process, which a forked child goes on with if a file or a
             key cannot be read now.
@@ -136,6 +138,7 @@ def engine_of(
         records,
         no_run=lines and results.no_run,
         case=case,
+        reads=reads,
     )
 
 

@@ -167,3 +167,29 @@ def test_ctrl_c_prints_the_summary_of_what_was_done_and_leaves_the_output_alone(
     assert done.stderr.strip() == f"otel-eval: {said}"
     assert (tmp_path / "report").read_text() == "as before"
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".otel-eval")]
+
+
+def test_a_scorer_that_needs_no_tokens_is_not_shown_those_of_the_summary(
+    otel_eval: Run, recorded: Path, config: Write, tmp_path: Path
+) -> None:
+    """So that its score is the same live, where nobody reads them."""
+    text = "def {0}(run):\n    return Scored(1.0, passed=True, explanation=str(run.input_tokens))\n"
+    (tmp_path / "own.py").write_text(
+        "from otel_eval import Scored, scorer\n"
+        + "@scorer('bare', needs=[])\n"
+        + text.format("bare")
+        + "@scorer('reads', needs=['tokens'])\n"
+        + text.format("reads"),
+        encoding="utf-8",
+    )
+
+    def told(*scorers: str) -> list[str]:
+        path = config(*scorers)
+        done = otel_eval("replay", recorded, "--config", path, "--format", "json")
+        return [json.loads(line)["explanation"] for line in done.stdout.splitlines()]
+
+    assert told("{type: 'own:bare'}") == ["None"]
+    with_another = told("{type: 'own:bare'}", "{type: 'own:reads'}")
+    assert (with_another[0], with_another[1].isdecimal()) == ("None", True)
+    table = otel_eval("replay", recorded).stdout
+    assert table.splitlines()[-3].split()[-1] == "389"
