@@ -76,10 +76,12 @@ def read_whole_traces(
 
         traces = _Traces(limits, index)
         begin = 0
+        if ends:
+            advance(0)
         for source, end in zip(sources, ends, strict=True):
-            advance(begin)
             notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "advance": advance}
             yield from _read(source, begin, end, traces, **notify)
+            advance(end)
             begin = end
         yield from traces.finish(on_problem)
 
