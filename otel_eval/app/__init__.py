@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.exporting import replay_fanout
-from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
+from otel_eval.app.wiring import (
+    READ_BY_REPLAY,
+    engine_of,
+    later_of,
+    limits_of,
+    plan_of,
+    tables_of,
+)
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.datasets import Dataset
@@ -167,9 +174,6 @@ def ignore(_: str) -> None:
     """Ignore a message."""
 
 
-_SHOWN_WITH_SCORES: Final = frozenset({"tokens"})  # beside what scorers read
-
-
 def replay(
     paths: Paths,
     config: EvalConfig,
@@ -205,7 +209,7 @@ def replay(
         ConfigError: the configuration cannot be passed to other processes.
     """
     counted = coverage or ReplayCoverage()
-    engine = engine_of(config, lines=True, reads=_SHOWN_WITH_SCORES)
+    engine = engine_of(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
     exporters = replay_fanout(config) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}

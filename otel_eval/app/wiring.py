@@ -92,6 +92,10 @@ def plan_of(config: EvalConfig) -> Plan:
     )
 
 
+READ_BY_REPLAY: Final = frozenset({"tokens"})
+"""What is read of stored runs beyond what scorers need, for the summary of agents."""
+
+
 def engine_of(
     config: EvalConfig,
     counters: Counters | None = None,
