@@ -6,8 +6,9 @@ The same closed trace gives the same reports.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from otel_eval.interfaces import (
     copier,
 )
 from otel_eval.model import (
+    UNRECORDED,
     Completeness,
     Evidence,
     Kind,
@@ -71,10 +73,38 @@ _new_result: Final = constructor(Result)
 _new_report: Final = constructor(Report)
 _with_completeness: Final = copier(Trajectory, "completeness")
 
-_Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
-"""The exported attributes of a run, the evidence of its trace, and the stamp: evaluator and
-time.
+_Occasion = tuple[Mapping[str, Any], str, Evidence, Stamp]
+"""The exported attributes of a run, its case, the evidence of its trace, and the stamp: evaluator
+and time.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOfRun:
+    """What tells the case of a run, by which comparisons pair runs.
+
+    Attributes:
+        attribute: the key of the attribute that holds it; "" for a digest of agent and input.
+        key: the secret key of the digest, at most 64 bytes.
+    """
+
+    attribute: str = ""
+    key: bytes = b""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What has to be read for it."""
+        return frozenset() if self.attribute else frozenset({"content"})
+
+    def of(self, run: Trajectory) -> str:
+        """The case; "" if the attribute or the input was not recorded, or is not whole."""
+        if self.attribute:
+            value = run.attributes.get(self.attribute)
+            return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        if run.input is UNRECORDED or run.incomplete or run.too_large:
+            return ""
+        given = json.dumps([run.agent, run.input], sort_keys=True, default=str)
+        return blake2b(given.encode(), key=self.key, digest_size=16).hexdigest()
 
 
 RunObserver = Callable[[Trajectory, Sequence[ScorerSet]], None]
@@ -88,6 +118,8 @@ class Engine:
         exported: keys of the attributes of runs that are in reports.
         records_tool_spans: globs of instrumentation scopes that record each tool call as a span.
         no_run: whether a trace without results gets a report with the reason.
+        case: what tells the case of a run; None: runs have none.
+        reads: what is read of runs beyond what the scorers need.
 
     Attributes:
         waits: whether reports may have pending results.
@@ -101,10 +133,13 @@ class Engine:
         records_tool_spans: Sequence[str] = (),
         *,
         no_run: bool = False,
+        case: CaseOfRun | None = None,
+        reads: frozenset[str] = frozenset(),
     ) -> None:
         self.evaluations: Final = tuple(evaluations)
         self._exported: Final = tuple(exported)
         self._reports_no_run: Final = no_run
+        self._case: Final = case
         self._most_sampled: Final = max((each.sample for each in self.evaluations), default=0.0)
         self._prepared: Final = [_PreparedEvaluation(evaluation) for evaluation in self.evaluations]
         self._reads_inner: Final = any(each.match.runs == "all" for each in self.evaluations)
@@ -116,10 +151,13 @@ class Engine:
         )
         self.plan: Final = Plan(
             tables=tuple(tables),
-            needs=frozenset().union(
-                *(scorer.needs for each in evaluations for scorer in each.scorers)
+            needs=reads.union(
+                *(scorer.needs for each in evaluations for scorer in each.scorers),
+                case.needs if case else (),
             ),
-            attributes=_attribute_keys(evaluations).union(exported),
+            attributes=_attribute_keys(evaluations).union(
+                exported, [case.attribute] if case and case.attribute else ()
+            ),
             records_tool_spans=tuple(records_tool_spans),
         )
 
@@ -237,6 +275,7 @@ class Engine:
                 attributes = run.trajectory.attributes
                 occasion = (
                     {key: attributes[key] for key in self._exported if key in attributes},
+                    self._case.of(run.trajectory) if self._case else "",
                     evidence,
                     stamp,
                 )
@@ -261,7 +300,13 @@ class Engine:
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
         later = [replace(each, scorers=each.later) for each in self.evaluations if each.later]
-        return Engine(later, self.plan.tables, self._exported, self.plan.records_tool_spans)
+        return Engine(
+            later,
+            self.plan.tables,
+            self._exported,
+            self.plan.records_tool_spans,
+            case=self._case,
+        )
 
     def unbuilt(self, trace: ClosedTrace, stamp: Stamp, outcome: Outcome) -> list[Report]:
         """Reports with the same outcome for every evaluation that samples the trace, made without
@@ -277,7 +322,7 @@ class Engine:
         run = Trajectory(
             trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
         )
-        occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
+        occasion: _Occasion = ({}, "", trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self._prepared if draw < each.evaluation.sample]
         reports = [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
         return [*reports, *self._withdrawn(trace, stamp)]
@@ -537,7 +582,7 @@ class _PreparedScorer:
         evaluate = (
             scorer.evaluate
             if self._is_own
-            else lambda trajectory: scorer.evaluate(private_copy(trajectory))
+            else lambda trajectory: scorer.evaluate(private_copy(trajectory, scorer.needs))
         )
         return Pending(self.result(ids, _PENDING), evaluate)
 
@@ -557,7 +602,7 @@ class _PreparedScorer:
         return self.result(ids, outcome)
 
     def _checked(self, trajectory: Trajectory) -> Outcome:
-        return checked_outcome(self._scorer(private_copy(trajectory)))
+        return checked_outcome(self._scorer(private_copy(trajectory, self._scorer.needs)))
 
 
 class _ResultIds:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -34,15 +34,34 @@ class ConfigError(OtelEvalError, ValueError):
 
     Args:
         problems: one or more messages.
-        where: prefix of the whole message, usually the name of the file.
+        where: prefix of the whole message, usually the name of the file with a colon and a blank.
+        lines: the line of the file for each problem, where it is known.
 
     Attributes:
         problems: each problem by itself.
+        is_located: whether it is known where the problems are.
     """
 
-    def __init__(self, *problems: str, where: str = "") -> None:
+    def __init__(self, *problems: str, where: str = "", lines: Sequence[int | None] = ()) -> None:
         self.problems = tuple(map(printable, problems))
-        super().__init__(printable(where) + "; ".join(self.problems))
+        self.is_located = bool(where)
+        self._where = printable(where)
+        self._lines = tuple(lines) or (None,) * len(self.problems)
+        super().__init__(self._where + "; ".join(self.problems))
+
+    def problem_lines(self) -> list[str]:
+        """A line of text for each problem, with the file and the line in it.
+
+        >>> ConfigError(
+        ...     "a: unknown key", "b: is missing", where="x.yaml: ", lines=[3, None]
+        ... ).problem_lines()
+        ['x.yaml line 3: a: unknown key', 'x.yaml: b: is missing']
+        """
+        file = self._where.removesuffix(": ")
+        return [
+            f"{self._where}{problem}" if line is None else f"{file} line {line}: {problem}"
+            for line, problem in zip(self._lines, self.problems, strict=True)
+        ]
 
 
 def printable(text: str) -> str:

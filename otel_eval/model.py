@@ -517,6 +517,7 @@ class Report:
             result.
         awaited: how many results of this revision were still missing when this report was made.
         attributes: the attributes of the run that are exported with its results.
+        case: the case of the run, by which comparisons pair runs; "" if it has none.
         evidence: which spans of the trace were known; None if that was not kept.
         stamp: who evaluated the run, and when. Reports are compared without it.
         no_run: set if the trace has no result; then the trajectory has only the id of the trace.
@@ -531,6 +532,7 @@ class Report:
     pending: tuple[Pending, ...] = ()
     late: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    case: str = ""
     evidence: Evidence | None = None
     stamp: Stamp = field(default=Stamp(), compare=False)
     no_run: NoRun | None = None

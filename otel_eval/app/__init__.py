@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.exporting import replay_fanout
-from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
+from otel_eval.app.wiring import (
+    READ_BY_REPLAY,
+    engine_of,
+    later_of,
+    limits_of,
+    plan_of,
+    tables_of,
+)
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.datasets import Dataset
@@ -104,7 +111,9 @@ _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
 def with_late_results(
-    reports: Iterable[Report], later: Callable[[Callable[[Report], None]], AsyncEvaluator | None]
+    reports: Iterable[Report],
+    later: Callable[[Callable[[Report], None]], AsyncEvaluator | None],
+    on_wait: Callable[[int, int], None] = lambda *_: None,
 ) -> Generator[Report, None, None]:
     """Yield the reports in their order with all results; the results of asynchronous scorers come
     last in each report.
@@ -115,13 +124,19 @@ def with_late_results(
         reports: reports whose asynchronous results may be pending.
         later: makes the evaluator of asynchronous scorers from a callback for its reports; None if
             there are no such scorers.
+        on_wait: called every second while asynchronous scorers are awaited, with the number of
+            results of the batch that are finished, and with the number of all of them.
     """
     # by result id, in the order of the reports
     late: defaultdict[str, list[Result]] = defaultdict(list)
 
+    finished = 0
+
     def collect(report: Report) -> None:
+        nonlocal finished
         for result in report.results:
             late[result.result_id].append(result)
+            finished += 1
 
     if (evaluator := later(collect)) is None:
         yield from reports
@@ -129,10 +144,11 @@ def with_late_results(
     reports = iter(reports)
     try:
         while batch := list(islice(reports, _BATCH)):
+            finished, awaited = 0, sum(len(report.pending) for report in batch)
             for report in batch:
                 evaluator.put(report)
             while not evaluator.wait(_LOOK_S):
-                pass
+                on_wait(finished, awaited)
             for report in batch:
                 results = [late[pending.result_id].pop(0) for pending in report.pending]
                 yield replace(
@@ -149,6 +165,8 @@ def with_late_results(
 
 T = TypeVar("T")
 Problem = Callable[[str], None]
+Progress = Callable[[int, int], None]
+"""Called with how much of all inputs was read, and how much there is."""
 Paths = Iterable[str | PathLike[str]]
 
 
@@ -163,7 +181,8 @@ def replay(
     export: bool = False,
     on_problem: Problem,
     on_notice: Problem = ignore,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Progress | None = None,
+    on_wait: Callable[[int, int], None] = lambda *_: None,
     coverage: ReplayCoverage | None = None,
     jobs: int = 1,
 ) -> Iterator[Report]:
@@ -179,7 +198,9 @@ def replay(
         on_problem: called with one line about each file, or part of one, that could not be used,
             and about results that were not exported.
         on_notice: called with one line about each file whose format lacks something.
-        on_progress: called with the number of bytes read since the last call.
+        on_progress: called as traces are read.
+        on_wait: called every second while judges are awaited, with the number of results that are
+            finished, and of those that were asked for.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
         jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
             are the same. Without effect if there are judges.
@@ -188,7 +209,7 @@ def replay(
         ConfigError: the configuration cannot be passed to other processes.
     """
     counted = coverage or ReplayCoverage()
-    engine = engine_of(config, lines=True)
+    engine = engine_of(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
     exporters = replay_fanout(config) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
@@ -205,7 +226,7 @@ def replay(
         evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, on_problem)
     try:
         with closing(
-            with_late_results(evaluated, partial(later_of, config, engine, unbounded=True))
+            with_late_results(evaluated, partial(later_of, config, engine, unbounded=True), on_wait)
         ) as completed:
             for report in completed:
                 counted.add(report)
@@ -225,6 +246,7 @@ def understand(
     *,
     on_problem: Problem,
     on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
     coverage: Coverage | None = None,
     lone_calls: bool = False,
 ) -> Iterator[Trajectory]:
@@ -232,9 +254,8 @@ def understand(
     `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
     """
     plan = plan_of(config)
-    for trace in read_whole_traces(
-        paths, limits_of(config), on_problem=on_problem, on_notice=on_notice
-    ):
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    for trace in read_whole_traces(paths, limits_of(config), **notify):
         found = [
             run.trajectory
             for run in guarded(trace, partial(build, plan=plan, lone_calls=True), on_problem)
@@ -301,7 +322,12 @@ class ExplainedTrace:
 
 
 def explain(
-    paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
 ) -> Iterator[ExplainedTrace]:
     """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous
     ones.
@@ -311,11 +337,11 @@ def explain(
         config: its evaluations, conventions and limits.
         on_problem: called with one line about each file or part of one that could not be used.
         on_notice: called with one line about each file whose format lacks something.
+        on_progress: called as traces are read.
     """
     engine = engine_of(config)
-    for trace in read_whole_traces(
-        paths, limits_of(config), on_problem=on_problem, on_notice=on_notice
-    ):
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    for trace in read_whole_traces(paths, limits_of(config), **notify):
         yield from guarded(trace, partial(_explained, engine), on_problem)
 
 

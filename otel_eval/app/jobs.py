@@ -20,7 +20,7 @@ from multiprocessing.connection import wait
 from typing import Final, NamedTuple
 
 from otel_eval.app import ReplayCoverage, evaluate_now, guarded
-from otel_eval.app.wiring import engine_of, require_picklable
+from otel_eval.app.wiring import READ_BY_REPLAY, engine_of, require_picklable
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
 from otel_eval.errors import OtelEvalError
@@ -51,7 +51,7 @@ class _Worker:
     """The engine of a process that evaluates."""
 
     def __init__(self, config: EvalConfig) -> None:
-        self._engine: Final = engine_of(config, lines=True)
+        self._engine: Final = engine_of(config, lines=True, reads=READ_BY_REPLAY)
         self._position_of: Final = {
             id(evaluation): position for position, evaluation in enumerate(self._engine.evaluations)
         }

@@ -5,12 +5,14 @@ asynchronous scorers, schema.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
+from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +21,7 @@ from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
 from otel_eval.counters import Counters
-from otel_eval.engine import Engine
+from otel_eval.engine import CaseOfRun, Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
@@ -90,12 +92,17 @@ def plan_of(config: EvalConfig) -> Plan:
     )
 
 
+READ_BY_REPLAY: Final = frozenset({"tokens"})
+"""What is read of stored runs beyond what scorers need, for the summary of agents."""
+
+
 def engine_of(
     config: EvalConfig,
     counters: Counters | None = None,
     *,
     longest_s: float = inf,
     lines: bool = False,
+    reads: frozenset[str] = frozenset(),
     clients: Clients | None = None,
     before: Engine | None = None,
 ) -> Engine:
@@ -106,12 +113,13 @@ def engine_of(
             is not limited.
         longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
         lines: whether results are written as JSON, where a trace without a result has a line, too.
+        reads: what is read of runs beyond what the scorers need.
         clients: clients of judges; those whose endpoint did not change are reused.
         before: the engine of the parent process, which a forked child goes on with if a file or a
             key cannot be read now.
 
     Raises:
-        ConfigError: the API key of a judge cannot be read.
+        ConfigError: the API key of a judge, or that of a digest, cannot be read.
     """
     limit_s = min(config.async_scoring.scorer_timeout, longest_s)
     try:
@@ -120,6 +128,7 @@ def engine_of(
             named_judges(judges_of(config) if config.judges else {}),
         ):
             evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
+            case = _case_of_run(config)
     except ConfigError as error:
         if before is None:
             raise
@@ -127,8 +136,35 @@ def engine_of(
         return before
     results, records = config.results, config.own_conventions.records_tool_spans
     return Engine(
-        evaluations, tables_of(config), results.attributes, records, no_run=lines and results.no_run
+        evaluations,
+        tables_of(config),
+        results.attributes,
+        records,
+        no_run=lines and results.no_run,
+        case=case,
+        reads=reads,
     )
+
+
+_SHORTEST_KEY: Final = 16  # characters
+
+
+def _case_of_run(config: EvalConfig) -> CaseOfRun | None:
+    """What tells the case of a run.
+
+    Raises:
+        ConfigError: there is no key for the digest.
+    """
+    given = config.results.case
+    if given is None or given.attribute is not None:
+        return CaseOfRun(given.attribute or "") if given else None
+    secret = os.environ.get(given.digest_key_env or "", "")
+    if len(secret) < _SHORTEST_KEY:
+        raise ConfigError(
+            f"results.case.digest_key_env: the environment variable {given.digest_key_env!r} has"
+            f" fewer than {_SHORTEST_KEY} characters; set it to a long random text, and keep it"
+        )
+    return CaseOfRun(key=blake2b(secret.encode()).digest())
 
 
 def _scorer_set(given: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:

@@ -1,4 +1,4 @@
-"""The command `otel-eval`: the commands, their options and exit codes, and the one line on stderr
+"""The command `otel-eval`: the commands, their options and exit codes, and the lines on stderr
 for each error.
 
 Each command imports what it needs when it runs, so that `--version` stays quick. A traceback is
@@ -40,6 +40,10 @@ _FORMAT: Final = click.option(
     help="A table, or JSON Lines.",
 )
 _FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+_PATHS: Final = click.argument("paths", nargs=-1, required=True, metavar="FILE|FOLDER...")
+_OUTPUT: Final = click.option(
+    "--output", metavar="FILE", help="Write to this file instead of standard output."
+)
 
 
 # Exit codes.
@@ -109,13 +113,16 @@ def serve(config: str | None, drains: bool, workers: int | None) -> int:
     SIGHUP reloads evaluations, judges and conventions from the file.
     """
     from otel_eval.cli.serving import drain, run
-    from otel_eval.config import load
+    from otel_eval.config import load, located
 
     def read() -> EvalConfig:
         given = load(config)
         return given.model_copy(update={"workers": workers}) if workers else given
 
-    return drain(read()) if drains else run(read, config)
+    try:
+        return drain(read()) if drains else run(read, config)
+    except ConfigError as error:
+        raise located(error, config) if config else error from None
 
 
 @cli.command()
@@ -124,11 +131,14 @@ def check(config: str) -> int:
     """Check a configuration file and report every problem."""
     from otel_eval.app.server_wiring import check as verify
     from otel_eval.app.server_wiring import suggestions
-    from otel_eval.config import load
+    from otel_eval.config import load, located
     from otel_eval.scorers.tool_names import plural
 
     loaded = load(config)
-    verify(loaded)  # what the schema cannot check: files, credentials, conflicts between sections
+    try:
+        verify(loaded)  # what the schema cannot check: files, credentials, conflicts of sections
+    except ConfigError as error:
+        raise located(error, config) from None
     warn(suggestions(loaded))
     scorers = plural(sum(len(each.scorers) for each in loaded.evaluations), "scorer")
     default = "" if "evaluations" in loaded.model_fields_set else " (the default: none is named)"
@@ -208,7 +218,7 @@ def conventions() -> int:
 
 
 @cli.command()
-@_FILES
+@_PATHS
 @_FORMAT
 @click.option(
     "--runs",
@@ -218,7 +228,7 @@ def conventions() -> int:
     help="Show runs within runs too, or instead the tool calls of no agent run.",
 )
 @click.option("--config", metavar="FILE", help="YAML file; its conventions are used too.")
-def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
+def trajectory(paths: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
     """Show the runs in stored traces with their tool calls.
 
     Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and the output of the Python SDK's
@@ -227,11 +237,11 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
     from otel_eval.cli.stored import show_trajectories
     from otel_eval.config import load
 
-    return show_trajectories(files, load(config), form=form, runs=runs)
+    return show_trajectories(paths, load(config), form=form, runs=runs)
 
 
 @cli.command()
-@_FILES
+@_PATHS
 @click.option(
     "--config",
     metavar="FILE",
@@ -245,7 +255,7 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
     is_flag=True,
     help="Leave out all values, for a bug report: names and structure only.",
 )
-def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
+def explain(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Explain why there is a score, or none.
 
     Shows for each trace the scopes and spans, the convention that recognised each span, why other
@@ -255,16 +265,33 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     from otel_eval.cli.stored import show_explanations
     from otel_eval.config import load
 
-    return show_explanations(files, load(config), **options)
+    return show_explanations(paths, load(config), **options)
 
 
 @cli.command()
-@_FILES
-@_FORMAT
+@_PATHS
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "junit", "markdown"]),
+    default="table",
+    show_default=True,
+    help="A table, JSON Lines, JUnit XML for CI, or Markdown for a comment on a change.",
+)
+@_OUTPUT
 @click.option(
     "--config",
     metavar="FILE",
     help="YAML file; without it runs are scored for tool errors and duration.",
+)
+@click.option(
+    "--not-passed", is_flag=True, help="Show only what did not pass, was skipped or failed."
+)
+@click.option(
+    "--min-pass-rate",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Accept scores that do not pass, if of each scorer this share passes, e.g. 0.95.",
 )
 @click.option("--allow-skipped", is_flag=True, help="Exit 0 even if a scorer was skipped.")
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
@@ -284,17 +311,17 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     show_default=True,
     help="Processes that evaluate; the output is the same.",
 )
-def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
+def replay(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 
     Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed or was skipped
     although it applies; 2 the configuration or an input is invalid, or results were not exported; 3
     nothing was evaluated, or a record of a dataset file matched no run.
     """
-    from otel_eval.cli.stored import show_scores
+    from otel_eval.cli.replaying import show_scores
     from otel_eval.config import load
 
-    return show_scores(files, load(config), **options)
+    return show_scores(paths, load(config), **options)
 
 
 @cli.command()
@@ -327,7 +354,7 @@ def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     show_default=True,
     help="A table, Markdown for a pull request, or one JSON object.",
 )
-@click.option("--output", metavar="FILE", help="Write to this file instead of standard output.")
+@_OUTPUT
 def compare(inputs: tuple[str, ...], **options: Any) -> int:
     """Compare results with earlier ones.
 
@@ -341,10 +368,10 @@ def compare(inputs: tuple[str, ...], **options: Any) -> int:
 
 
 @cli.command()
-@_FILES
+@_PATHS
 @click.option("--config", metavar="FILE", help="YAML file; its conventions and limits are used.")
 @click.option("--output", metavar="FILE", help="Write to this new file; none is overwritten.")
-def suggest(files: tuple[str, ...], config: str | None, output: str | None) -> int:
+def suggest(paths: tuple[str, ...], config: str | None, output: str | None) -> int:
     """Write a policy from observed runs.
 
     For each agent of the stored traces: the tools that every run called and those that none did,
@@ -355,7 +382,7 @@ def suggest(files: tuple[str, ...], config: str | None, output: str | None) -> i
     from otel_eval.cli.suggesting import write_suggestion
     from otel_eval.config import load
 
-    return write_suggestion(files, load(config), output)
+    return write_suggestion(paths, load(config), output)
 
 
 @cli.command()
@@ -455,17 +482,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Write the line of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the
+    """Write the lines of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the
     exit code.
     """
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     if debugs and not writes_json():
         traceback.print_exc()
-    write_line(
-        " ".join(_error_line(error).split()),
-        exc_info=(type(error), error, error.__traceback__) if debugs else None,
-    )
+    for line in _error_lines(error):
+        write_line(
+            " ".join(line.split()),
+            exc_info=(type(error), error, error.__traceback__) if debugs else None,
+        )
     return UNUSABLE
+
+
+def _error_lines(error: Exception) -> list[str]:
+    """The message of an error, of a configuration a line for each problem."""
+    return error.problem_lines() if isinstance(error, ConfigError) else [_error_line(error)]
 
 
 def _error_line(error: Exception) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from otel_eval import app
+from otel_eval.cli.inputs import files_of
 from otel_eval.cli.log_format import warn
+from otel_eval.cli.markdown import Comment, escaped, table
 from otel_eval.comparison import (
     AgentComparison,
     ComparedResult,
@@ -30,11 +30,11 @@ from otel_eval.comparison import (
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import ConfigError, InputError
 from otel_eval.exporters.run_documents import run_document
-from otel_eval.exporters.text_table import columns, plain
+from otel_eval.exporters.text_table import columns, layout_of, plain
+from otel_eval.exporters.whole_file import write_whole
 
 _NOTHING_COMPARED: Final = 3  # exit code
 _MOST_WORSE: Final = 20  # cases shown for a scorer
-_SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".pb", ".otlp", ".gz")
 _PEEKED: Final = 1 << 20  # bytes; a longer first line is no row of results
 
 
@@ -93,7 +93,7 @@ def _values_seen(rows: Iterable[Mapping[str, Any]], by: str) -> str:
 
 def _rows(path: str, config: EvalConfig | None) -> Iterator[Mapping[str, Any]]:
     """Yield the rows or run documents of a file or folder; stored traces are scored."""
-    files = _files_of(path)
+    files = files_of([path])
     try:
         traces = [file for file in files if not _holds_results(file)]
         for file in files:
@@ -112,17 +112,6 @@ def _rows(path: str, config: EvalConfig | None) -> Iterator[Mapping[str, Any]]:
                 yield run_document(report, content=False)
         if problems:
             raise InputError(problems[0])
-
-
-def _files_of(path: str) -> list[str]:
-    if not os.path.isdir(path):
-        if not os.path.exists(path):
-            raise InputError(f"{path}: No such file or directory")
-        return [path]
-    files = sorted(str(file) for file in Path(path).rglob("*") if file.suffix in _SUFFIXES)
-    if not files:
-        raise InputError(f"{path}: the folder holds no file of results or traces")
-    return files
 
 
 def _opened(path: str) -> Any:
@@ -159,19 +148,11 @@ def _lines(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _write(text: str, output: str | None) -> None:
-    """Print the text, or write it to a file that is there whole or not at all."""
+    """Print the text, or write it to a file."""
     if output is None:
         click.echo(text, nl=False)
-        return
-    folder = os.path.dirname(output) or "."
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".otel-eval-")
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, output)
-    except OSError as error:
-        raise InputError(f"{output}: {error.strerror or error}") from None
+    else:
+        write_whole(output, text)
 
 
 def _name_of(one: ScorerComparison) -> str:
@@ -265,7 +246,7 @@ def _summary(comparison: Comparison) -> str:
 
 def _table(comparison: Comparison, *_: Sequence[ComparedResult]) -> str:
     rows = [tuple(map(plain, _scorer_row(one))) for one in comparison.scorers]
-    lines = columns(_SCORER_HEADER, rows, widest=48) if rows else []
+    lines = columns(_SCORER_HEADER, rows, layout=layout_of(sys.stdout), widest=48) if rows else []
     others = [plain(line) for line in _other_lines(comparison)]
     return (
         "\n".join([*lines, *([""] if lines and others else []), *others, _summary(comparison)])
@@ -273,44 +254,14 @@ def _table(comparison: Comparison, *_: Sequence[ComparedResult]) -> str:
     )
 
 
-_MARKDOWN_LIMIT: Final = 60_000  # characters, below the limits of comments on pull requests
-_MARKDOWN_MARK: Final = "<!-- otel-eval compare -->"
-
-
 def _markdown(comparison: Comparison, *_: Sequence[ComparedResult]) -> str:
-    """The comparison as a comment on a change; its first line is for finding it again."""
-    lines = [_MARKDOWN_MARK, f"### otel-eval: {_markdown_text(_summary(comparison))}", ""]
+    """The comparison as a comment on a change."""
+    comment = Comment("otel-eval compare")
+    comment.add(f"### otel-eval: {escaped(_summary(comparison))}", "")
     if comparison.scorers:
-        lines += [
-            f"| {' | '.join(_SCORER_HEADER)} |",
-            f"|{'---|' * len(_SCORER_HEADER)}",
-            *(
-                f"| {' | '.join(map(_markdown_text, _scorer_row(one)))} |"
-                for one in comparison.scorers
-            ),
-            "",
-        ]
-    lines += [f"* {_markdown_text(line)}" for line in _other_lines(comparison)]
-    length, shown = 0, list[str]()
-    for line in lines:
-        length += len(line) + 1
-        if length > _MARKDOWN_LIMIT - 100:
-            shown.append(f"\n{len(lines) - len(shown)} more lines are not shown.")
-            break
-        shown.append(line)
-    return "\n".join(shown) + "\n"
-
-
-def _markdown_text(text: str) -> str:
-    """The text on one line, with everything escaped that Markdown or HTML would interpret."""
-    escaped = "".join(
-        f"&#{ord(letter)};" if letter in "&<>|" else f"\\{letter}" if letter in _MARKED else letter
-        for letter in plain(" ".join(text.split()))
-    )
-    return escaped.replace("@", "@\u200b")  # mentions nobody
-
-
-_MARKED: Final = frozenset("\\`*_{}[]#!~")
+        comment.add(*table(_SCORER_HEADER, map(_scorer_row, comparison.scorers)))
+    comment.add(*(f"* {escaped(line)}" for line in _other_lines(comparison)))
+    return comment.text()
 
 
 def _json(comparison: Comparison, *sides: Sequence[ComparedResult]) -> str:

@@ -1,6 +1,4 @@
-"""An explained trace (`otel-eval explain`) as text of at most 100 columns, with or without
-values.
-"""
+"""An explained trace (`otel-eval explain`) as text, with or without values."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
+from otel_eval.cli.render import OUTCOME_COLORS
 from otel_eval.evaluations import FailedCondition
-from otel_eval.exporters.text_table import WIDTH, columns, plain
+from otel_eval.exporters.text_table import PLAIN_LAYOUT, Layout, columns, plain
 from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import plural, shortened
@@ -40,15 +39,16 @@ _LONE_CALLS: Final = (
 
 
 class Disclosure:
-    """Which values of a trace are shown: all, or with `redact` none.
+    """Which values of a trace are shown, all or with `redact` none, and in which layout.
 
     Redaction keeps the names of spans, scopes, agents, tools, evaluations and scorers and the keys
     of attributes. Ids become short hashes, services numbers, values the names of their types, and
     texts of user-defined scorers are left out.
     """
 
-    def __init__(self, *, redact: bool) -> None:
+    def __init__(self, *, redact: bool, layout: Layout = PLAIN_LAYOUT) -> None:
         self.redact: Final = redact
+        self.layout: Final = layout
 
     def id(self, text: str) -> str:
         """An id, or a short hash of it that still distinguishes it from others."""
@@ -82,9 +82,9 @@ def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]
     """
     trace = explained.trace
     parts = [
-        _scopes(trace),
+        _scopes(trace, shown),
         _tree(trace, shown),
-        _unrecognised(trace),
+        _unrecognised(trace, shown),
         _missing_parents(trace, shown),
     ]
     parts += [
@@ -92,7 +92,7 @@ def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]
     ]
     if not explained.runs:
         has_tools = any(span.kind is Kind.TOOL for span in trace.spans)
-        parts.append(_indented(_LONE_CALLS if has_tools else _NO_RUN))
+        parts.append(_indented(_LONE_CALLS if has_tools else _NO_RUN, shown))
     return [
         *_headline(explained, shown),
         *(line for part in parts if part for line in ("", *part)),
@@ -105,12 +105,14 @@ def tested_attributes(trace: TraceExplanation) -> set[str]:
     return {key for scope in _unread(trace) for key in trace.looked_for.get(scope, ())}
 
 
-def closing_lines(traces: int, with_run: int, tested: Iterable[str]) -> list[str]:
+def closing_lines(
+    traces: int, with_run: int, tested: Iterable[str], shown: Disclosure
+) -> list[str]:
     """The number of traces and of those with a run; before it the attributes that rules test, if
     spans matched no rule.
     """
     keys = ", ".join(sorted(tested))
-    looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
+    looked = _indented(f"Attributes that rules test: {keys}", shown, 0) if keys else []
     return [*looked, f"{plural(traces, 'trace')}, {with_run} with an agent run"]
 
 
@@ -128,7 +130,7 @@ def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
         ),
         str(explained.completeness),
     ]
-    return textwrap.wrap(plain(" · ".join(parts)), WIDTH, subsequent_indent="    ")
+    return textwrap.wrap(plain(" · ".join(parts)), shown.layout.width, subsequent_indent="    ")
 
 
 def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanation]]:
@@ -139,7 +141,7 @@ def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanatio
     return found
 
 
-def _scopes(trace: TraceExplanation) -> list[str]:
+def _scopes(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """A table of the instrumentation scopes with their spans by kind."""
     header = ("scope", "spans", "agent", "model", "tool", "ignored", "conventions")
     rows = []
@@ -148,7 +150,7 @@ def _scopes(trace: TraceExplanation) -> list[str]:
         tables = ", ".join(sorted({span.recognition.table for span in spans} - {""}))
         numbers = (str(kinds[kind] or "") for kind in (*_KINDS, "ignored"))
         rows.append((scope or "(unnamed)", str(len(spans)), *numbers, tables or "none"))
-    return columns(header, rows, indent=2, widest=_SCOPE_WIDTH)
+    return columns(header, rows, indent=2, layout=shown.layout, widest=_SCOPE_WIDTH)
 
 
 def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
@@ -158,7 +160,7 @@ def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
         kind = "-" if span.kind is Kind.OTHER else str(span.kind)
         why = _why(span, shown, is_run=span.span_id in trace.runs)
         rows.append((kind, "  " * min(span.depth, _DEEPEST) + span.name, why))
-    return columns(("kind", "span", "why"), rows, indent=2, widest=_NAME_WIDTH)
+    return columns(("kind", "span", "why"), rows, indent=2, layout=shown.layout, widest=_NAME_WIDTH)
 
 
 def _why(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> str:
@@ -201,7 +203,7 @@ def _unread(trace: TraceExplanation) -> dict[str, list[SpanExplanation]]:
     return _by_scope(span for span in trace.spans if span.ignored is Ignored.NO_RULE)
 
 
-def _unrecognised(trace: TraceExplanation) -> list[str]:
+def _unrecognised(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     """The attribute keys of spans that no rule matched, by scope: what a convention of the user's
     own could use.
     """
@@ -210,9 +212,10 @@ def _unrecognised(trace: TraceExplanation) -> list[str]:
         keys = sorted({key for span in spans for key in span.keys})
         lines += _indented(
             f"{plural(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their"
-            " attributes:"
+            " attributes:",
+            shown,
         )
-        lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
+        lines += _indented(_listed(keys, _MOST_KEYS) or "none", shown, 4)
     return lines
 
 
@@ -224,7 +227,7 @@ def _missing_parents(trace: TraceExplanation, shown: Disclosure) -> list[str]:
         for root in trace.roots
         if root.parent_id
     )
-    return [line for text in roots for line in _indented(text)]
+    return [line for text in roots for line in _indented(text, shown)]
 
 
 def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
@@ -237,11 +240,12 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     calls = f"{plural(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
     lines = _indented(
         f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls};"
-        f" {plural(run.model_calls, 'model call')}."
+        f" {plural(run.model_calls, 'model call')}.",
+        shown,
     )
-    lines += _indented(f"calls unknown: {run.calls_unknown}", 4) if run.calls_unknown else []
-    lines += _indented(f"incomplete: {run.incomplete}", 4) if run.incomplete else []
-    lines += _indented(f"waiting: {run.waiting}", 4) if run.waiting else []
+    lines += _indented(f"calls unknown: {run.calls_unknown}", shown, 4) if run.calls_unknown else []
+    lines += _indented(f"incomplete: {run.incomplete}", shown, 4) if run.incomplete else []
+    lines += _indented(f"waiting: {run.waiting}", shown, 4) if run.waiting else []
     # shown above, so not once more per scorer
     known = [text for text in (run.calls_unknown, run.incomplete, run.waiting) if text]
     return [
@@ -257,9 +261,9 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
     evaluation = explained.evaluation
     if explained.failed:
         failed = "; ".join(_failed_condition(each, shown) for each in explained.failed)
-        yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", 4)
+        yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", shown, 4)
         return
-    yield from _indented(f"evaluation {evaluation.name} matches:", 4)
+    yield from _indented(f"evaluation {evaluation.name} matches:", shown, 4)
     # texts of others may quote content
     own = {each.name for each in evaluation.scorers if is_own_scorer(each)}
     rows = []
@@ -277,7 +281,14 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
         (each.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it")
         for each in evaluation.later
     ]
-    yield from columns(("scorer", "outcome", "reason"), rows, indent=6)
+    yield from columns(
+        ("scorer", "outcome", "reason"),
+        rows,
+        indent=6,
+        layout=shown.layout,
+        colors=OUTCOME_COLORS,
+        colored=1,
+    )
 
 
 def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:
@@ -292,7 +303,7 @@ def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:
 
 
 def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
-    """Value and pass or fail, or why there is none. Of a failed scorer only the error's type: its
+    """Outcome and value, or why there is none. Of a failed scorer only the error's type: its
     message may quote content.
     """
     outcome = result.outcome
@@ -301,7 +312,7 @@ def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
             (
                 "scored"
                 if shown.redact
-                else f"{outcome.value:.3f} {'pass' if outcome.passed else 'fail'}"
+                else f"{'pass' if outcome.passed else 'not passed'}, {outcome.value:.3f}"
             ),
             "",
         )
@@ -310,11 +321,11 @@ def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
     return f"skipped, {outcome.reason}", outcome.explanation
 
 
-def _indented(text: str, indent: int = 2) -> list[str]:
+def _indented(text: str, shown: Disclosure, indent: int = 2) -> list[str]:
     """The text, wrapped and indented."""
     return textwrap.wrap(
         plain(text),
-        WIDTH,
+        shown.layout.width,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + 2),
         break_on_hyphens=False,

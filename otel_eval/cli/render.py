@@ -1,6 +1,4 @@
-"""Runs and their scores as the fields of JSON objects, and as text of at most 100 columns for a
-terminal.
-"""
+"""Runs and their scores as the fields of JSON objects, and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +10,16 @@ from typing import Any, Final
 
 from otel_eval.diagnostics import failure_text
 from otel_eval.exporters.result_rows import start_time
-from otel_eval.exporters.text_table import WIDTH, columns, plain
+from otel_eval.exporters.text_table import (
+    GREEN,
+    PLAIN_LAYOUT,
+    RED,
+    WIDTH,
+    YELLOW,
+    Layout,
+    columns,
+    plain,
+)
 from otel_eval.model import (
     UNRECORDED,
     Failed,
@@ -120,6 +127,7 @@ def run_block(
     arguments: bool = True,
     case: Mapping[str, Any] = _NO_CASE,
     full_ids: bool = False,
+    layout: Layout = PLAIN_LAYOUT,
 ) -> list[str]:
     """A headline of the run, then a table of its calls, numbered from 1 as in explanations.
 
@@ -129,16 +137,19 @@ def run_block(
             content, and are read only if a scorer needs them.
         case: attributes of the run to show, such as the id of a test case.
         full_ids: whether to show the ids of trace and span in full; otherwise half of the trace id.
+        layout: the width of the lines, and whether they have colours.
     """
     unknown = f"calls unknown: {trajectory.calls_unknown}" if trajectory.calls_unknown else ""
     return [
-        *_headlines(trajectory, case, full_ids=full_ids),
-        *textwrap.wrap(plain(unknown), WIDTH, initial_indent="  ", subsequent_indent="    "),
-        *_call_lines(trajectory, arguments=arguments),
+        *_headlines(trajectory, case, full_ids=full_ids, width=layout.width),
+        *textwrap.wrap(plain(unknown), layout.width, initial_indent="  ", subsequent_indent="    "),
+        *_call_lines(trajectory, arguments=arguments, layout=layout),
     ]
 
 
-def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool) -> list[str]:
+def _headlines(
+    trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool, width: int
+) -> list[str]:
     """Name, ids, service, start, number of calls, duration and completeness of the run, on up to
     three lines.
     """
@@ -161,7 +172,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
     text = f"{_GLUE}· ".join(plain(part) for part in parts if part)
     for unit in ("ms", "s"):
         text = text.replace(f" {unit}{_GLUE}", f"{_GLUE}{unit}{_GLUE}")
-    lines = textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
+    lines = textwrap.wrap(text, width, subsequent_indent="    ", max_lines=3, placeholder=" …")
     return [line.replace(_GLUE, " ") for line in lines]
 
 
@@ -179,7 +190,10 @@ def _moment(trajectory: Trajectory) -> str:
     return "" if begun is None else f"{begun[:10]} {begun[11:19]}Z"
 
 
-def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
+_CALL_COLORS: Final = {"error": RED, "outcome unknown": YELLOW}
+
+
+def _call_lines(trajectory: Trajectory, *, arguments: bool, layout: Layout) -> list[str]:
     """A table of the calls: number, duration, overlapping calls, outcome, name with arguments."""
     rows = []
     for number, (call, others) in enumerate(
@@ -196,7 +210,9 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> list[str]:
         )
         text = _call_text(call) if arguments else call.name
         rows.append((str(number + 1), _duration(call), beside, outcome, text))
-    return columns(_CALL_HEADER, rows, indent=2) if rows else []
+    if not rows:
+        return []
+    return columns(_CALL_HEADER, rows, indent=2, layout=layout, colors=_CALL_COLORS, colored=3)
 
 
 def _call_text(call: ToolCall) -> str:
@@ -210,14 +226,16 @@ def _call_text(call: ToolCall) -> str:
     return f"{call.name}({inside})"
 
 
-def score_block(results: Sequence[Result]) -> list[str]:
+OUTCOME_COLORS: Final = {"pass": GREEN, "not passed": RED, "failed": RED, "skipped": YELLOW}
+
+
+def score_block(results: Sequence[Result], layout: Layout = PLAIN_LAYOUT) -> list[str]:
     """The scores as a table: scorer, value, outcome, reason."""
-    return columns(
-        _SCORE_HEADER, [(result.scorer, *_cells(result)) for result in results], indent=2
-    )
+    rows = [(result.scorer, *outcome_cells(result)) for result in results]
+    return columns(_SCORE_HEADER, rows, indent=2, layout=layout, colors=OUTCOME_COLORS, colored=2)
 
 
-def _cells(result: Result) -> tuple[str, str, str]:
+def outcome_cells(result: Result) -> tuple[str, str, str]:
     """Value, outcome and reason of a result; an outcome that counts for nothing, because of the
     severity of its scorer, is marked.
     """
@@ -231,7 +249,11 @@ def _outcome_cells(outcome: Outcome) -> tuple[str, str, str]:
     is shown.
     """
     if isinstance(outcome, Scored):
-        return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
+        return (
+            f"{outcome.value:.3f}",
+            "pass" if outcome.passed else "not passed",
+            outcome.explanation,
+        )
     if isinstance(outcome, Failed):
         return (
             "-",
@@ -261,14 +283,14 @@ def summary_line(results: Sequence[tuple[str, int]], runs: int) -> str:
     )
 
 
-def label_line(summary: Mapping[str, Any]) -> str:
+def label_line(summary: Mapping[str, Any], width: int = WIDTH) -> str:
     """A distribution of labels in a line: each label with its count and share, and the skew."""
     fractions = zip(summary["labels"], summary["fractions"], strict=True)
     shares = [
         f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in fractions
     ]
     skew = f"; skew {summary['skew']:.2f}"
-    return shortened(plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
+    return shortened(plain(", ".join(shares) or "no labels"), width - len(skew)) + skew
 
 
 def _duration(timed: ToolCall | Trajectory) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from otel_eval import app
+from otel_eval.cli.inputs import InputMessages, files_of
 from otel_eval.cli.log_format import warn
-from otel_eval.cli.stored import InputMessages
 from otel_eval.config import EvalConfig
 from otel_eval.errors import InputError
 from otel_eval.scorers.tool_names import plural
@@ -26,7 +26,7 @@ from otel_eval.suggestion import (
 _NOTHING_OBSERVED = 3  # exit code
 
 
-def write_suggestion(files: Sequence[str], config: EvalConfig, output: str | None) -> int:
+def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | None) -> int:
     """Write the suggestion to a new file, or to standard output.
 
     Returns:
@@ -41,7 +41,11 @@ def write_suggestion(files: Sequence[str], config: EvalConfig, output: str | Non
         runs = [
             run
             for run in app.understand(
-                files, config, on_problem=messages.problem, on_notice=messages.notice
+                files_of(paths),
+                config,
+                on_problem=messages.problem,
+                on_notice=messages.notice,
+                on_progress=messages.advance,
             )
             if run.outermost
         ]

@@ -27,6 +27,7 @@ from otel_eval.config.units import (
     Some,
     Target,
     TlsFiles,
+    Variable,
     Whole,
     tls_without_https,
 )
@@ -412,6 +413,22 @@ class Telemetry(Shape):
     """The lowest level that is logged; `debug` logs one line per run."""
 
 
+class CaseOfRuns(Shape):
+    """What tells the case of a run: an attribute, or a digest of agent and input."""
+
+    attribute: str | None = Field(default=None, min_length=1)
+    """The attribute of the run's span, its resource or scope that holds it."""
+    digest_key_env: Variable | None = None
+    """The environment variable with a secret of at least 16 characters, the key of the digest:
+    whoever does not know it cannot test what an input was.
+    """
+
+    def contradictions(self) -> Iterator[str]:
+        """Neither or both."""
+        if (self.attribute is None) == (self.digest_key_env is None):
+            yield "name an attribute or a digest_key_env, one of them"
+
+
 class Results(Shape):
     """What results carry besides their scores."""
 
@@ -419,6 +436,8 @@ class Results(Shape):
     """Attributes of the run's span, its resource or scope that every result carries, such as the id
     of a test case.
     """
+    case: CaseOfRuns | None = None
+    """By what `otel-eval compare` pairs runs."""
     no_run: bool = True
     """Whether JSON Lines and Kafka get a row for each trace without a result, so that `merge` sees
     traces that were split.

@@ -19,6 +19,7 @@ import yaml
 from pydantic import ValidationError
 
 from otel_eval.config.exporters import ExportEndpoint, Exporters
+from otel_eval.config.lines import lines_of_problems
 from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
@@ -48,17 +49,44 @@ def load(source: ConfigSource = None) -> EvalConfig:
     if isinstance(source, EvalConfig):
         return source
     if isinstance(source, Mapping):
-        return _validated(source, "")
+        return _validated(source)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        return _validated(_read(path), f"{path}: ", path.absolute().parent)
+        text = _read(path)
+        values = _parsed(path, text)
+        try:
+            return _validated(values, path.absolute().parent)
+        except ConfigError as error:
+            raise _located(error, path, text) from None
     raise ConfigError(
         f"config: {type(source).__name__} is no configuration; give a path, a mapping or an"
         " EvalConfig"
     )
 
 
-def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None) -> EvalConfig:
+def located(error: ConfigError, source: str | os.PathLike[str]) -> ConfigError:
+    """The error with the file's name and the lines of its problems, if they are not known yet and
+    the file can be read again.
+    """
+    path = Path(source)
+    if error.is_located or not path.is_file():
+        return error
+    try:
+        return _located(error, path, _read(path))
+    except ConfigError:  # changed since
+        return error
+
+
+def _located(error: ConfigError, path: Path, text: str) -> ConfigError:
+    try:
+        root = _Loader(text).get_single_node()
+    except yaml.YAMLError:  # what this error is about
+        return error
+    lines = lines_of_problems(root, error.problems)
+    return ConfigError(*error.problems, where=f"{path}: ", lines=lines)
+
+
+def _validated(given: Mapping[str, Any], folder: Path | None = None) -> EvalConfig:
     unset: dict[str, str] = {}
     expanded = expand(given, os.environ, unset, always_text=_TEXT)
     if folder is not None and "evaluations" in expanded:
@@ -70,7 +98,7 @@ def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None)
     except ValidationError as error:
         problems += [line for line in lines_of(error) if not line.startswith(reported)]
     if problems:
-        raise ConfigError(*problems, where=where)
+        raise ConfigError(*problems)
     return config
 
 
@@ -89,14 +117,17 @@ def _with_full_paths(folder: Path, value: Any) -> Any:
     return found
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> str:
     raw = read_small_file(
         path, MAX_FILE_BYTES, lambda why: ConfigError(f"{path}: {why}; name a YAML file")
     )
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+
+
+def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     given = parse(text, where=str(path))
     if given is None:
         return {}

@@ -9,13 +9,21 @@ import select
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, TextIO
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.result_rows import start_time
-from otel_eval.exporters.text_table import WIDTH, columns, plain
+from otel_eval.exporters.text_table import (
+    GREEN,
+    PLAIN_LAYOUT,
+    RED,
+    YELLOW,
+    Layout,
+    columns,
+    layout_of,
+    plain,
+)
 from otel_eval.model import Report, Result, Scored, Skipped, Verdict
 from otel_eval.retry import ExportResult, reason_of
 from otel_eval.scorers.tool_names import plural, shortened
@@ -24,12 +32,10 @@ PENDING: Final = "pending"
 """Instead of a verdict, where nothing has failed so far and results of judges are awaited."""
 _WORDS: Final = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
 _COLORS: Final = {
-    _WORDS[Verdict.PASS]: "\x1b[32m",
-    _WORDS[Verdict.NOT_PASSED]: "\x1b[31m",
-    _WORDS[Verdict.NOT_EVALUATED]: "\x1b[33m",
+    _WORDS[Verdict.PASS]: GREEN,
+    _WORDS[Verdict.NOT_PASSED]: RED,
+    _WORDS[Verdict.NOT_EVALUATED]: YELLOW,
 }
-_RESET: Final = "\x1b[0m"
-_NARROWEST: Final = 40
 _AGENT_WIDTH: Final = 24
 _CALLS_WIDTH: Final = 8
 _VERDICT_WIDTH: Final = max(map(len, _COLORS))
@@ -60,12 +66,8 @@ class ConsoleExporter(Exporter):
         if stream is None:  # a program without a console
             return ExportResult.permanent("there is no standard output")
         try:
-            is_terminal = stream.isatty()
-            width = _terminal_width(stream) if is_terminal else WIDTH
-            colors = is_terminal and _allows_colors()
-            lines = [
-                line for report in batch for line in report_lines(report, width, colors=colors)
-            ]
+            layout = layout_of(stream)
+            lines = [line for report in batch for line in report_lines(report, layout)]
             with self._lock:
                 _write(stream, "".join([f"{line}\n" for line in lines]))
         except (OSError, ValueError) as error:  # the latter from a closed stream
@@ -73,21 +75,27 @@ class ConsoleExporter(Exporter):
         return ExportResult.ok()
 
 
-def report_lines(report: Report, width: int = WIDTH, *, colors: bool = False) -> list[str]:
+def report_lines(report: Report, layout: Layout = PLAIN_LAYOUT) -> list[str]:
     """The lines of one report: the run with its verdict, then a row for each result to look at."""
     if not report.results and not report.pending:  # a trace without a run
         return []
-    rows = [_cells(result) for result in report.results if _is_shown(result, report.late)]
+    rows = [
+        _cells(result)
+        for result in report.results
+        # a pass that was awaited has a row because its line has no verdict
+        if is_notable(result) or (report.late and result.outcome.passed)
+    ]
     if report.pending:
         rows.append(("…", "-", PENDING, f"{plural(len(report.pending), 'result')} to come"))
-    indent, widest = 2, max(8, min(32, width // 3))
+    indent, widest = 2, max(8, min(32, layout.width // 3))
     return [
-        _headline(report, width, colors=colors),
-        *columns(None, rows, indent=indent, width=width, widest=widest),
+        _headline(report, layout),
+        *columns(None, rows, indent=indent, layout=layout, widest=widest),
     ]
 
 
-def _headline(report: Report, width: int, *, colors: bool) -> str:
+def _headline(report: Report, layout: Layout) -> str:
+    width = layout.width
     run, verdict = report.trajectory, _verdict(report)
     start = start_time(run)
     count = len(run.calls) if report.call_count is None else report.call_count
@@ -101,8 +109,7 @@ def _headline(report: Report, width: int, *, colors: bool) -> str:
     )
     after = f"{'':{max(0, _VERDICT_WIDTH - len(verdict))}}  {plain(report.evaluation)}{revision}"
     after = shortened(after, max(1, width - len(before) - len(verdict))).rstrip()
-    color = _COLORS.get(verdict, "") if colors else ""
-    return f"{before}{color}{verdict}{_RESET if color else ''}{after}"
+    return f"{before}{layout.colored(verdict, _COLORS.get(verdict, ''))}{after}"
 
 
 def _verdict(report: Report) -> str:
@@ -114,14 +121,12 @@ def _verdict(report: Report) -> str:
     return PENDING if report.awaited else "-"
 
 
-def _is_shown(result: Result, late: bool) -> bool:
-    """Whether a result has a row: a pass only if it was awaited, because its line has no verdict; a
-    recorded label never.
-    """
+def is_notable(result: Result) -> bool:
+    """Whether a result did not pass, was skipped or failed; a recorded label is none of these."""
     outcome = result.outcome
-    if isinstance(outcome, Skipped):
-        return outcome.reason != "recorded"
-    return late or not (isinstance(outcome, Scored) and outcome.passed)
+    return not outcome.passed and not (
+        isinstance(outcome, Skipped) and outcome.reason == "recorded"
+    )
 
 
 def _cells(result: Result) -> tuple[str, str, str, str]:
@@ -133,18 +138,6 @@ def _cells(result: Result) -> tuple[str, str, str, str]:
         word = "skipped" if isinstance(outcome, Skipped) else "failed"
     warns = " (warn)" if result.severity == "warn" else ""
     return result.scorer, value, f"{word}{warns}", outcome.explanation
-
-
-def _allows_colors() -> bool:
-    """Whether colours are wanted (https://no-color.org) and understood."""
-    dumb = os.environ.get("TERM") == "dumb" or os.name == "nt"  # consoles of Windows may not
-    return not dumb and not os.environ.get("NO_COLOR")
-
-
-def _terminal_width(stream: TextIO) -> int:
-    with suppress(OSError, ValueError):  # a terminal that is none, such as a notebook
-        return max(_NARROWEST, os.get_terminal_size(stream.fileno()).columns)
-    return WIDTH
 
 
 def _write(stream: TextIO, text: str) -> None:

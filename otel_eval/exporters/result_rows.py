@@ -195,6 +195,7 @@ def shared_fields(report: Report) -> dict[str, Any]:
         "environment": run.environment,
         "conversation_id": run.conversation_id,
         "attributes": dict(report.attributes),
+        "case": report.case or None,
         "spans": evidence.spans if evidence else None,
         "spans_digest": evidence.digest if evidence else None,
         "evaluator": stamp.evaluator or None,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from otel_eval.errors import InputError
 from otel_eval.exporters.result_rows import line_of
+from otel_eval.exporters.whole_file import write_whole
 
 
 def write_report(path: str, documents: Sequence[Mapping[str, Any]]) -> None:
@@ -20,13 +20,9 @@ def write_report(path: str, documents: Sequence[Mapping[str, Any]]) -> None:
         UsageError: it cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".otel-eval-")
-        with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(f"{line_of(dict(document))}\n" for document in documents)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError as error:
-        raise pytest.UsageError(f"--otel-eval-report {path}: {error.strerror or error}") from None
+        write_whole(path, "".join(f"{line_of(dict(document))}\n" for document in documents))
+    except InputError as error:
+        raise pytest.UsageError(f"--otel-eval-report {error}") from None
 
 
 def summary_lines(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:

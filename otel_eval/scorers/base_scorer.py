@@ -550,15 +550,20 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     )
 
 
-def private_copy(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with copies of every JSON value that could be changed in place.
+def private_copy(trajectory: Trajectory, needs: frozenset[str]) -> Trajectory:
+    """The trajectory for a user-defined scorer that reads `needs`: with copies of every JSON value
+    that could be changed in place, and without tokens if it does not need them, so that its score
+    does not depend on what else reads them.
 
     Arguments, results, input, output and attributes are shared by all scorers of a run. The cost is
     proportional to what was recorded; a value nested deeper than Python recurses raises
     `RecursionError`, which fails the scorer's result.
     """
+    reads_tokens = "tokens" in needs
     return replace(
         trajectory,
+        input_tokens=trajectory.input_tokens if reads_tokens else None,
+        output_tokens=trajectory.output_tokens if reads_tokens else None,
         calls=tuple(map(_call, trajectory.calls)),
         input=_copied(trajectory.input),
         output=_copied(trajectory.output),

@@ -263,7 +263,7 @@ async def _scored_by(
 ) -> Finding | Outcome:
     """Return the score of the scorer that the last verdict leads to."""
     is_own = is_own_scorer(further)
-    run = trajectory if is_own else private_copy(trajectory)
+    run = trajectory if is_own else private_copy(trajectory, further.needs)
     outcome: Outcome = (
         await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
     )

@@ -48,7 +48,7 @@ def read_whole_traces(
     *,
     on_problem: Notify,
     on_notice: Notify,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[ClosedTrace]:
     """Yield the traces of the files in the order in which they end.
 
@@ -57,7 +57,8 @@ def read_whole_traces(
         limits: only the limits of sizes apply, not the times and `max_traces`.
         on_problem: called with one line about each file or part of one that cannot be used.
         on_notice: called with one line about each file whose format lacks something.
-        on_progress: called with the number of bytes of input read since the last call.
+        on_progress: called while traces are read with how much of all inputs was read, and how much
+            there is.
     """
     with ExitStack() as stack:
         sources = []
@@ -68,21 +69,35 @@ def read_whole_traces(
                 on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
         index = stack.enter_context(TraceIndex(min(limits.max_bytes // 2, _MOST_CACHED)))
         ends = _index(sources, index)
+
+        def advance(position: int) -> None:
+            if on_progress:
+                on_progress(position, ends[-1])
+
         traces = _Traces(limits, index)
         begin = 0
+        if ends:
+            advance(0)
         for source, end in zip(sources, ends, strict=True):
-            yield from _read(source, begin, end, traces, on_problem, on_notice)
-            if on_progress and source.path != "-":
-                on_progress(os.path.getsize(source.path) if os.path.isfile(source.path) else 0)
+            notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "advance": advance}
+            yield from _read(source, begin, end, traces, **notify)
+            advance(end)
             begin = end
         yield from traces.finish(on_problem)
 
 
 def _read(
-    source: Input, begin: int, end: int, traces: _Traces, on_problem: Notify, on_notice: Notify
+    source: Input,
+    begin: int,
+    end: int,
+    traces: _Traces,
+    *,
+    on_problem: Notify,
+    on_notice: Notify,
+    advance: Callable[[int], None],
 ) -> Iterator[ClosedTrace]:
     """Yield the traces that end in an input, which has the bytes from `begin` to `end` of all
-    inputs joined.
+    inputs joined; `advance` is called with each position that was reached.
     """
     before, cut = 0, ""
     try:
@@ -91,6 +106,7 @@ def _read(
                 break
             yield from traces.push(batch)
             if offset > before:
+                advance(begin + offset)
                 yield from traces.close_before(begin + offset, cut)
                 before, cut = offset, ""
             if isinstance(batch, Gap):

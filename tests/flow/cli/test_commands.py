@@ -54,6 +54,7 @@ FIELDS = [
         "environment",
         "conversation_id",
         "attributes",
+        "case",
         "spans",
         "spans_digest",
         "evaluator",
@@ -429,7 +430,7 @@ def test_a_reader_that_goes_away_hears_no_complaint(recorded: Path) -> None:
 
 
 def test_progress_is_shown_on_a_terminal_only(recorded: Path, config: Write) -> None:
-    """The bar is on stderr; what is printed on stdout stays clean."""
+    """The line is on stderr; what is printed on stdout stays clean."""
     terminal, theirs = pty.openpty()
     try:
         done = subprocess.run(
@@ -453,6 +454,6 @@ def test_progress_is_shown_on_a_terminal_only(recorded: Path, config: Write) -> 
     finally:
         os.close(theirs)
         os.close(terminal)
-    assert "reading" in shown
-    assert shown.endswith("\x1b[2K\x1b[?25h")
+    assert "0 runs" in shown
+    assert shown.endswith("\x1b[2K")
     assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == ["scored"]

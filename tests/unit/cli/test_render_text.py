@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.cli.render import label_line, run_block, score_block, summary_line
-from otel_eval.exporters.text_table import WIDTH, columns
+from otel_eval.exporters.text_table import WIDTH, Layout, columns
 from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
 from otel_eval.testing import call, trajectory
 
@@ -102,7 +102,7 @@ def test_every_outcome_is_shown_with_its_word() -> None:
     assert [row.split() for row in rows] == [
         ["scorer", "value", "outcome", "reason"],
         ["good", "1.000", "pass", "all", "there"],
-        ["bad", "0.250", "fail", "one", "of", "four"],
+        ["bad", "0.250", "not", "passed", "one", "of", "four"],
         ["unknown", "-", "skipped", "no", "tool", "data"],
         ["broken", "-", "failed", "the", "scorer", "failed:", "KeyError"],
     ]
@@ -121,7 +121,7 @@ def test_no_text_of_a_trace_breaks_the_table(
 
 def test_a_long_reason_wraps_under_itself() -> None:
     """And ends at the fourth line."""
-    lines = columns(("a", "b"), [("x", "word " * 200)], width=40)
+    lines = columns(("a", "b"), [("x", "word " * 200)], layout=Layout(40))
     assert len(lines) == 5
     assert all(line.startswith("   word") for line in lines[2:])
     assert lines[-1].endswith("…")

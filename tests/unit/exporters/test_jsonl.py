@@ -54,6 +54,7 @@ FIELDS = [
     "environment",
     "conversation_id",
     "attributes",
+    "case",
     "spans",
     "spans_digest",
     "evaluator",
@@ -98,6 +99,7 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
     made = replace(
         report("scored", service_version="1.2", environment="staging", **facts),
         attributes={"test.case.id": "c7", "attempt": 2},
+        case="c7",
         evidence=Evidence(9, "0123456789abcdef"),
         stamp=Stamp("e" * 32, 1_700_000_001_000_000_000),
     )
@@ -113,6 +115,7 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
         "environment": "staging",
         "conversation_id": "c-1",
         "attributes": {"test.case.id": "c7", "attempt": 2},
+        "case": "c7",
         "spans": 9,
         "spans_digest": "0123456789abcdef",
         "evaluator": "e" * 32,

@@ -1,0 +1,266 @@
+"""The formats of `otel-eval replay`: a table, JSON Lines, JUnit and Markdown."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from xml.sax.saxutils import escape, quoteattr
+
+from otel_eval.cli.markdown import Comment, escaped, table
+from otel_eval.cli.render import outcome_cells, run_block, score_block
+from otel_eval.cli.summary import (
+    AGENT_HEADER,
+    SCORER_HEADER,
+    Summary,
+    agent_rows,
+    scorer_rows,
+)
+from otel_eval.exporters.console import is_notable
+from otel_eval.exporters.result_rows import line_of, rows_of
+from otel_eval.exporters.text_table import GREEN, RED, YELLOW, Layout, columns, plain
+from otel_eval.model import Failed, Report, Result, Scored, Trajectory, Verdict, elapsed_ns
+
+Write = Callable[[str], object]
+
+
+class ReportFormat(ABC):
+    """Writes reports as they come, and what they amount to at the end.
+
+    Args:
+        write: takes the text.
+        not_passed: whether only results are written that did not pass, were skipped or failed.
+    """
+
+    def __init__(self, write: Write, *, not_passed: bool) -> None:
+        self._write: Final = write
+        self._only_notable: Final = not_passed
+
+    def add(self, report: Report) -> None:
+        """Write a report, or keep what is needed of it."""
+        if self._only_notable:
+            notable = tuple(result for result in report.results if is_notable(result))
+            if not notable:
+                return
+            report = replace(report, results=notable)
+        self._add(report)
+
+    @abstractmethod
+    def _add(self, report: Report) -> None: ...
+
+    @abstractmethod
+    def finish(self, summary: Summary, lines: Sequence[str]) -> None:
+        """Write the end.
+
+        Args:
+            summary: of all results.
+            lines: distributions of labels, and last the counts.
+        """
+
+
+_VERDICT_COLORS: Final = {
+    Verdict.PASS: GREEN,
+    Verdict.NOT_PASSED: RED,
+    Verdict.NOT_EVALUATED: YELLOW,
+}
+
+
+class TableFormat(ReportFormat):
+    """Text for a terminal: each run with its scores, then tables of scorers and agents.
+
+    Args:
+        layout: the width of the text, and whether it has colours.
+        full_ids: whether ids are written in full.
+    """
+
+    def __init__(self, write: Write, *, not_passed: bool, layout: Layout, full_ids: bool) -> None:
+        super().__init__(write, not_passed=not_passed)
+        self._layout: Final = layout
+        self._full_ids: Final = full_ids
+        self._last: Trajectory | None = None
+
+    def _add(self, report: Report) -> None:
+        if report.no_run is not None:
+            return
+        if report.trajectory is not self._last:
+            block = run_block(
+                report.trajectory,
+                arguments=False,
+                case=report.attributes,
+                full_ids=self._full_ids,
+                layout=self._layout,
+            )
+            self._lines(["", *block])
+        self._last = report.trajectory
+        revision = f" (revision {report.revision})" if report.revision else ""
+        verdict = ""
+        if report.verdict is not None:
+            words = report.verdict.replace("_", " ")
+            verdict = f": {self._layout.colored(words, _VERDICT_COLORS[report.verdict])}"
+        self._lines(
+            [
+                f"  evaluation {plain(report.evaluation)}{revision}{verdict}",
+                *score_block(report.results, self._layout),
+            ]
+        )
+
+    def finish(self, summary: Summary, lines: Sequence[str]) -> None:
+        """Write the tables."""
+        for header, rows in (
+            (SCORER_HEADER, scorer_rows(summary)),
+            (AGENT_HEADER, list(agent_rows(summary))),
+        ):
+            if rows:
+                self._lines(["", *columns(header, rows, layout=self._layout, widest=40)])
+        self._lines(["", *lines])
+
+    def _lines(self, lines: Sequence[str]) -> None:
+        self._write("".join([f"{line}\n" for line in lines]))
+
+
+class JsonFormat(ReportFormat):
+    """JSON Lines: rows of results."""
+
+    def _add(self, report: Report) -> None:
+        self._write("".join([f"{line_of(row)}\n" for row in rows_of(report)]))
+
+    def finish(self, summary: Summary, lines: Sequence[str]) -> None:
+        """Write nothing: each line stands for itself."""
+
+
+_JUNIT_PARTS: Final = ("failure", "error", "skipped")
+
+
+class JunitFormat(ReportFormat):
+    """JUnit XML: a test case for each result.
+
+    A score that does not pass is a failure, a scorer that failed an error. What counts for nothing,
+    because the scorer has the severity `warn`, is skipped.
+    """
+
+    def __init__(self, write: Write, *, not_passed: bool) -> None:
+        super().__init__(write, not_passed=not_passed)
+        # The counts stand before the cases, of which there may be many.
+        self._cases: Final = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed in `finish`, or by the end of the object
+        self._counts = dict.fromkeys(("tests", *_JUNIT_PARTS), 0)
+
+    def _add(self, report: Report) -> None:
+        for result in report.results:
+            part, attributes = _junit_part(result)
+            self._counts["tests"] += 1
+            inner = ""
+            if part:
+                self._counts[part] += 1
+                inner = f"<{part}{_xml_attributes(attributes)}/>"
+            case = {
+                "classname": f"{report.evaluation}.{report.trajectory.agent or '(unnamed)'}",
+                "name": f"{result.scorer} [{case_name(report)}]",
+                "time": f"{(elapsed_ns(report.trajectory) or 0) / 1e9:.3f}",
+            }
+            self._cases.write(f"    <testcase{_xml_attributes(case)}>{inner}</testcase>\n")
+
+    def finish(self, summary: Summary, lines: Sequence[str]) -> None:
+        """Write the document."""
+        counts = {
+            "tests": self._counts["tests"],
+            "failures": self._counts["failure"],
+            "errors": self._counts["error"],
+            "skipped": self._counts["skipped"],
+        }
+        totals = _xml_attributes({name: str(count) for name, count in counts.items()})
+        self._write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        self._write(f'<testsuites name="otel-eval"{totals}>\n')
+        self._write(f'  <testsuite name="otel-eval"{totals}>\n')
+        with self._cases:
+            self._cases.seek(0)
+            while text := self._cases.read(1 << 16):
+                self._write(text)
+        self._write(f"    <system-out>{escape(_xml_text(lines[-1]))}</system-out>\n")
+        self._write("  </testsuite>\n</testsuites>\n")
+
+
+def _junit_part(result: Result) -> tuple[str, dict[str, str]]:
+    """The element within a case, "" for a pass, and its attributes."""
+    outcome, text = result.outcome, outcome_cells(result)[2]
+    if outcome.passed:
+        return "", {}
+    if not isinstance(outcome, Scored | Failed):
+        return "skipped", {"message": f"{outcome.reason}: {text}"}
+    if isinstance(outcome, Failed):
+        part, kind, message = "error", outcome.error_type, text
+    else:
+        part, kind, message = "failure", "not passed", f"{outcome.value:.3f}: {text}"
+    if result.severity == "warn":
+        return "skipped", {"message": f"{kind}, which does not count (severity warn): {message}"}
+    return part, {"type": kind, "message": message}
+
+
+def _xml_attributes(values: dict[str, str]) -> str:
+    return "".join(f" {name}={quoteattr(_xml_text(value))}" for name, value in values.items())
+
+
+def _xml_text(text: str) -> str:
+    """The text without characters that XML has not, such as controls and lone surrogates."""
+    return plain(text)
+
+
+def case_name(report: Report) -> str:
+    """What tells the run from others: its case, or its attributes if there are any and its ids."""
+    if report.case:
+        return report.case
+    run = report.trajectory
+    values = [str(value) for value in report.attributes.values()]
+    return " ".join([*values, f"{run.trace_id}/{run.span_id}"])
+
+
+class MarkdownFormat(ReportFormat):
+    """Markdown for a comment on a change: the summary, then what did not pass."""
+
+    def __init__(self, write: Write, *, not_passed: bool) -> None:
+        super().__init__(write, not_passed=not_passed)
+        # It stands below the summary, which is complete at the end: no more than fits is kept.
+        self._listed: Final = Comment()
+
+    def _add(self, report: Report) -> None:
+        lines = [line for result in report.results if (line := _notable_line(report, result))]
+        self._listed.add(*lines)
+
+    def finish(self, summary: Summary, lines: Sequence[str]) -> None:
+        """Write the comment."""
+        comment = Comment("otel-eval replay")
+        comment.add(f"### otel-eval: {escaped(lines[-1])}", "")
+        if len(lines) > 1:
+            comment.add(*(f"* {escaped(line)}" for line in lines[:-1]), "")
+        if rows := scorer_rows(summary):
+            comment.add(*table(SCORER_HEADER, rows))
+            comment.add(*table(AGENT_HEADER, agent_rows(summary)))
+        comment.extend(self._listed)
+        self._write(comment.text())
+
+
+def _notable_line(report: Report, result: Result) -> str:
+    """An entry for a result that did not pass, was skipped or failed; "" for others."""
+    if not is_notable(result):
+        return ""
+    value, outcome, reason = outcome_cells(result)
+    score = f" {value}" if value != "-" else ""
+    agent = report.trajectory.agent or "(unnamed)"
+    name = f"{report.evaluation}/{result.scorer}"
+    return (
+        f"* **{outcome}{score}** {escaped(name)}, {escaped(agent)},"
+        f" {escaped(case_name(report))}: {escaped(reason)}"
+    )
+
+
+def format_of(form: str, write: Write, *, not_passed: bool, **table_options: Any) -> ReportFormat:
+    """The format with this name; options of tables are ignored by the others."""
+    if form == "table":
+        return TableFormat(write, not_passed=not_passed, **table_options)
+    other: dict[str, type[JsonFormat] | type[JunitFormat] | type[MarkdownFormat]] = {
+        "json": JsonFormat,
+        "junit": JunitFormat,
+        "markdown": MarkdownFormat,
+    }
+    return other[form](write, not_passed=not_passed)

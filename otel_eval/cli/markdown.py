@@ -1,0 +1,82 @@
+"""Markdown for comments on a change: names are escaped, and the length is limited."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from otel_eval.exporters.text_table import plain
+
+LIMIT: Final = 60_000
+"""Characters of a comment, below the limits of the hosts of code."""
+
+_ESCAPES: Final = str.maketrans(
+    {letter: f"\\{letter}" for letter in "\\`*_{}[]!~$"}
+    | {letter: f"&#{ord(letter)};" for letter in "&<>|"}
+    # a blank without width, so that the text is no reference to an issue or a person
+    | {"#": "\\#\u200b", "@": "@\u200b"}
+)
+_ADDRESS: Final = re.compile(r"://|www\.", re.IGNORECASE)
+# what begins a list, a rule or a heading
+_BLOCK: Final = re.compile(r"\A(\d{0,9})(?=[.)](?:\s|\Z)|[-+]\s|---|=)")
+
+
+def escaped(text: str) -> str:
+    r"""The text on one line, with all escaped that Markdown or HTML would interpret. It links
+    to nothing and mentions nobody.
+
+    >>> escaped("<b> *x* |")
+    '&#60;b&#62; \\*x\\* &#124;'
+    """
+    safe = plain(" ".join(text.split())).translate(_ESCAPES)
+    safe = _ADDRESS.sub(
+        lambda found: "&#58;//" if found[0] == "://" else f"{found[0][:3]}&#46;", safe
+    )
+    return _BLOCK.sub(r"\1\\", safe)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table with escaped cells, and an empty line after it."""
+    return [
+        f"| {' | '.join(header)} |",
+        f"|{'---|' * len(header)}",
+        *(f"| {' | '.join(map(escaped, row))} |" for row in rows),
+        "",
+    ]
+
+
+class Comment:
+    """A comment of at most 60,000 characters; of the lines that do not fit there is the number.
+
+    Args:
+        mark: what tells comments of one kind from others; the first line holds it, so that a later
+            run in CI can replace the comment. "" for a part of a comment.
+    """
+
+    def __init__(self, mark: str = "") -> None:
+        self._lines: Final[list[str]] = []
+        self._length = 0
+        self._left_out = 0
+        if mark:
+            self.add(f"<!-- {mark} -->")
+
+    def add(self, *lines: str) -> None:
+        """Add lines of Markdown."""
+        for line in lines:
+            # what follows the first line that does not fit is left out, too
+            if self._left_out or self._length + len(line) + 1 > LIMIT - 100:
+                self._left_out += bool(line)
+            else:
+                self._lines.append(line)
+                self._length += len(line) + 1
+
+    def extend(self, part: Comment) -> None:
+        """Add the lines of a part."""
+        self.add(*part._lines)
+        self._left_out += part._left_out
+
+    def text(self) -> str:
+        """The whole comment."""
+        more = [f"\n{self._left_out:,} more lines are not shown."] if self._left_out else []
+        return "\n".join([*self._lines, *more]) + "\n"

@@ -1,0 +1,276 @@
+"""`otel-eval replay`: scores stored traces, and tells by its exit code whether all is well."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, nullcontext
+from typing import Final, cast
+
+import click
+
+from otel_eval import app
+from otel_eval.cli.formats import ReportFormat, Write, format_of
+from otel_eval.cli.inputs import InputMessages, files_of
+from otel_eval.cli.log_format import warn
+from otel_eval.cli.render import label_line, summary_line
+from otel_eval.cli.summary import Summary, percent
+from otel_eval.config import EvalConfig
+from otel_eval.diagnostics import lone_calls_text
+from otel_eval.errors import redacted_repr
+from otel_eval.exporters.text_table import Layout, layout_of
+from otel_eval.exporters.whole_file import WholeFile
+from otel_eval.model import (
+    INAPPLICABLE_REASONS,
+    Failed,
+    Outcome,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+)
+from otel_eval.scorers import summarize
+from otel_eval.scorers.tool_names import plural
+
+_NOTHING_EVALUATED: Final = 3  # exit code
+_MOST_FAILURES: Final = 20
+_SHOWN: Final = 5
+# This scorer records a label for a distribution, as a skipped result: it neither passes nor fails,
+# and has no exit code.
+_RECORDING_TYPE: Final = "label_distribution"
+_OUTCOMES: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
+_REMEDY: Final = (
+    "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
+)
+
+
+def show_scores(
+    paths: Sequence[str],
+    config: EvalConfig,
+    *,
+    form: str,
+    output: str | None,
+    export: bool,
+    not_passed: bool,
+    full_ids: bool,
+    min_pass_rate: float | None,
+    allow_skipped: bool,
+    allow_empty: bool,
+    allow_unused: bool,
+    jobs: int,
+) -> int:
+    """Write each score of the files, and what they amount to.
+
+    Args:
+        paths: files with traces, or folders of them.
+        config: the evaluations, conventions, judges and limits.
+        form: `table`, `json`, `junit` or `markdown`.
+        output: a file to write to, which is there whole or not at all; None for standard output.
+        export: whether results also go to the configured exporters.
+        not_passed: whether only results are written that did not pass, were skipped or failed.
+        full_ids: whether a table has ids in full.
+        min_pass_rate: the share of the scores of each scorer that has to pass; None: all.
+        allow_skipped: whether scorers may be skipped although they apply.
+        allow_empty: whether nothing at all may be evaluated.
+        allow_unused: whether records of datasets may match no run.
+        jobs: processes that evaluate.
+
+    Returns:
+        2 if an input is invalid; else 3 if nothing was evaluated; else 1 if a score did not pass,
+        or a scorer failed or was skipped although it applies; else 3 if a record of a dataset
+        matched no run; 0 where that is allowed. Results of scorers with the severity `warn` do not
+        count.
+
+    Raises:
+        InputError: the output cannot be written, or a folder has no files.
+        KeyboardInterrupt: after the summary of what was scored.
+    """
+    files, outcomes = files_of(paths), _ReplayOutcomes()
+    file = WholeFile(output) if output is not None else nullcontext()
+    with file as opened, InputMessages() as messages:
+        layout = layout_of(sys.stdout) if opened is None else Layout()
+        write = opened.write if opened is not None else _writer(form)
+        written = format_of(form, write, not_passed=not_passed, layout=layout, full_ids=full_ids)
+        reports = app.replay(
+            files,
+            config,
+            export=export,
+            on_problem=messages.problem,
+            on_notice=messages.notice,
+            on_progress=messages.advance,
+            on_wait=messages.wait,
+            coverage=outcomes,
+            jobs=jobs,
+        )
+        try:
+            with closing(cast("Generator[Report, None, None]", reports)):
+                _write_reports(reports, written, messages)
+        except KeyboardInterrupt:
+            messages.notice(f"interrupted; scored before: {outcomes.count_line()}")
+            if form == "table" and output is None:
+                written.finish(outcomes.summary, outcomes.lines(layout.width))
+            raise
+        if form != "table" or outcomes.summary.runs or not messages.problems:
+            written.finish(outcomes.summary, outcomes.lines(layout.width))
+    if output is not None:
+        click.echo(f"{output}: written; {outcomes.count_line()}")
+    return _exit_code(
+        outcomes,
+        has_problems=bool(messages.problems),
+        min_pass_rate=min_pass_rate,
+        allow_skipped=allow_skipped or allow_empty,
+        allow_empty=allow_empty,
+        allow_unused=allow_unused,
+    )
+
+
+def _writer(form: str) -> Write:
+    """Writes to standard output: a table in its encoding, other formats in UTF-8."""
+    if form == "table":
+        return lambda text: click.echo(text, nl=False)
+    return lambda text: click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
+
+
+def _write_reports(
+    reports: Iterator[Report], written: ReportFormat, messages: InputMessages
+) -> None:
+    """Write reports as they come, however many traces follow."""
+    last = None
+    for report in reports:
+        messages.clear()
+        written.add(report)
+        if report.no_run is None and report.trajectory is not last:
+            last = report.trajectory
+            messages.count()
+
+
+def _exit_code(
+    outcomes: _ReplayOutcomes,
+    *,
+    has_problems: bool,
+    min_pass_rate: float | None,
+    allow_skipped: bool,
+    allow_empty: bool,
+    allow_unused: bool,
+) -> int:
+    """Print what is wrong beside scores that do not pass, and return the exit code."""
+    is_empty = not allow_empty and not outcomes.has_results
+    why = outcomes.why_nothing() or "no scorer ran, because each has a sample below 1"
+    missing = [f"nothing was evaluated: {why}; {_REMEDY}"] if is_empty else []
+    missing += [] if allow_unused else unused_records(outcomes)
+    lone = [lone_calls_text(outcomes.lone_calls)] if outcomes.lone_calls and outcomes.runs else []
+    warn([*outcomes.tool_name_warnings(), *outcomes.failure_lines(), *lone])
+    if has_problems:
+        return 2  # already printed, and possibly the cause of everything that is missing
+    warn(missing)
+    if is_empty:
+        return _NOTHING_EVALUATED
+    wrong = [] if allow_skipped else outcomes.skipped_lines()
+    if min_pass_rate is not None:
+        wrong += outcomes.too_low_lines(min_pass_rate)
+    warn(wrong)
+    is_failed = outcomes.has_failed or (min_pass_rate is None and outcomes.has_not_passed)
+    return 1 if wrong or is_failed else _NOTHING_EVALUATED if missing else 0
+
+
+class _ReplayOutcomes(app.ReplayCoverage):
+    """Counts results by outcome, failures and labels as well.
+
+    Attributes:
+        summary: by scorer and by agent.
+        has_not_passed, has_failed: whether a score did not pass, or a scorer failed, that counts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summary: Final = Summary()
+        self.has_not_passed = self.has_failed = False
+        self._outcomes: Counter[str] = Counter()
+        self._labels: dict[str, list[Result]] = {}
+        # results that count and were skipped although the scorer applies, by reason
+        self._unscored: Counter[str] = Counter()
+        # scorer, error type, place in the user's code
+        self._failures: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
+        """Count the report's results; a report of a trace without a run has none."""
+        self.summary.add(report)
+        self._outcomes.update(_outcome(result) for result in report.results)
+        for result in report.results:
+            if result.severity == "error":
+                self._count_outcome(result.outcome)
+            if isinstance(result.outcome, Failed) and result.outcome.place:
+                self._failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
+            if result.type == _RECORDING_TYPE:
+                self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
+        return super().add(report)
+
+    def _count_outcome(self, outcome: Outcome) -> None:
+        match outcome:
+            case Skipped(reason=reason) if reason not in INAPPLICABLE_REASONS:
+                self._unscored[reason] += 1
+            case Failed():
+                self.has_failed = True
+            case Scored(passed=False):
+                self.has_not_passed = True
+
+    def count_line(self) -> str:
+        """The number of runs and of results by outcome, as a line."""
+        return summary_line(
+            [(word, self._outcomes[word]) for word in _OUTCOMES], len(self.summary.runs)
+        )
+
+    def lines(self, width: int) -> list[str]:
+        """The last lines: one for each distribution of labels, then the counts."""
+        distributions = [
+            f"{name}: {label_line(summarize(results), width)}"
+            for name, results in self._labels.items()
+        ]
+        return [*distributions, self.count_line()]
+
+    def failure_lines(self) -> Iterator[str]:
+        """A line for each user-defined scorer that failed: type of the error, file and line or what
+        was returned, no content.
+        """
+        for (scorer, error, place), count in self._failures.most_common(_MOST_FAILURES):
+            yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
+
+    def skipped_lines(self) -> list[str]:
+        """A line about the scorers that were skipped although they apply; [] if none was."""
+        if not self._unscored:
+            return []
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self._unscored.most_common())
+        skipped = plural(self._unscored.total(), "result")
+        return [f"{skipped} skipped ({reasons}); --allow-skipped accepts that"]
+
+    def too_low_lines(self, rate: float) -> list[str]:
+        """A line for each scorer that counts and passes less often."""
+        return [
+            f"{scorer.name}: {percent(scorer.pass_rate)} of {plural(scorer.scored, 'score')} pass,"
+            f" less than --min-pass-rate {rate:g}"
+            for scorer in self.summary.scorers.values()
+            if scorer.counts and scorer.pass_rate is not None and scorer.pass_rate < rate
+        ]
+
+
+def _outcome(result: Result) -> str:
+    """One of `_OUTCOMES`."""
+    if isinstance(result.outcome, Scored):
+        return "passed" if result.outcome.passed else "did not pass"
+    if isinstance(result.outcome, Skipped):
+        return "recorded" if result.type == _RECORDING_TYPE else "skipped"
+    return "failed to score"
+
+
+def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
+    """Dataset files with records that matched no run."""
+    for dataset, keys in coverage.unused_records():
+        named = ", ".join(
+            f"line {dataset.line_of(key)} {redacted_repr(key)}" for key in keys[:_SHOWN]
+        )
+        more, total = ", …" if len(keys) > _SHOWN else "", len(dataset.record_keys())
+        yield (
+            f"{dataset.path}: {len(keys)} of {plural(total, 'record')} matched no run:"
+            f" {named}{more}; record the missing cases or check the key; --allow-unused accepts it"
+        )
