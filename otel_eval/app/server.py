@@ -66,6 +66,7 @@ _REQUESTS: Final = (
 _DRAIN_S: Final = 24 * 3600.0
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
+_CLOSING_S: Final = 1.5  # of the time for stopping, for closing the journal, sockets and so on
 _STORED_S: Final = 3.0  # for delivery before the end if undelivered results are on disk
 _IDLE_S: Final = (
     1.0  # for delivery before the end if nothing was received: there is no score to lose
@@ -418,7 +419,8 @@ class Server:
         )
         flushed = self._fanout.flush(max(0.1, deadline - time.monotonic()))
         self._fanout.close(max(0.1, deadline - time.monotonic()))
-        self._delivery.close(max(0.1, deadline - time.monotonic()))
+        # an export may not return: the other parts need time to close, too
+        self._delivery.close(max(0.1, deadline - _CLOSING_S - time.monotonic()))
         return delivered and flushed
 
     def _stop_evaluation(self, timeout_s: float) -> bool:

@@ -53,7 +53,12 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     stop_requests.on_request(server.note_stop)
     bound = server.start()
     try:
-        places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.admin.address)]
+        places = [
+            ("grpc", bound.grpc),
+            ("http", bound.http),
+            ("kafka", _topic(config)),
+            ("telemetry", server.admin.address),
+        ]
         addresses = " ".join(f"{name}={place}" for name, place in places if place)
         # Scripts wait for this line and read the ports from it, so it does not depend on the log
         # level.
@@ -79,6 +84,12 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
             )
         watchdog.cancel()
     return 0
+
+
+def _topic(config: EvalConfig) -> str:
+    """The topic that is read and where it is; "" if none is."""
+    kafka = config.receivers.kafka
+    return f"{kafka.topic}@{','.join(kafka.brokers)}" if kafka else ""
 
 
 def _server_of(config: EvalConfig) -> Server | FrontServer:

@@ -40,6 +40,7 @@ OWNER_ONLY: Final = 0o600
 """Permissions of a file that is created: results may quote agents' inputs and outputs."""
 _TAIL_BYTES: Final = 64 * 2**20
 _TURN_S: Final = 5.0  # to wait for another thread's write, which may hang (a disk, a lock)
+_CLOSE_S: Final = 0.5  # the same at the end
 _RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
 _LINE_START: Final = b'{"trace_id":'
 
@@ -141,13 +142,13 @@ class JsonLinesFile:
                 self._lock.release()
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self, limit_s: float = _TURN_S) -> Iterator[None]:
         """Hold the lock.
 
         Raises:
             TimeoutError: another thread's write hangs.
         """
-        if not self._lock.acquire(timeout=_TURN_S):
+        if not self._lock.acquire(timeout=limit_s):
             raise TimeoutError(None, "an earlier write to the file hangs")
         try:
             yield
@@ -185,7 +186,7 @@ class JsonLinesFile:
 
     def close(self) -> None:
         """Close the file; one to which a write hangs is left."""
-        with suppress(TimeoutError), self._turn():
+        with suppress(TimeoutError), self._turn(_CLOSE_S):
             if self._file is not None:
                 self._file.close()
 

@@ -39,6 +39,8 @@ _UNREACHED: Final = re.compile(
     r" resolution failed).*",
     re.DOTALL,
 )
+# gRPC's own messages for a redirect, and for a page with status 200
+_NO_GRPC: Final = re.compile(r"Received http2 header with status: 3|Stream removed")
 _CHANNEL: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
@@ -128,8 +130,11 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             try:
                 return _accepted(export(body, metadata=metadata, timeout=to.timeout_s))
             except grpc.RpcError as error:
+                details = error.details() or ""
+                if error.code() is grpc.StatusCode.UNKNOWN and _NO_GRPC.match(details):
+                    return ExportResult("not_found", "UNKNOWN, the response is not gRPC's")
                 result = of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
-                return replace(result, reason=result.reason + _unreached(error.details() or ""))
+                return replace(result, reason=result.reason + _unreached(details))
 
         return send, channel.close
 

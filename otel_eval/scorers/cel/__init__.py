@@ -13,11 +13,11 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, did_you_mean, nearest
+from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
 from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_unicode
-from otel_eval.scorers.cel.tree import parse
+from otel_eval.scorers.cel.tree import Expr, nodes, parse
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, read, text_functions
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
@@ -189,12 +189,42 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
             )
         ) from None
     try:
-        reading = read(parse(expression.serialize()))
+        tree = parse(expression.serialize())
+        reading = read(tree)
+        _check_patterns(tree, cel)
     except ConfigError as error:
         raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
     returned = expression.return_type()
     named = reading.names.intersection(labels or ())
     return Program(source, reading, returned.name(), named, returned, environment, expression)
+
+
+def _check_patterns(tree: Expr, cel: Any) -> None:
+    """Compile the constant patterns of `matches`.
+
+    Raises:
+        ConfigError: RE2 does not accept one of them.
+    """
+    patterns = dict.fromkeys(
+        call.parts[-1].name
+        for call in nodes(tree)
+        if call.kind == "call" and call.name == "matches" and call.parts[-1].kind == "const"
+    )
+    if not patterns:
+        return
+    environment = _plain_environment(cel)
+    matching = environment.compile("''.matches(reference)")
+    problems = []
+    for pattern in patterns:
+        found = matching.eval(environment.Activation({"reference": pattern}))
+        if found.type().name() == "ERROR":
+            why = _first_line(found.value()).rpartition("invalid regular expression: ")[2]
+            problems.append(
+                f"matches: {redacted_repr(pattern)} is no pattern of RE2 ({why}); its syntax has no"
+                " lookaround and no backreferences"
+            )
+    if problems:
+        raise ConfigError(*problems)
 
 
 _VARIABLES: Final = ("run", "calls", "reference")

@@ -61,6 +61,15 @@ class Expr:
     binds: frozenset[str] = frozenset()
 
 
+def nodes(root: Expr) -> Iterator[Expr]:
+    """Yield the node and all below it."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += node.parts
+
+
 def parse(serialized: bytes) -> Expr:
     """Decode a serialized `CheckedExpr`, which may be wrapped in an `Any`, and return its root.
 

@@ -19,6 +19,7 @@ from tests.faults.fault_rig.scenarios import (
     order,
     pressure,
     scorers,
+    stuck,
 )
 from tests.support.failing_endpoint import PAGE
 
@@ -143,6 +144,24 @@ SCENARIOS: Final = (
         ending.sigterm,
         {"times": 2, "runs": 3000},
         {"times": 10, "runs": 5000},
+    ),
+    Scenario(
+        "stuck writer",
+        stuck.locked_file,
+        {"times": 1, "seconds": 1, "runs": 400},
+        {"times": 10, "seconds": 2, "runs": 10_000},
+    ),
+    Scenario(
+        "stopped worker",
+        stuck.stopped_worker,
+        {"times": 1, "seconds": 1, "runs": 400},
+        {"times": 10, "seconds": 4, "runs": 10_000},
+    ),
+    Scenario(
+        "SIGHUP storm",
+        stuck.reload_storm,
+        {"times": 1, "signals": 100, "runs": 400},
+        {"times": 10, "signals": 100, "runs": 5000},
     ),
     Scenario("memory limit reached", pressure.memory_limit, {"runs": 600}, {"runs": 4000}),
     Scenario("too many traces", pressure.too_many_traces, {"runs": 100}, {"runs": 5000}),

@@ -384,4 +384,15 @@ def test_a_reload_that_hangs_does_not_delay_the_end(config: Write) -> None:
             process.send_signal(number)
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
-    assert "reload" not in err
+    assert "reload: " not in err
+
+
+def test_the_start_of_a_server_of_kafka_alone_names_what_it_reads(config: Write) -> None:
+    """A topic and its brokers instead of addresses, also while no broker answers."""
+    pytest.importorskip("confluent_kafka")
+    kafka = 'receivers: {kafka: {brokers: ["127.0.0.1:1"], topic: spans}}'
+    with serving(config(SCORER, more=kafka)) as process:
+        assert ready(process) == "ready kafka=spans@127.0.0.1:1\n"
+        assert "addresses kafka=spans@127.0.0.1:1;" in said(process, "serving ")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT_S)

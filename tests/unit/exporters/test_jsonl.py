@@ -441,10 +441,9 @@ def test_a_named_pipe_is_refused_by_that_name(tmp_path: Path) -> None:
 
 
 def test_a_write_that_hangs_does_not_hang_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Another process keeps the lock of the file, for instance."""
-    monkeypatch.setattr(jsonl, "_TURN_S", 0.05)
     path = tmp_path / "results.jsonl"
     file = JsonLinesFile(path)
     with path.open("ab") as other:

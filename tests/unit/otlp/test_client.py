@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint as Address
 from otel_eval.retry import ExportResult
+from tests.support import http2_client
 from tests.support.failing_endpoint import (
     PAGE,
     PARTIAL,
@@ -33,7 +34,7 @@ from tests.support.failing_endpoint import (
     Endpoint,
 )
 from tests.support.otlp_backend import BACKENDS, Backend
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 PROTOCOLS = ("grpc", "http/protobuf")
 Connect = Callable[..., OtlpClient]
@@ -181,6 +182,47 @@ def test_a_response_that_is_not_the_endpoints_is_like_a_404(
     """The page of a login, or a redirect to it: nothing was accepted."""
     failing.answer(response)
     assert connect(failing.url).send(request_of("a")) == ExportResult("not_found", why)
+
+
+@contextmanager
+def redirecting(*answer: tuple[bytes, bytes], page: bytes) -> Iterator[int]:
+    """The port of a server of HTTP/2 that answers the first request with these headers and a
+    page.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as stream:
+                connection.sendall(http2_client.frame(http2_client.SETTINGS, 0, 0))
+                stream.read(24)  # the preface
+                while head := stream.read(9):
+                    kind, flags, stream_id = head[3], head[4], int.from_bytes(head[5:])
+                    stream.read(int.from_bytes(head[:3]))
+                    if kind == http2_client.SETTINGS and not flags:
+                        connection.sendall(http2_client.frame(http2_client.SETTINGS, 1, 0))
+                    if kind == http2_client.DATA and flags & 1:
+                        block = b"".join(http2_client.header(*each) for each in answer)
+                        connection.sendall(
+                            http2_client.frame(http2_client.HEADERS, 4, stream_id, block)
+                            + http2_client.frame(http2_client.DATA, 1, stream_id, page)
+                        )
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(LIMIT_S)
+
+
+@pytest.mark.parametrize("protocol", ["grpc"])
+@pytest.mark.parametrize("status", [b"302", b"200"])
+def test_a_response_that_is_not_grpc_is_like_a_404(connect: Connect, status: bytes) -> None:
+    """A redirect to a login, or its page."""
+    answer = ((b":status", status), (b"content-type", b"text/html"))
+    with redirecting(*answer, page=b"<html>Log in</html>") as port:
+        client = connect(f"http://127.0.0.1:{port}")
+        assert client.send(b"") == ExportResult("not_found", "UNKNOWN, the response is not gRPC's")
+        client.close()
 
 
 def test_a_partial_success_has_the_number_rejected_and_the_reason(

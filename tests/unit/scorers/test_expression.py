@@ -360,6 +360,8 @@ def test_the_expression_determines_needs_and_attributes(expression, needs, asked
         ("(" * 200 + "true" + ")" * 200, "recursion limit"),
         ("true || " * 1000 + "true", "8004 characters are more than 4096"),
         ("reference == 1", "reference: missing"),
+        ("calls.all(c, c.name.matches('[z-a]'))", "'[z-a]' is no pattern of RE2 (invalid char"),
+        ("run.output.matches('(?=x)')", "'(?=x)' is no pattern of RE2 (invalid perl operator"),
     ],
 )
 def test_an_invalid_expression_is_refused_when_built(expression, said):
