@@ -11,13 +11,14 @@ A pause is over for a run in which its agent, or an agent that started later, ca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
 from otel_eval.conventions.model_calls import Finish
 from otel_eval.interfaces import steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.model_finishes import ModelFinishes
 from otel_eval.trajectory.recovery import UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
@@ -33,15 +34,15 @@ class Pauses:
     Args:
         spans: the trace.
         recovery: its requests without spans.
-        finish: returns how the model call of a span ended.
+        finishes: how its model calls ended.
     """
 
     def __init__(
-        self, spans: ClassifiedTrace, recovery: UnspannedCalls, finish: Callable[[int], Finish]
+        self, spans: ClassifiedTrace, recovery: UnspannedCalls, finishes: ModelFinishes
     ) -> None:
         self._spans = spans
         self._recovery = recovery
-        self._finish = finish
+        self._finishes = finishes
 
     def of_run(
         self,
@@ -162,7 +163,7 @@ class Pauses:
         """
         spans = self._spans
         last = max(models, key=spans.moment, default=None)
-        if last is None or self._finish(last) is Finish.OTHER:
+        if last is None or self._finishes.of(last) is Finish.OTHER:
             return []
         names = [
             request.asked.name

@@ -16,12 +16,13 @@ from typing import Final
 
 from otel_eval.conventions import Side
 from otel_eval.conventions.fields import NO_TABLE
-from otel_eval.conventions.model_calls import Finish, finish_of, finish_of_messages
+from otel_eval.conventions.model_calls import Finish
 from otel_eval.conventions.values import frozen
 from otel_eval.interfaces import Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
+from otel_eval.trajectory.model_finishes import ModelFinishes
 from otel_eval.trajectory.pauses import Pauses
 from otel_eval.trajectory.recovery import Recovered, UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
@@ -45,8 +46,8 @@ class UnknownCalls:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery
-        self.pauses: Final = Pauses(spans, recovery, self._finish)
-        self._finishes: dict[int, Finish] = {}
+        self._finishes: Final = ModelFinishes(spans, messages)
+        self.pauses: Final = Pauses(spans, recovery, self._finishes)
         self._gaps: list[int] | None = None
         self._lacking: list[int] | None = None
         self._cut: list[int] | None = None
@@ -166,7 +167,8 @@ class UnknownCalls:
         if lossy is None:
             return ""
         is_hidden = any(
-            not self._messages.of_span(place).recorded and self._finish(place) is not Finish.OTHER
+            not self._messages.of_span(place).recorded
+            and self._finishes.of(place) is not Finish.OTHER
             for place in models
         )
         if not is_hidden and sum(map(self._requested, models)) <= len(calls) + recovered:
@@ -195,7 +197,7 @@ class UnknownCalls:
         )
         # A request may be recorded twice, in an attribute and in an event.
         different = {each.call_id or (each.name, frozen(each.arguments)) for each in requests}
-        return len(different) or int(self._finish(place) is Finish.TOOLS)
+        return len(different) or int(self._finishes.of(place) is Finish.TOOLS)
 
     def _others_since(self, run: Candidate, start: int) -> int:
         """How many agents and handoffs of the run started at this time or later."""
@@ -320,7 +322,9 @@ class UnknownCalls:
         agent = self._spans.enclosing_agent[place]
         if self._spans.records_tools(place) or (agent >= 0 and self._spans.records_tools(agent)):
             return True
-        return self._messages.of_span(place).recorded or self._finish(place) is not Finish.UNKNOWN
+        return (
+            self._messages.of_span(place).recorded or self._finishes.of(place) is not Finish.UNKNOWN
+        )
 
     def _gap(self, run: Candidate) -> int | None:
         """The first model span of the run that asked for tools of which there is no trace."""
@@ -346,7 +350,7 @@ class UnknownCalls:
             place
             for place in unknown
             if not self._messages.of_span(place).requests
-            and (self._messages.of_span(place).broken or self._finish(place) is Finish.TOOLS)
+            and (self._messages.of_span(place).broken or self._finishes.of(place) is Finish.TOOLS)
             and not self._is_answered_before(place, answers, models)
         ]
 
@@ -460,31 +464,6 @@ class UnknownCalls:
         for starts in found.values():
             starts.sort()
         return found
-
-    def _finish(self, place: int) -> Finish:
-        known = self._finishes.get(place)
-        if known is None:
-            known = self._finish_of(place)
-            for inner in self._spans.nested_models(place):
-                known = self._finish_of(inner) if known is Finish.UNKNOWN else known
-            self._finishes[place] = known
-        return known
-
-    def _finish_of(self, place: int) -> Finish:
-        table, span = self._spans.table(place), self._spans.readers[place]
-        attributes = span.attributes(table.finish_wanted)
-        found = finish_of(table, attributes)
-        if found is not Finish.UNKNOWN:
-            return found
-        outputs, events = (
-            self._messages.outputs(place, table),
-            [*span.events(), *self._spans.logs(place)],
-        )
-        return (
-            finish_of_messages(table, attributes, outputs, events)
-            if outputs or events
-            else Finish.UNKNOWN
-        )
 
     def _scope_name(self, place: int) -> str:
         return self._spans.resource_scopes[place].scope_name
