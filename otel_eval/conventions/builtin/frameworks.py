@@ -344,6 +344,12 @@ MASTRA: Final = replace(
         Mark(key, '{"status":"suspended",*')
         for key in ("mastra.agent_run.output", "mastra.workflow_run.output", "output")
     ),
+    refusals=(
+        '*Tool "*" not found.*Call tools by their exact name only*',
+        '*Tool "*" received invalid arguments*',
+        "*Tool input validation failed*Please fix the following errors and try again:*",
+        "*Tool call was not approved by the user*",
+    ),
     resume_marks=(Mark("mastra.metadata.resumed", "true"),),
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
