@@ -23,7 +23,16 @@ from otel_eval.conventions.builtin.genai import (
     interrupts_in,
     with_fields,
 )
-from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import (
+    CLIENT_TOOL_TYPES,
+    CLIENT_TOOLS,
+    Convention,
+    Field,
+    Mark,
+    MessageRow,
+    Rule,
+    Side,
+)
 from otel_eval.model import Kind
 
 KIND: Final = "openinference.span.kind"
@@ -337,6 +346,8 @@ MODEL_CLIENTS: Final = replace(
     # The SDK of Gemini can run the tools itself within one model call, and what it called stands
     # beside the messages.
     messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False, made=True)),
+    client_tools=CLIENT_TOOLS,
+    client_tool_types=CLIENT_TOOL_TYPES,
     tool_spans=False,
 )
 
