@@ -110,6 +110,8 @@ class UnspannedCalls:
     Attributes:
         calls: the calls among them, in order of place.
         open: those that were not answered, in order of place.
+        requesting: places of the spans that are known to have requested tools, also where only a
+            later message shows it.
     """
 
     def __init__(self, spans: ClassifiedTrace, messages: TraceMessages) -> None:
@@ -119,6 +121,7 @@ class UnspannedCalls:
         self._offered: dict[int, OfferedTools] = {}
         self.calls: list[Recovered] = []
         self.open: list[Request] = []
+        self.requesting: set[int] = set()
 
     def find(self, calls: Sequence[ToolCallBuilder]) -> None:
         """Find them.
@@ -130,6 +133,7 @@ class UnspannedCalls:
             TooLarge: it takes too many steps.
         """
         requests = self._requests()
+        self.requesting = {request.place for request in requests}
         if not requests:
             return
         pairing = _Pairing(self._spans, self._models, requests)

@@ -251,6 +251,28 @@ def test_a_request_that_is_left_to_the_program_around_the_agent_is_no_call(
     assert both(asked).calls_unknown
 
 
+def test_a_call_that_only_the_next_history_shows_fills_the_gap_after_a_hidden_answer():
+    """The model call says that it ended in order to call tools."""
+    asked, last = chat("m", 2, LANGCHAIN), chat("n", 20, LANGCHAIN)
+    del asked.given["gen_ai.output.messages"]
+    asked.given["gen_ai.response.finish_reasons"] = ["tool_calls"]
+    others = [
+        chat("o", 30, LANGCHAIN, request("search", "c2")),
+        tool("t", 35, LANGCHAIN, "search", attributes={"gen_ai.tool.call.id": "c2"}),
+        chat("p", 40, LANGCHAIN),
+    ]
+    assert both(agent(LANGCHAIN), asked, last, *others).calls_unknown
+    answer = {"type": "tool_call_response", "id": "c1", "response": "1"}
+    last.given["gen_ai.input.messages"] = json.dumps(
+        [
+            {"role": "assistant", "parts": [request("look")]},
+            {"role": "tool", "parts": [answer]},
+        ]
+    )
+    run = both(agent(LANGCHAIN), asked, last, *others)
+    assert (names(run), run.calls_unknown) == (["look", "search"], "")
+
+
 @pytest.mark.parametrize(
     "answer",
     [
