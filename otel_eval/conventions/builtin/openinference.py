@@ -375,6 +375,7 @@ AG2: Final = replace(
     ),
     scopes=("openinference.instrumentation.ag2",),
     fields={**FIELDS, Field.ARGUMENTS: ("tool_call.function.arguments",), Field.RESULT: ()},
+    messages=(MessageRow("output.value"), MessageRow("input.value", Side.HISTORY)),
 )
 
 AGENTSPEC: Final = replace(
@@ -406,7 +407,8 @@ BEEAI: Final = replace(
     ),
     scopes=("openinference.instrumentation.beeai*",),
     rules=(Rule(Kind.OTHER, "metadata.path", artefact=True), *RULES),
-    messages=(),
+    # The steps of an agent stand beside its output.
+    messages=(MessageRow("metadata.steps.", made=True),),
     wrappers=("beeai_input",),
     not_calls=frozenset({"final_answer"}),
     not_requests=("final_answer",),
@@ -489,6 +491,7 @@ DSPY_REACT: Final = replace(
             name="ReAct.forward|ReAct.aforward|ReActV2.forward|ReActV2.aforward",
         ),
     ),
+    messages=(MessageRow("output.value"),),
     tool_spans=True,
 )
 
