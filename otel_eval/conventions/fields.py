@@ -70,6 +70,8 @@ class ReadTable:
         self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
         self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
+        self._client_tools = tuple(glob(each) for each in convention.client_tools)
+        self._client_types = tuple(glob(each) for each in convention.client_tool_types)
         self._refusals = tuple(glob(each.lower()) for each in convention.refusals)
         self._output_results = tuple(glob(each.lower()) for each in convention.output_results)
         self._repeats = tuple(glob(each) for each in convention.repeats)
@@ -239,6 +241,17 @@ class ReadTable:
         handoffs.
         """
         return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
+
+    def is_client_tool(self, name: str, offered_type: str) -> bool:
+        """Whether the program around the agent runs the tool.
+
+        Args:
+            name: the tool's name.
+            offered_type: the type under which the model call lists it, or "".
+        """
+        return any(each.fullmatch(name) for each in self._client_tools) or any(
+            each.fullmatch(offered_type) for each in self._client_types
+        )
 
     def is_refusal(self, result: str) -> bool:
         """Whether a result is the framework's text for a tool that it did not run."""

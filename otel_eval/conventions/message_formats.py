@@ -115,6 +115,18 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         payload=("arguments", "input"),
     ),
     MessageShape(
+        "DSPy ReAct, output of its predictor (dspy/predict/react.py)",
+        needs=("next_tool_name",),
+        name=("next_tool_name",),
+        payload=("next_tool_args",),
+    ),
+    MessageShape(
+        "BeeAI, steps of an agent that OpenInference records beside its output",
+        needs=("tool.name", "iteration"),
+        name=("tool.name",),
+        payload=("input",),
+    ),
+    MessageShape(
         "Vercel AI SDK content parts and ai.response.toolCalls (versions 3 to 7)",
         needs=("toolName", "toolCallId"),
         equals=(("type", ("tool-call", "")),),
@@ -258,6 +270,7 @@ RESULTS: Final = tuple(replace(shape, is_result=True) for shape in _RESULTS)
 # Keys under which messages and their parts are searched; the values of all other keys are skipped.
 CONTAINERS: Final = frozenset(
     {
+        "trajectory",
         "messages",
         "message",
         "parts",

@@ -7,7 +7,7 @@ Never raises; looks no deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -96,7 +96,9 @@ class ToolResult:
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of
 # JSON and Python could hide it. An expression with a fixed beginning is searched as fast as plain
 # text, so there is one for each beginning.
-_WORDS_OF_TOOLS: Final = re.compile(r"tool(?:_[cru]|-[cre]|[CNRU]|\.m|[\"'\\])")
+_WORDS_OF_TOOLS: Final = re.compile(
+    r"tool(?:_[cru]|_name(?:_\d|\\*[\"'])|-[cre]|[CNRU]|\.m|[\"'\\])"
+)
 _WORDS_OF_FUNCTIONS: Final = re.compile(r"unction(?:_[cr]|[CR]|[\"'\\])")
 _WORDS_OF_CALLS: Final = re.compile(r"call(?:_id|_output|[\"'\\])")
 _ESCAPES: Final = re.compile(r"\\(?:u00|[xNU0-7])")
@@ -131,6 +133,9 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
     `MAX_DEPTH` at most.
     """
     if isinstance(value, dict):
+        if key == "trajectory":
+            found += _trajectory(value)
+            return
         mention = _mention(value, key)
         if mention is not None:
             found.append(mention)
@@ -143,14 +148,29 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
     elif isinstance(value, list):
         for each in value if depth < MAX_DEPTH else ():
             _read(each, key, depth + 1, found)
-    elif (
-        isinstance(value, str)
-        and value[:1] in _OPENING
-        and (key in _TEXT_HOLDERS or (key == "content" and depth == 1))
-    ):
-        held = decode(value, literals=False)
+    elif isinstance(value, str):
+        _read_text(value, key, depth, found)
+
+
+def _read_text(text: str, key: str, depth: int, found: list[ToolRequest | ToolResult]) -> None:
+    """Add what a text holds that is JSON where messages may be written so."""
+    if text[:1] in _OPENING and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
+        held = decode(text, literals=False)
         if depth < MAX_DEPTH and not isinstance(held, str):
             _read(held, key, depth + 1, found)
+
+
+def _trajectory(value: dict[str, Any]) -> Iterator[ToolRequest | ToolResult]:
+    """The calls of a program of DSPy, numbered: `tool_name_0`, `tool_args_0`, `observation_0`."""
+    for key, name in value.items():
+        number = key.removeprefix("tool_name_")
+        if number != key and isinstance(name, str):
+            yield ToolRequest(name, "", value.get(f"tool_args_{number}", UNRECORDED))
+            observation = value.get(f"observation_{number}")
+            if isinstance(observation, str) and observation.startswith("Execution error in "):
+                yield ToolResult("", name, failed=True, marked=True)
+            elif observation is not None:
+                yield ToolResult("", name, observation)
 
 
 def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:

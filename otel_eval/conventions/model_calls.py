@@ -528,10 +528,12 @@ class OfferedTools(NamedTuple):
     Attributes:
         names: all of them, or None if some are not known by name.
         outputs: those whose call is the run's output.
+        types: the type or kind of each that has a name.
     """
 
     names: frozenset[str] | None = None
     outputs: frozenset[str] = frozenset()
+    types: Mapping[str, str] = {}
 
 
 _NOT_OFFERED: Final = OfferedTools()
@@ -563,26 +565,40 @@ def offered_tools(attributes: Mapping[str, Any]) -> OfferedTools:
 
 def _offered(held: Any) -> OfferedTools:
     if isinstance(held, dict):
-        lists = [held[each] for each in _LISTS_OF_TOOLS if isinstance(held.get(each), list)]
-        outputs = _names(held["output_tools"]) if isinstance(held.get("output_tools"), list) else ()
-        names = _names([tool for tools in lists for tool in tools])
-        if any(held.get(each) for each in _PROVIDERS_TOOLS):
-            names = None
-        return OfferedTools(frozenset(names) if names else None, frozenset(outputs or ()))
-    names = _names(held) if isinstance(held, list) else None
+        lists = {each: _definitions(held.get(each)) for each in _LISTS_OF_TOOLS}
+        tools = [tool for each in lists.values() for tool in each]
+        names = None if any(held.get(each) for each in _PROVIDERS_TOOLS) else _names(tools)
+        outputs = _names(lists["output_tools"]) or ()
+    else:
+        tools, outputs = _definitions(held), ()
+        names = _names(tools)
+    types = {
+        str(tool.get("name")): str(tool.get("kind") or tool.get("type") or "")
+        for tool in tools
+        if isinstance(tool, dict)
+    }
     # An empty list is also written where no list was recorded.
-    return OfferedTools(frozenset(names) if names else None)
+    return OfferedTools(frozenset(names) if names else None, frozenset(outputs), types)
+
+
+def _definitions(tools: Any) -> list[Any]:
+    """The definitions in a list of tools, taken out of what they are wrapped in."""
+    return [_definition(each) for each in tools] if isinstance(tools, list) else []
+
+
+def _definition(held: Any) -> Any:
+    tool = decode(held, literals=False) if isinstance(held, str) else held
+    for key in ("tool", "json_schema", "function", "toolSpec"):
+        inner = tool.get(key) if isinstance(tool, dict) else None
+        inner = decode(inner, literals=False) if isinstance(inner, str) else inner
+        tool = inner if isinstance(inner, dict) else tool
+    return tool
 
 
 def _names(tools: Sequence[Any]) -> list[str] | None:
     """The name of each tool; None if one has no name of its own, such as a tool of the provider."""
     names: list[str] = []
-    for each in tools:
-        tool = decode(each, literals=False) if isinstance(each, str) else each
-        for key in ("tool", "json_schema", "function", "toolSpec"):
-            inner = tool.get(key) if isinstance(tool, dict) else None
-            inner = decode(inner, literals=False) if isinstance(inner, str) else inner
-            tool = inner if isinstance(inner, dict) else tool
+    for tool in tools:
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
             return None
         if str(tool.get("type", "function")) not in ("function", "custom", "object"):

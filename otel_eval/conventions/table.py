@@ -125,6 +125,10 @@ FINISH_REASONS: Final = (
     "anthropic.message.stop_reason",
     "gen_ai.response.stop_reason",
 )
+# Tools that the model's API defines and the program that calls it runs: items of OpenAI's Responses
+# API, and types of Anthropic's tools, such as `computer_20250124`.
+CLIENT_TOOLS: Final = ("computer_call|local_shell_call|shell_call|apply_patch_call",)
+CLIENT_TOOL_TYPES: Final = ("computer_*|bash_*|text_editor_*|memory_*",)
 RESPONSE_ID: Final = ("gen_ai.response.id",)
 # Where a model span holds the tools that the request offered; with a trailing `.` a family.
 OFFERED_TOOLS: Final = (
@@ -182,6 +186,10 @@ class Convention:
         not_calls: tool names of spans that are no calls.
         not_requests: globs of names requested in messages for which no tool runs, such as output
             tools and handoffs.
+        client_tools: globs of names of tools that the program around the agent runs: a run may end
+            in a request for one without that being a call of the run.
+        client_tool_types: the same by the types under which model calls list the tools that they
+            offer.
         not_call_marks: marks of tool spans that are no calls.
         refusals: globs, compared without case, of the results by which the framework tells the
             model that it did not run a tool: there is none of the name, or its arguments are
@@ -247,6 +255,8 @@ class Convention:
     wrappers: tuple[str | Wrapper, ...] = ()
     not_calls: frozenset[str] = frozenset()
     not_requests: tuple[str, ...] = ()
+    client_tools: tuple[str, ...] = ()
+    client_tool_types: tuple[str, ...] = ()
     not_call_marks: tuple[Mark, ...] = ()
     refusals: tuple[str, ...] = ()
     output_results: tuple[str, ...] = ()

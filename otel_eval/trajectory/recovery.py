@@ -110,6 +110,8 @@ class UnspannedCalls:
     Attributes:
         calls: the calls among them, in order of place.
         open: those that were not answered, in order of place.
+        requesting: places of the spans that are known to have requested tools, also where only a
+            later message shows it.
     """
 
     def __init__(self, spans: ClassifiedTrace, messages: TraceMessages) -> None:
@@ -119,6 +121,7 @@ class UnspannedCalls:
         self._offered: dict[int, OfferedTools] = {}
         self.calls: list[Recovered] = []
         self.open: list[Request] = []
+        self.requesting: set[int] = set()
 
     def find(self, calls: Sequence[ToolCallBuilder]) -> None:
         """Find them.
@@ -130,6 +133,7 @@ class UnspannedCalls:
             TooLarge: it takes too many steps.
         """
         requests = self._requests()
+        self.requesting = {request.place for request in requests}
         if not requests:
             return
         pairing = _Pairing(self._spans, self._models, requests)
@@ -323,18 +327,14 @@ class UnspannedCalls:
             if request.calls:
                 first = min(request.calls, key=lambda call: call.start)
                 moment = max(moment, (first.start, first.end, first.span_id))
-                failed = [call for call in request.calls if call.error and not call.refusal]
-                if failed:
-                    answer = self._answer_beside(request) or self._later_answer(request)
                 for call in request.calls:
                     call.message = message
-                for call in failed:
-                    call.refusal = self._refusal(request, answer, unknown=call.refusal)
+                self._find_refusals(request)
             if id(request) not in answers:
                 continue
             answer = answers[id(request)]
             if answer is None and not self._is_answered(request, went_on=place in followed):
-                self.open.append(request)
+                self.open += [] if self._is_for_client(request) else [request]
             elif answer is None or not self._is_output(request, answer):
                 at = (*moment[:2], moment[2] + number.to_bytes(4))
                 self.calls.append(Recovered(place, at, self._recovered(request, answer, message)))
@@ -368,6 +368,18 @@ class UnspannedCalls:
             return True
         has_span = spans.records_tools(request.place) or (agent >= 0 and spans.records_tools(agent))
         return went_on and (not has_span or self._is_refusal(request, None))
+
+    def _is_for_client(self, request: Request) -> bool:
+        """Whether an unanswered request left the call to the program around the agent, with which
+        the agent ended; a model call by itself is not known to have ended so.
+        """
+        spans, place = self._spans, request.place
+        is_alone = spans.kinds[place] is Kind.MODEL and spans.tree.root_of(place) == place
+        if is_alone or request.window[1] is not None:
+            return False
+        name = request.asked.name
+        offered_type = self._tools_of(place).types.get(name, "")
+        return any(table.is_client_tool(name, offered_type) for table in self._tables(request))
 
     def open_of(self, first: int, last: int) -> list[Request]:
         """The open requests of a range of places."""
@@ -482,6 +494,14 @@ class UnspannedCalls:
                 and request.asked.name not in self._tools_of(request.place).outputs
             )
         )
+
+    def _find_refusals(self, request: Request) -> None:
+        """Decide which calls with spans were refused, by the answer to their request."""
+        failed = [call for call in request.calls if call.error and not call.refusal]
+        if failed:
+            answer = self._answer_beside(request) or self._later_answer(request)
+            for call in failed:
+                call.refusal = self._refusal(request, answer, unknown=call.refusal)
 
     def _refusal(
         self, request: Request, answer: ToolResult | None, *, unknown: bool | None

@@ -349,7 +349,7 @@ class UnknownCalls:
         return [
             place
             for place in unknown
-            if not self._messages.of_span(place).requests
+            if not (self._messages.of_span(place).requests or place in self._recovery.requesting)
             and (self._messages.of_span(place).broken or self._finishes.of(place) is Finish.TOOLS)
             and not self._is_answered_before(place, answers, models)
         ]

@@ -18,33 +18,29 @@ from otel_eval.trajectory.tool_calls import call_builders, mcp_name
 from tests.support.recorded_traces import FILES, traces
 
 PLAN = Plan(needs=ALL_NEEDS)
-# Traces in which neither messages nor reasons for ending show calls that lost their spans: no
-# content, no model spans, messages as plain text, or tools that the model's client ran itself.
+# Traces that do not show calls that lost their spans, and why.
 SILENT = {
-    "ag2_openinference.json",
-    "agno_team_openllmetry.json",
-    "autogen.json",
-    "beeai_openinference.json",
-    "claude_agent_sdk_openinference.json",  # what its sub-agent called
-    "codex.json",
-    "dspy_openinference.json",
-    "fastmcp_mounted.json",
-    "google_adk_default.json",
-    "google_adk_openinference.json",
-    "google_genai_otel.json",
-    "langchain_otel_genai.json",
-    "letta.json",
-    "logfire_scrubbed.json",  # a name that was masked
-    "mastra_0_agent_as_tool.json",
-    "mcp_python_sdk.json",
-    "mlflow_dspy.json",
-    "monocle_langchain.json",
-    "openai_agents_otel_genai.json",
-    "openai_agents_otelv2.json",
-    "smolagents_code_openinference.json",
-    "smolagents_openinference.json",
-    "trulens_langgraph.json",
-    "voltagent_agent_as_tool.json",
+    "agno_team_openllmetry.json": "no model spans, and agents without messages",
+    "autogen.json": "no model spans and no messages",
+    "claude_agent_sdk_openinference.json": "a sub-agent's span has no messages",
+    "codex.json": "no messages or finish reasons; what an answer asked for is a span of its own, "
+    "beside the model's and without an id",
+    "fastmcp_mounted.json": "no model spans; spans of client and server show each other",
+    "google_adk_default.json": "no messages and no finish reasons",
+    "google_adk_openinference.json": "several model calls on one span, over one another, so that"
+    " the history may be that of earlier turns",
+    "google_genai_otel.json": "the client runs the tools within one model call, and records the"
+    " messages before and after",
+    "langchain_otel_genai.json": "no model spans, and an agent's messages without its requests",
+    "letta.json": "model spans without messages and finish reasons",
+    "logfire_scrubbed.json": "the name is masked, and spans have no ids by which to tell it",
+    "mcp_python_sdk.json": "no model spans and no messages",
+    "openai_agents_otel_genai.json": "no model spans and no messages",
+    "openai_agents_otelv2.json": "requests are the Python text of a message within a text",
+    "smolagents_code_openinference.json": "tools are called by code, which is text",
+    "smolagents_openinference.json": "no model spans, and steps as Python text",
+    "trulens_langgraph.json": "no model spans, and states of the graph as Python text",
+    "voltagent_agent_as_tool.json": "one span for all model calls, with what the last one gave",
 }
 
 

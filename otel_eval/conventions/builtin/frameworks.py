@@ -317,7 +317,8 @@ MASTRA: Final = replace(
         Rule(Kind.AGENT, "mastra.span.type", "agent_run|workflow_run"),
         # Which of a model call's nested spans is the call differs by version.
         Rule(Kind.OTHER, OPERATION, "model_generation|model_inference|model_step|agent_step"),
-        Rule(Kind.MODEL, "mastra.span.type", "model_generation|model_inference"),
+        # Early versions record the steps of a model call within it.
+        Rule(Kind.MODEL, "mastra.span.type", "model_generation|model_inference|model_step"),
         Rule(Kind.OTHER, "mastra.span.type"),
     ),
     fields=with_fields(
@@ -339,10 +340,17 @@ MASTRA: Final = replace(
     ),
     span_name=("execute_tool *", "tool.execute *"),
     agent_span_name=("invoke_agent *", "invoke_workflow *", "agent.*", "workflow.*"),
+    messages=(*GEN_AI.messages, MessageRow("output", conclusive=False)),
     wrappers=("mcp_content",),
     pause_marks=tuple(
         Mark(key, '{"status":"suspended",*')
         for key in ("mastra.agent_run.output", "mastra.workflow_run.output", "output")
+    ),
+    refusals=(
+        '*Tool "*" not found.*Call tools by their exact name only*',
+        '*Tool "*" received invalid arguments*',
+        "*Tool input validation failed*Please fix the following errors and try again:*",
+        "*Tool call was not approved by the user*",
     ),
     resume_marks=(Mark("mastra.metadata.resumed", "true"),),
     tool_spans=True,

@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import (
+    CLIENT_TOOL_TYPES,
+    CLIENT_TOOLS,
+    Convention,
+    EventRow,
+    Field,
+    Mark,
+    MessageRow,
+    Rule,
+    Side,
+)
 from otel_eval.model import Kind
 
 OPERATION: Final = "gen_ai.operation.name"
@@ -170,6 +180,7 @@ PYDANTIC_AI: Final = replace(
     not_call_marks=PYDANTIC_AI_NOT_CALLS,
     pause_marks=PYDANTIC_AI_PAUSES,
     refusals=PYDANTIC_AI_REFUSALS,
+    client_tool_types=("external",),
     refusal_marks=(Mark("pydantic_ai.tool.failure_stage", "validation"),),
     output_results=("Final result processed.*", "Output tool not used - *"),
     masks=SCRUBBED,
@@ -437,6 +448,8 @@ MODEL_CLIENTS: Final = replace(
             "@opentelemetry/instrumentation-openai|@opentelemetry/instrumentation-aws-sdk"
         ),
     ),
+    client_tools=CLIENT_TOOLS,
+    client_tool_types=CLIENT_TOOL_TYPES,
     tool_spans=False,
 )
 

@@ -23,7 +23,16 @@ from otel_eval.conventions.builtin.genai import (
     interrupts_in,
     with_fields,
 )
-from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import (
+    CLIENT_TOOL_TYPES,
+    CLIENT_TOOLS,
+    Convention,
+    Field,
+    Mark,
+    MessageRow,
+    Rule,
+    Side,
+)
 from otel_eval.model import Kind
 
 KIND: Final = "openinference.span.kind"
@@ -337,6 +346,8 @@ MODEL_CLIENTS: Final = replace(
     # The SDK of Gemini can run the tools itself within one model call, and what it called stands
     # beside the messages.
     messages=(*OPENINFERENCE.messages, MessageRow("message.", conclusive=False, made=True)),
+    client_tools=CLIENT_TOOLS,
+    client_tool_types=CLIENT_TOOL_TYPES,
     tool_spans=False,
 )
 
@@ -364,6 +375,7 @@ AG2: Final = replace(
     ),
     scopes=("openinference.instrumentation.ag2",),
     fields={**FIELDS, Field.ARGUMENTS: ("tool_call.function.arguments",), Field.RESULT: ()},
+    messages=(MessageRow("output.value"), MessageRow("input.value", Side.HISTORY)),
 )
 
 AGENTSPEC: Final = replace(
@@ -395,7 +407,8 @@ BEEAI: Final = replace(
     ),
     scopes=("openinference.instrumentation.beeai*",),
     rules=(Rule(Kind.OTHER, "metadata.path", artefact=True), *RULES),
-    messages=(),
+    # The steps of an agent stand beside its output.
+    messages=(MessageRow("metadata.steps.", made=True),),
     wrappers=("beeai_input",),
     not_calls=frozenset({"final_answer"}),
     not_requests=("final_answer",),
@@ -478,6 +491,7 @@ DSPY_REACT: Final = replace(
             name="ReAct.forward|ReAct.aforward|ReActV2.forward|ReActV2.aforward",
         ),
     ),
+    messages=(MessageRow("output.value"),),
     tool_spans=True,
 )
 

@@ -85,6 +85,7 @@ MLFLOW_DSPY: Final = replace(
     rules=(
         Rule(Kind.TOOL, "mlflow.spanType", "TOOL", name="Tool.*"),
         Rule(Kind.AGENT, "mlflow.spanType", "AGENT", name="*.forward"),
+        Rule(Kind.MODEL, "mlflow.spanType", "LLM", name="Predict.forward"),
     ),
     span_name=("Tool.*",),
     agent_span_name=("*.forward",),
@@ -420,7 +421,11 @@ MONOCLE: Final = Convention(
         model="inference|inference.framework",
         other="*",
     ),
-    fields={Field.TOOL_NAME: ("entity.1.name",), Field.AGENT_NAME: ("entity.1.name",)},
+    fields={
+        Field.TOOL_NAME: ("entity.1.name",),
+        Field.AGENT_NAME: ("entity.1.name",),
+        Field.FINISH_REASONS: ("span.subtype",),
+    },
     events=(
         EventRow("data.input", Field.ARGUMENTS, "input"),
         EventRow("data.output", Field.RESULT, "response"),

@@ -26,6 +26,8 @@ from otel_eval.conventions.builtin.genai import (
 )
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import (
+    CLIENT_TOOL_TYPES,
+    CLIENT_TOOLS,
     FINISH_REASONS,
     Convention,
     EventRow,
@@ -78,6 +80,8 @@ TRACELOOP_MODELS: Final = replace(
     name="traceloop_models",
     source="the same: model calls in the spelling that other libraries copied",
     rules=tuple(rule for rule in RULES if rule.key != KIND),
+    client_tools=CLIENT_TOOLS,
+    client_tool_types=CLIENT_TOOL_TYPES,
     tool_spans=False,
 )
 

@@ -51,7 +51,11 @@ def test_the_printed_calls_are_those_that_happened(capsys: pytest.CaptureFixture
 def assert_happened(got: list[dict[str, Any]], truth: dict[str, Any]) -> None:
     """Names, arguments, errors and order; calls that overlapped may come in either order."""
     want = truth["calls"]
-    assert sorted(map(seen, got), key=repr) == sorted((seen(call) for call in want), key=repr)
+    # A failure of a call without a span may be unknown, and is not compared then.
+    unknown = {call["name"] for call in got if call.get("failure_unknown") and not call["span_id"]}
+    assert sorted((seen(call, unknown) for call in got), key=repr) == sorted(
+        (seen(call, unknown) for call in want), key=repr
+    )
     together = {i for pair in truth["overlapping"] for i in pair}
     alone = [i for i in range(len(want)) if i not in together]
     assert [got[i]["name"] for i in alone] == [want[i]["name"] for i in alone]
@@ -60,10 +64,10 @@ def assert_happened(got: list[dict[str, Any]], truth: dict[str, Any]) -> None:
         assert one in got[other]["overlaps"]
 
 
-def seen(call: dict[str, Any]) -> tuple[Any, ...]:
+def seen(call: dict[str, Any], unknown: set[str]) -> tuple[Any, ...]:
     """What is compared of a call; a final answer's arguments are the framework's business."""
     arguments = None if call["name"] not in TOOLS else call["arguments"]
-    return call["name"], arguments, bool(call["error"])
+    return call["name"], arguments, call["name"] not in unknown and bool(call["error"])
 
 
 def test_one_replay_scores_every_run(capsys: pytest.CaptureFixture[str]) -> None:

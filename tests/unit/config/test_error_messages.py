@@ -55,7 +55,7 @@ FILE_MESSAGES = [
     ),
     (
         scored_by({"type": "tool_errors"}, match={"runs": "inner"}),
-        "evaluations[0].match.runs: 'inner' is invalid; write 'outermost' or 'all'",
+        "evaluations[0].match.runs: 'inner' is invalid; write 'outermost', 'all' or 'tools'",
     ),
     (
         scored_by({"type": "tool_errors"}, match={"service": 5}),

@@ -122,7 +122,7 @@ REPORTED = [
     "evaluations[0].scorers[3].reference.dataset: '/nowhere.jsonl' cannot be read",
     "evaluations[1].sample: 7 is more than 1; lower it",
     "evaluations[1].match.servce: unknown key; did you mean 'service'?",
-    "evaluations[1].match.runs: 'outer' is invalid; write 'outermost' or 'all'",
+    "evaluations[1].match.runs: 'outer' is invalid; write 'outermost', 'all' or 'tools'",
     "evaluations[1].match.attributes.tier: [1] is neither text nor a number",
     "evaluations[1].scorers[2].nodes.a.type: 'binry' is not a kind of node; did you mean 'binary'?",
     "conventions[0].rules[0].kind: 'robot' is invalid; write 'agent', 'model', 'tool' or 'other'",

@@ -21,6 +21,8 @@ OP = "gen_ai.operation.name"
 KIND = "openinference.span.kind"
 LANGCHAIN = "opentelemetry.instrumentation.genai.langchain"
 OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
+OPENAI_CLIENT = "opentelemetry.instrumentation.openai_v2"
+ANTHROPIC = "opentelemetry.instrumentation.anthropic_v2"
 MASTRA = "@mastra/otel-exporter"
 ADK = "gcp.vertex.agent"
 
@@ -218,6 +220,82 @@ def test_a_failed_call_is_refused_by_the_form_of_its_answer_or_if_its_tool_was_n
         assert outcome.value == score
     both_called = replace(run, calls=(*run.calls, ToolCall(name="look")))
     assert create_scorer({"type": "required_tools", "patterns": ["look"]})(both_called).passed
+
+
+@pytest.mark.parametrize(
+    ("scope", "part", "offered", "is_known"),
+    [
+        (OPENAI_CLIENT, {"type": "computer_call", "call_id": "c1"}, {}, True),
+        (OPENAI_CLIENT, {"type": "custom_tool_call", "call_id": "c1", "name": "look"}, {}, False),
+        (ANTHROPIC, "computer", {"type": "computer_20250124", "name": "computer"}, True),
+        (ANTHROPIC, "computer", {"type": "custom", "name": "computer"}, False),
+        ("pydantic-ai", "look", {"kind": "external", "name": "look"}, True),
+        ("pydantic-ai", "look", {"kind": "function", "name": "look"}, False),
+    ],
+)
+def test_a_request_that_is_left_to_the_program_around_the_agent_is_no_call(
+    scope: str, part: str | dict[str, str], offered: dict[str, str], is_known: bool
+):
+    """The run ends in it; that of a model call by itself is not known to end there."""
+    asked = chat("m", 2, scope, request(part) if isinstance(part, str) else part)
+    if scope == "pydantic-ai":
+        asked.given["model_request_parameters"] = json.dumps({"function_tools": [offered]})
+    elif offered:
+        asked.given["gen_ai.tool.definitions"] = json.dumps([offered])
+    run = both(agent(scope), asked)
+    assert (names(run), not run.calls_unknown) == ([], is_known)
+    # What an agent asked for before it went on was not left to anyone.
+    went_on = both(agent(scope), asked, chat("n", 20, scope))
+    assert went_on.calls_unknown or len(went_on.calls) == 1
+    asked.parent = ""
+    assert both(asked).calls_unknown
+
+
+def test_a_call_that_only_the_next_history_shows_fills_the_gap_after_a_hidden_answer():
+    """The model call says that it ended in order to call tools."""
+    asked, last = chat("m", 2, LANGCHAIN), chat("n", 20, LANGCHAIN)
+    del asked.given["gen_ai.output.messages"]
+    asked.given["gen_ai.response.finish_reasons"] = ["tool_calls"]
+    others = [
+        chat("o", 30, LANGCHAIN, request("search", "c2")),
+        tool("t", 35, LANGCHAIN, "search", attributes={"gen_ai.tool.call.id": "c2"}),
+        chat("p", 40, LANGCHAIN),
+    ]
+    assert both(agent(LANGCHAIN), asked, last, *others).calls_unknown
+    answer = {"type": "tool_call_response", "id": "c1", "response": "1"}
+    last.given["gen_ai.input.messages"] = json.dumps(
+        [
+            {"role": "assistant", "parts": [request("look")]},
+            {"role": "tool", "parts": [answer]},
+        ]
+    )
+    run = both(agent(LANGCHAIN), asked, last, *others)
+    assert (names(run), run.calls_unknown) == (["look", "search"], "")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'Tool "look" not found. Available tools: a. Call tools by their exact name only — never'
+        " add prefixes, namespaces, or colons.",
+        'Tool "look" received invalid arguments — the provided JSON could not be parsed.',
+        {
+            "error": True,
+            "message": "Tool input validation failed for look. Please fix the"
+            " following errors and try again:\n- a: Required",
+        },
+        "Tool call was not approved by the user",
+    ],
+)
+def test_mastra_refuses_a_call_in_these_words(answer: Any):
+    """@mastra/core 1.71: they stand in the next messages."""
+    asked, last = chat("m", 2, MASTRA, request("look")), chat("n", 20, MASTRA)
+    part = {"type": "tool_call_response", "id": "c1", "response": answer}
+    last.given["gen_ai.input.messages"] = json.dumps([{"role": "tool", "parts": [part]}])
+    for each in (asked, last):
+        each.given["mastra.span.type"] = "model_inference"
+    (call,) = both(agent(MASTRA, **{"mastra.span.type": "agent_run"}), asked, last).calls
+    assert (call.name, call.refused) == ("look", True)
 
 
 def test_the_calls_of_earlier_turns_are_no_calls_of_this_one():
