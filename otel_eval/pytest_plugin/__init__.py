@@ -72,14 +72,18 @@ def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping
     if len(mark.args) != 1 or mark.kwargs.keys() - {"key"}:
         raise pytest.UsageError(f'{test}: write @pytest.mark.{_MARK}("cases.jsonl", key="id")')
     path = folder / mark.args[0]
-    if path.suffix not in FORMATS:
-        raise pytest.UsageError(f"{test}: {path}: name a file that ends in {', '.join(FORMATS)}")
+    is_folder = path.is_dir()
+    if not is_folder and path.suffix not in FORMATS:
+        raise pytest.UsageError(
+            f"{test}: {path}: name a file that ends in {', '.join(FORMATS)}, or a folder of cases"
+        )
     try:
-        raw = path.read_bytes()
+        raw = _cases_in(path) if is_folder else path.read_bytes()
+        suffix = ".jsonl" if is_folder else path.suffix
         columns = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
         for column in columns:
             try:
-                records = parse_records(raw, path.suffix, column)
+                records = parse_records(raw, suffix, column)
             except InvalidDataset:
                 if column == columns[-1]:
                     raise
@@ -90,6 +94,16 @@ def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping
     except InvalidDataset as error:
         raise pytest.UsageError(f"{test}: {path}: {error}") from None
     raise AssertionError("no column was tried")
+
+
+def _cases_in(folder: Path) -> bytes:
+    """The records that `exporters.cases` wrote into a folder, as JSON Lines."""
+    from otel_eval.datasets import InvalidDataset
+
+    records = [path.read_bytes().strip() for path in sorted(folder.glob("*.case"))]
+    if not records:
+        raise InvalidDataset("holds no record of a case (*.case)")
+    return b"\n".join(records)
 
 
 @pytest.fixture
