@@ -47,6 +47,7 @@ from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
+from otel_eval.trajectory.messages import offered_names
 
 if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
@@ -304,6 +305,28 @@ def understand(
         if coverage is not None and trace.frames:
             coverage.understood(trace, found, runs)
         yield from runs
+
+
+def understand_with_offers(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
+) -> Iterator[tuple[Trajectory, frozenset[str]]]:
+    """Yield the runs of `understand`, each with the names of the tools that its model calls
+    offered, as far as these are recorded.
+    """
+    plan = plan_of(config)
+    traced, untraced = _split(paths, on_problem)
+    yield from ((run, frozenset()) for run in untraced)
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    for trace in read_whole_traces(traced, limits_of(config), **notify):
+        offered = dict(guarded(trace, lambda it: offered_names(it, plan).items(), on_problem))
+        for run in guarded(trace, partial(build, plan=plan), on_problem):
+            names = (offered[span_id] for span_id in run.members if span_id in offered)
+            yield run.trajectory, frozenset[str]().union(*names)
 
 
 def guarded(

@@ -396,3 +396,15 @@ def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]
             attributes[KEPT_TOOLS] = offered_value(offered_tools(offered))
         kept[spans.tree.ids[place]] = attributes
     return kept
+
+
+def offered_names(trace: ClosedTrace, plan: Plan) -> dict[bytes, frozenset[str]]:
+    """The names of the tools that model calls offered, where they are recorded: span id → names."""
+    spans = classified(trace, plan, Steps())
+    found: dict[bytes, frozenset[str]] = {}
+    for place, kind in enumerate(spans.kinds):
+        if kind is Kind.MODEL:
+            offered = offered_tools(spans.readers[place].attributes(OFFERED_WANTED))
+            if offered.names:
+                found[spans.tree.ids[place]] = offered.names - offered.outputs
+    return found
