@@ -101,21 +101,12 @@ def test_a_rule_that_nothing_can_break_is_named(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_is_skipped_everywhere_says_why(tmp_path: Path) -> None:
-    config = load(
-        {
-            "evaluations": [
-                {
-                    "scorers": [
-                        {"type": "tool_call_output", "expected": [{"name": "lookup", "result": 1}]}
-                    ]
-                }
-            ]
-        }
-    )
+    scorer = {"type": "tool_call_output", "expected": [{"name": "lookup", "result": 1}]}
+    config = load({"evaluations": [{"scorers": [scorer]}]})
     path = write_runs(tmp_path / "runs.json", [["lookup"]])
-    for rule in rule_coverage([path], config, on_problem=refuse):
-        assert rule.can_break is None
-        assert rule.note.startswith("never decides here: ")
+    (rule,) = rule_coverage([path], config, on_problem=refuse)
+    assert rule.can_break is None
+    assert rule.note.startswith("never decides here: ")
 
 
 @pytest.mark.parametrize(
