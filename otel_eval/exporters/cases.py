@@ -529,6 +529,7 @@ def _is_the_same_call(was: ToolCall, now: ToolCall) -> bool:
         _without_values(was) == _without_values(now)
         and now.arguments in (UNRECORDED, was.arguments)
         and now.result in (UNRECORDED, was.result)
+        and now.refusal in (None, was.refusal)
         and (error == (now.error.type if now.error else None) or not is_known)
         and (is_known <= (not was.failure_unknown))
     )
@@ -541,5 +542,6 @@ def _without_values(call: ToolCall) -> ToolCall:
         result=UNRECORDED,
         error=None,
         failure_unknown=False,
+        refusal=None,
         call_id="",
     )

@@ -234,4 +234,5 @@ class _Calls:
                 agent_path=(agent,) if agent else (),
                 failure_unknown=not has_failed and (answer is None or not answer.marked),
                 message=message,
+                refusal=None if has_failed else False,
             )

@@ -23,18 +23,15 @@ from otel_eval.conventions.messages import (
     nested,
     read_messages,
 )
-<<<<<<< HEAD
-from otel_eval.conventions.model_calls import SEARCHED, Histories, is_choice, may_mention_in
-=======
 from otel_eval.conventions.model_calls import (
     OFFERED_WANTED,
     SEARCHED,
     Histories,
+    is_choice,
     may_mention_in,
     offered_tools,
 )
 from otel_eval.conventions.table import KEPT_MESSAGES, KEPT_TOOLS
->>>>>>> c2da2891 (Store runs as test cases; make runs of messages that were never traced)
 from otel_eval.conventions.values import SPACES, decode
 from otel_eval.interfaces import ClosedTrace, Steps, Wanted, steps_of
 from otel_eval.model import Kind

@@ -465,24 +465,16 @@ class UnspannedCalls:
 
     def _is_output(self, request: Request, answer: ToolResult) -> bool:
         """Whether the request was the run's output, by the form of its answer."""
-<<<<<<< HEAD
-        text = result_text(answer.result)
-=======
-        text = _text_of(answer)
         if answer.meaning == "output":
             return True
->>>>>>> c2da2891 (Store runs as test cases; make runs of messages that were never traced)
+        text = result_text(answer.result)
         return bool(text) and any(table.is_output(text) for table in self._tables(request))
 
     def _is_refusal(self, request: Request, answer: ToolResult | None) -> bool:
         """Whether the framework did not run the tool."""
-<<<<<<< HEAD
-        text = _text_of(answer)
-=======
         if answer is not None and answer.meaning == "refused":
             return True
-        text = "" if answer is None else _text_of(answer)
->>>>>>> c2da2891 (Store runs as test cases; make runs of messages that were never traced)
+        text = _text_of(answer)
         if text and any(table.is_refusal(text) for table in self._tables(request)):
             return True
         offered = self._tools_of(request.place).names
