@@ -305,7 +305,8 @@ class Engine:
         matching = self._matching(run, draw)
         if on_run is not None:
             on_run(run, [each.evaluation for each in matching])
-        occasion: _Occasion = ({}, evidence_of({}), stamp)
+        case = self._case.of(run) if self._case else ""
+        occasion: _Occasion = ({}, case, evidence_of({}), stamp)
         steps = Steps()
         return [each.report(run, 0, draw, occasion, steps, None) for each in matching]
 
