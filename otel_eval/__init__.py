@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
+    from otel_eval.trajectory.conversation import trajectory_from_messages
 
 __version__: Final = VERSION
 
@@ -64,6 +65,7 @@ __all__ = [
     "merge_results",
     "scorer",
     "trajectories",
+    "trajectory_from_messages",
 ]
 
 _MODULES: Final = {
@@ -86,6 +88,7 @@ _MODULES: Final = {
         "Verdict",
     ),
     "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
+    "trajectory.conversation": ("trajectory_from_messages",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -297,6 +297,19 @@ class Engine:
             return [] if was_reported else self.no_run(trace, stamp, _why_nothing(trace, runs))
         return [*reports, *self._withdrawn(trace, stamp)]
 
+    def evaluate_run(
+        self, run: Trajectory, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None
+    ) -> list[Report]:
+        """The reports on a run that has no trace; its ids are hexadecimal, as those of a trace."""
+        draw = sampling_hash(bytes.fromhex(run.trace_id)) if self._samples else 0.0
+        matching = self._matching(run, draw)
+        if on_run is not None:
+            on_run(run, [each.evaluation for each in matching])
+        case = self._case.of(run) if self._case else ""
+        occasion: _Occasion = ({}, case, evidence_of({}), stamp)
+        steps = Steps()
+        return [each.report(run, 0, draw, occasion, steps, None) for each in matching]
+
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
         later = [replace(each, scorers=each.later) for each in self.evaluations if each.later]

@@ -33,8 +33,8 @@ FOREVER: Final = -1.0  # as a lock's timeout
 _log = logging.getLogger("otel_eval")
 _new_stamp: Final = constructor(Stamp)
 
-# runs, each with the evaluations that match it
-_Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]
+Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]
+"""Runs, each with the evaluations that match it."""
 
 _TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
 _REST_S: Final = 1.0  # between two checks while the buffer is empty
@@ -92,7 +92,7 @@ class Pipeline:
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
         note: Callable[[Sequence[SpanFrame]], None] = lambda _: None,
         between: Callable[[], None] = lambda: None,
-        watch: Callable[[ClosedTrace, _Runs, Sequence[Report]], None] = lambda *_: None,
+        watch: Callable[[ClosedTrace, Runs, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
         resting: Callable[[bytes], object] = lambda _: None,
     ) -> None:
@@ -108,7 +108,7 @@ class Pipeline:
         )
         self._final, self._resting = final, resting
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._runs: _Runs = []  # runs of the trace that is being evaluated
+        self._runs: Runs = []  # runs of the trace that is being evaluated
         self._buffer: Final = TraceBuffer(
             limits,
             lambda frame: self._engine.role_of(frame),

@@ -70,11 +70,14 @@ class SuggestedPolicy:
     rules: Sequence[SuggestedRule]
 
 
-def suggest_policies(runs: Iterable[Trajectory]) -> list[SuggestedPolicy]:
+def suggest_policies(
+    runs: Iterable[Trajectory], offered: Iterable[str] = ()
+) -> list[SuggestedPolicy]:
     """Suggest a policy for each agent, in order of the agents' names.
 
     Args:
         runs: outermost runs, read with everything that they recorded.
+        offered: names of the tools that were offered to models in these runs, as far as recorded.
     """
     by_agent: defaultdict[str, list[Trajectory]] = defaultdict(list)
     for run in runs:
@@ -83,7 +86,7 @@ def suggest_policies(runs: Iterable[Trajectory]) -> list[SuggestedPolicy]:
         agent: Counter(name for run in of_agent for name in {call.name for call in run.calls})
         for agent, of_agent in by_agent.items()
     }
-    everywhere = set[str]().union(*tools.values())
+    everywhere = set(offered).union(*tools.values())
     return [
         _policy_of(agent, by_agent[agent], elsewhere=sorted(everywhere - tools[agent].keys()))
         for agent in sorted(by_agent)

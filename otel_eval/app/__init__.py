@@ -13,15 +13,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import inf
-from os import PathLike
+from os import PathLike, fspath
 from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.app.exporting import replay_fanout
+from otel_eval.app.exporting import cases_of, replay_fanout
 from otel_eval.app.wiring import (
     READ_BY_REPLAY,
     engine_of,
@@ -32,6 +32,7 @@ from otel_eval.app.wiring import (
 )
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
+from otel_eval.counters import Counters
 from otel_eval.datasets import Dataset
 from otel_eval.diagnostics import Coverage, Found
 from otel_eval.engine import Engine, RunObserver
@@ -40,13 +41,16 @@ from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
 from otel_eval.scorers.values import Reference, references_of
+from otel_eval.sources.files.conversations import conversations_in
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
 from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
+from otel_eval.trajectory.messages import offered_names
 
 if TYPE_CHECKING:
+    from otel_eval.exporters.cases import CaseFolder
     from otel_eval.judges import AsyncEvaluator
 
 
@@ -60,11 +64,23 @@ class ReplayCoverage(Coverage):
         # keys that runs carried, by dataset
         self._keys: defaultdict[Dataset, set[str | None]] = defaultdict(set)
 
-    def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
-        """Evaluate a trace, and count its runs."""
+    def evaluate(
+        self, engine: Engine, trace: ClosedTrace, *, cases: CaseFolder | None = None
+    ) -> list[Report]:
+        """Evaluate a trace, and count its runs; `cases` observes them."""
         runs: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
         reports = evaluate_now(engine, trace, lambda *run: runs.append(run))
         self.note(trace, runs)
+        if cases is not None:
+            cases.observe(trace, runs, reports)
+        return reports
+
+    def evaluate_run(self, engine: Engine, run: Trajectory) -> list[Report]:
+        """Evaluate a run that has no trace, and count it."""
+        runs: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
+        stamp = Stamp(at_ns=time.time_ns())
+        reports = engine.evaluate_run(run, stamp, lambda *run: runs.append(run))
+        self.note(ClosedTrace(bytes.fromhex(run.trace_id), {}, run.completeness), runs)
         return reports
 
     def note(self, trace: ClosedTrace, runs: Found) -> None:
@@ -211,19 +227,25 @@ def replay(
     counted = coverage or ReplayCoverage()
     engine = engine_of(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
-    exporters = replay_fanout(config) if export else None
+    cases = cases_of(config, Counters(), lambda: engine) if export else None
+    exporters = replay_fanout(config, cases) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
-    closed = read_whole_traces(paths, limits_of(config), **notify)
-    evaluate = partial(counted.evaluate, engine)
+    traced, untraced = _split(paths, on_problem)
+    closed = read_whole_traces(traced, limits_of(config), **notify)
+    evaluate = partial(counted.evaluate, engine, cases=cases)
     evaluated: Iterable[Report] = (
         report for trace in closed for report in guarded(trace, evaluate, on_problem)
     )
-    if jobs > 1 and engine.waits:
-        on_notice("--jobs has no effect with judges: their endpoint limits the pace")
+    if jobs > 1 and (engine.waits or cases):
+        on_notice(
+            "--jobs has no effect with judges, whose endpoint limits the pace, or exporters.cases"
+        )
     elif jobs > 1:
         from otel_eval.app.jobs import evaluate_in_processes  # deferred: few need it
 
         evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, on_problem)
+    of_messages = (report for run in untraced for report in counted.evaluate_run(engine, run))
+    evaluated = chain(of_messages, evaluated)
     try:
         with closing(
             with_late_results(evaluated, partial(later_of, config, engine, unbounded=True), on_wait)
@@ -238,6 +260,23 @@ def replay(
             exporters.close(30.0)
             if exporters.failed:
                 on_problem(f"exporters: {exporters.failed} results were not delivered")
+
+
+def _split(paths: Paths, on_problem: Problem) -> tuple[list[str], list[Trajectory]]:
+    """The files of traces, and the runs of the files of conversations among the paths."""
+    traced: list[str] = []
+    untraced: list[Trajectory] = []
+    for path in [fspath(path) for path in paths]:
+        try:
+            runs = conversations_in(path)
+        except InputError as error:
+            on_problem(str(error))
+            continue
+        if runs is None:
+            traced.append(path)
+        else:
+            untraced += runs
+    return traced, untraced
 
 
 def understand(
@@ -255,7 +294,9 @@ def understand(
     """
     plan = plan_of(config)
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
-    for trace in read_whole_traces(paths, limits_of(config), **notify):
+    traced, untraced = _split(paths, on_problem)
+    yield from untraced
+    for trace in read_whole_traces(traced, limits_of(config), **notify):
         found = [
             run.trajectory
             for run in guarded(trace, partial(build, plan=plan, lone_calls=True), on_problem)
@@ -264,6 +305,28 @@ def understand(
         if coverage is not None and trace.frames:
             coverage.understood(trace, found, runs)
         yield from runs
+
+
+def understand_with_offers(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
+) -> Iterator[tuple[Trajectory, frozenset[str]]]:
+    """Yield the runs of `understand`, each with the names of the tools that its model calls
+    offered, as far as these are recorded.
+    """
+    plan = plan_of(config)
+    traced, untraced = _split(paths, on_problem)
+    yield from ((run, frozenset()) for run in untraced)
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    for trace in read_whole_traces(traced, limits_of(config), **notify):
+        offered = dict(guarded(trace, lambda it: offered_names(it, plan).items(), on_problem))
+        for run in guarded(trace, partial(build, plan=plan), on_problem):
+            names = (offered[span_id] for span_id in run.members if span_id in offered)
+            yield run.trajectory, frozenset[str]().union(*names)
 
 
 def guarded(

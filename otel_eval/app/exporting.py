@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,8 @@ from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
 
 if TYPE_CHECKING:
+    from otel_eval.engine import Engine
+    from otel_eval.exporters.cases import CaseFolder
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
 
@@ -130,6 +132,7 @@ def destinations(config: EvalConfig) -> list[str]:
     others = {**config.exporters.score_products, "forward": config.exporters.forward}
     found += [f"{name} {redacted_repr(other.endpoint)}" for name, other in others.items() if other]
     found += [f"kafka {kafka.topic}"] if kafka else []
+    found += [f"cases {config.exporters.cases.directory}"] if config.exporters.cases else []
     return [*found, *config.exporters.of_packages]
 
 
@@ -191,12 +194,35 @@ def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExpor
     )
 
 
-def replay_fanout(config: EvalConfig) -> Fanout:
+def cases_of(
+    config: EvalConfig, counters: Counters, engine: Callable[[], Engine]
+) -> CaseFolder | None:
+    """The folder of runs that become test cases; None if none is configured.
+
+    Args:
+        engine: returns the engine that evaluates now.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
+    given = config.exporters.cases
+    if given is None:
+        return None
+    from otel_eval.exporters.cases import CaseFolder  # deferred: it loads the encoder of spans
+
+    return CaseFolder(**dict(given), engine=engine, counters=counters)
+
+
+def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout:
     """Build the exporters of `replay --export`.
 
     Metrics are excluded, because each replay would add the same runs to the counters again. Only
     lines that are new or have changed are appended to a file, so a second replay of the same traces
     leaves it unchanged.
+
+    Args:
+        config: the configuration.
+        cases: the folder of cases, if one is configured.
 
     Raises:
         ConfigError: an exporter cannot be opened, no exporter of results is configured, or a URL
@@ -212,6 +238,7 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
     )
     exporters += _queued(config, counters, room_s=_QUEUE_WAIT_S)
+    exporters += [cases] if cases else []
     if not exporters:
         raise ConfigError(
             "exporters: none takes what replay --export sends; name jsonl, or otlp with the signals"

@@ -21,9 +21,22 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_eval.app.exporting import DELIVERY_S, destinations, exporters_of, window_limits
+from otel_eval.app.exporting import (
+    DELIVERY_S,
+    cases_of,
+    destinations,
+    exporters_of,
+    window_limits,
+)
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import MOST_TIMEOUTS, ExpectedResults, engine_of, later_of, limits_of
+from otel_eval.app.wiring import (
+    MOST_TIMEOUTS,
+    ExpectedResults,
+    engine_of,
+    later_of,
+    limits_of,
+    watched_by,
+)
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
@@ -75,8 +88,14 @@ class _EvaluatesInProcess:
         """Load the configuration, and return the exporters that it names."""
         self._settings, self._counters = load(config), Counters()
         exporters = exporters_of(self._settings, self._counters)
+        self._cases = cases_of(self._settings, self._counters, lambda: self._engine)
         _log.info("scores go to %s", ", ".join([*destinations(self._settings), *self._scores_to()]))
         return exporters
+
+    @property
+    def _stores(self) -> list[Exporter]:
+        """The folder of cases, which takes results and is no place to see them."""
+        return [self._cases] if self._cases else []
 
     def _scores_to(self) -> Sequence[str]:
         """Where scores go beside the configured exporters, for the log."""
@@ -108,7 +127,7 @@ class _EvaluatesInProcess:
         emit = self._diagnostics.counted(self._fanout.export)
         options |= {
             "later": later_of(config, engine, emit),
-            "watch": self._diagnostics.evaluated,
+            "watch": watched_by(self._diagnostics.evaluated, self._cases),
             "since_ns": time.time_ns(),
         }
         self._core = Pipeline(engine, emit, limits, **options)
@@ -169,7 +188,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             exporters.append(
                 GlobalProvidersExporter(*to, counters=self._counters, only=not exporters, **more)
             )
-        self._fanout = Fanout(exporters, self._counters)
+        self._fanout = Fanout([*exporters, *self._stores], self._counters)
         self._begin()
         limits = limits_of(settings)
         # one more, so that the pipeline notices that the trace is over the limit
@@ -328,7 +347,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         self._inner, self._max_wait = inner, max_wait
         self._warnings: Final = Warnings()
         self._others: Final = self._configure(config)
-        self._fanout = Fanout([_OnSpans(self), *self._others], self._counters)
+        self._fanout = Fanout([_OnSpans(self), *self._others, *self._stores], self._counters)
         self._begin()
         in_each_child(self, EvalSpanExporter._begin)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
-from otel_eval.app.exporting import export_queues_of, metrics_of, writes_lines
+from otel_eval.app.exporting import cases_of, export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.server_wiring import (
     AdminServices,
@@ -19,7 +19,7 @@ from otel_eval.app.server_wiring import (
     receiver_of,
     starting,
 )
-from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of
+from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of, watched_by
 from otel_eval.config import EvalConfig, KafkaReceiver, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.diagnostics import Diagnostics
@@ -136,7 +136,10 @@ class Server:
         self._metrics: Final = metrics_of(config, self._counters)
         # Results of detached runs are measured when they are final.
         metrics = [FinalResults(self._metrics)] if self._metrics else []
-        self._fanout: Final = Fanout([*forward, *metrics], self._counters)
+        self._cases: Final = cases_of(config, self._counters, lambda: self._engine)
+        cases = [self._cases] if self._cases else []
+        self._fanout: Final = Fanout([*forward, *metrics, *cases], self._counters)
+        self._watch: Final = watched_by(self._diagnostics.evaluated, self._cases)
         self._expected: Final = ExpectedResults(self._fanout, engine) if self._metrics else None
         note = self._expected.note if self._expected else lambda _: None
         evaluated = self._forward.evaluated if self._forward else lambda _: None
@@ -157,7 +160,7 @@ class Server:
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
             note=note,
             between=self._run_periodic,
-            watch=self._diagnostics.evaluated,
+            watch=self._watch,
         )
         relay = (
             ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
@@ -200,7 +203,7 @@ class Server:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
         engine = self._engine_of(config)  # another one: an engine is used by one thread only
-        hooks = {"final": self._fanout.final, "watch": self._diagnostics.evaluated, "note": note}
+        hooks = {"final": self._fanout.final, "watch": self._watch, "note": note}
         return KafkaIntake(
             config,
             given,
@@ -241,7 +244,7 @@ class Server:
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
     def _export(self, report: Report) -> None:
-        if self._forward or self._metrics:
+        if self._forward or self._metrics or self._cases:
             self._fanout.export(report)
         if self._kafka:
             self._kafka.undelivered.made(report, len(self._delivery.exporters_for(report)))

@@ -225,6 +225,9 @@ def _outputs(config: EvalConfig) -> Iterator[Callable[[], object]]:
         yield partial(_check_writable, "exporters.dead_letter", config.exporters.dead_letter)
     if kafka and kafka.dead_letter:
         yield partial(_check_writable, "receivers.kafka.dead_letter", kafka.dead_letter)
+    if config.exporters.cases:
+        key, directory = "exporters.cases.directory", config.exporters.cases.directory
+        yield partial(_check_writable, key, directory, is_directory=True)
     if storage:
         yield partial(_check_writable, "storage.directory", storage.directory, is_directory=True)
 

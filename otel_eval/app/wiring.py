@@ -9,7 +9,7 @@ import os
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
@@ -26,8 +26,9 @@ from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
+from otel_eval.interfaces import ClosedTrace, Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
+from otel_eval.pipeline import Runs
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
@@ -37,9 +38,13 @@ from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
+    from otel_eval.exporters.cases import CaseFolder
     from otel_eval.judges import AsyncEvaluator
 
 _log = logging.getLogger("otel_eval")
+
+Watch = Callable[[ClosedTrace, Runs, Sequence[Report]], None]
+"""Observes an evaluated trace, its runs and their reports."""
 
 
 def limits_of(config: EvalConfig) -> Limits:
@@ -202,6 +207,20 @@ def later_of(
         else {"max_queue": given.max_queue}
     )
     return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
+
+
+def watched_by(observe: Watch, cases: CaseFolder | None) -> Watch:
+    """The observer of evaluated traces of a pipeline: the given one, and then the folder of
+    cases.
+    """
+    if cases is None:
+        return observe
+
+    def watch(trace: ClosedTrace, runs: Runs, reports: Sequence[Report]) -> None:
+        observe(trace, runs, reports)
+        cases.observe(trace, runs, reports)
+
+    return watch
 
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -127,13 +127,25 @@ def serve(config: str | None, drains: bool, workers: int | None) -> int:
 
 @cli.command()
 @click.argument("config")
-def check(config: str) -> int:
-    """Check a configuration file and report every problem."""
+@click.option(
+    "--against",
+    is_flag=True,
+    help="Also show what each rule decides on the runs of the TRACES that follow.",
+)
+@click.argument("traces", nargs=-1)
+def check(config: str, against: bool, traces: tuple[str, ...]) -> int:
+    """Check a configuration file and report every problem.
+
+    With --against TRACES...: how many runs pass each rule, do not pass it or are skipped, and which
+    rules nothing could break. Judges are not called.
+    """
     from otel_eval.app.server_wiring import check as verify
     from otel_eval.app.server_wiring import suggestions
     from otel_eval.config import load, located
     from otel_eval.scorers.tool_names import plural
 
+    if against != bool(traces):
+        raise click.UsageError("write otel-eval check CONFIG --against FILE, or several")
     loaded = load(config)
     try:
         verify(loaded)  # what the schema cannot check: files, credentials, conflicts of sections
@@ -145,7 +157,11 @@ def check(config: str) -> int:
     click.echo(
         f"{config}: valid; {plural(len(loaded.evaluations), 'evaluation')}{default}, {scorers}"
     )
-    return 0
+    if not against:
+        return 0
+    from otel_eval.cli.checking import show_coverage
+
+    return show_coverage(traces, loaded)
 
 
 @cli.command()

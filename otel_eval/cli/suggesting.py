@@ -38,9 +38,9 @@ def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | Non
     if output is not None and os.path.exists(output):
         raise InputError(f"{output}: exists already; name another file, nothing is overwritten")
     with InputMessages() as messages:
-        runs = [
-            run
-            for run in app.understand(
+        observed = [
+            (run, offered)
+            for run, offered in app.understand_with_offers(
                 files_of(paths),
                 config,
                 on_problem=messages.problem,
@@ -49,7 +49,8 @@ def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | Non
             )
             if run.outermost
         ]
-    policies = suggest_policies(runs)
+    runs = [run for run, _ in observed]
+    policies = suggest_policies(runs, frozenset[str]().union(*(names for _, names in observed)))
     if not any(policy.runs for policy in policies):
         warn(["no run whose calls are known; `otel-eval explain` with the same files shows why"])
         return 2 if messages.problems else _NOTHING_OBSERVED
@@ -113,7 +114,7 @@ def _name_of(spec: Mapping[str, Any]) -> str:
         case "required_tools":
             return f"calls {spec['patterns'][0]}"
         case "forbidden_tools":
-            return "only known tools" if spec["patterns"] == ["*"] else "no other agent's tools"
+            return "only known tools" if spec["patterns"] == ["*"] else "tools never called"
         case "precedence":
             return str(spec["rules"][0])
         case "tool_call_count":

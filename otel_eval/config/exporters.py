@@ -23,6 +23,7 @@ from otel_eval.config.units import (
     Count,
     Distinct,
     Seconds,
+    Share,
     Size,
     Some,
     Target,
@@ -147,6 +148,27 @@ class JsonlExporter(Shape):
     mode: Mode = "0600"
     """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the
     file's group read it.
+    """
+
+
+class CasesExporter(Shape):
+    """Stores runs as test cases: their spans as OTLP/JSON, and beside them a record for a
+    dataset.
+    """
+
+    directory: str = Field(min_length=1)
+    """The directory, created if it does not exist."""
+    when: Distinct[Literal["not_passed", "skipped", "failed"]] = ("not_passed", "skipped")
+    """Which runs: those with a score that does not pass, with a skip that leaves them unevaluated,
+    with a scorer that failed.
+    """
+    sample: Share = 0.01
+    """The share of the runs that pass which is stored, too."""
+    keep: Count = 500
+    """How many cases the directory may hold; the oldest are removed."""
+    content: bool = False
+    """Whether messages, arguments and results are stored. If not, names, ids, times and errors
+    are.
     """
 
 
@@ -307,6 +329,8 @@ class Exporters(Shape):
     """A line for each run on stdout, and below it what did not pass, for people: `console: {}`."""
     kafka: KafkaExporter | None = None
     """A topic of Kafka."""
+    cases: CasesExporter | None = None
+    """A directory of runs that become test cases."""
     phoenix: PhoenixTarget | None = None
     """Phoenix, as annotations."""
     mlflow: MlflowTarget | None = None

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import known_id
-from otel_eval.conventions.table import FINISH_REASONS, RESPONSE_ID, Convention, Field, Mark, Side
+from otel_eval.conventions.table import (
+    FINISH_REASONS,
+    KEPT_MESSAGES,
+    RESPONSE_ID,
+    Convention,
+    Field,
+    Mark,
+    Side,
+)
 from otel_eval.conventions.values import decode, first_of, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
@@ -94,9 +102,8 @@ class ReadTable:
         """
         keys = {row.key for row in self.convention.messages if row.side is side}
         prefixes = tuple(key for key in keys if key.endswith("."))
-        return Wanted(
-            self._marked(keys.difference(prefixes)) | self._keys(Field.FIRST_NEW_MESSAGE), prefixes
-        )
+        exact = self._marked(keys.difference(prefixes)) | self._keys(Field.FIRST_NEW_MESSAGE)
+        return Wanted(exact | {KEPT_MESSAGES} if side is Side.OUTPUT else exact, prefixes)
 
     def _keys(self, *fields: Field) -> frozenset[str]:
         """The attributes that hold these fields, with those that are needed to interpret them."""

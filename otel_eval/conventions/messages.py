@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from otel_eval.conventions.message_formats import (
     CONTAINERS,
@@ -77,6 +77,9 @@ class ToolRequest:
     failed: bool = False
 
 
+Meaning = Literal["", "refused", "output"]
+
+
 @dataclass(slots=True)
 class ToolResult:
     """What a tool returned for a call. `result` is a JSON value or `UNRECORDED`.
@@ -84,6 +87,8 @@ class ToolResult:
     Attributes:
         failed: whether a mark shows that the call failed.
         marked: whether there is a mark that shows whether it failed.
+        meaning: what the text showed where it was not kept: that the framework refused the call, or
+            that the request was the run's output.
     """
 
     call_id: str = ""
@@ -91,6 +96,7 @@ class ToolResult:
     result: Any = UNRECORDED
     failed: bool = False
     marked: bool = False
+    meaning: Meaning = ""
 
 
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of

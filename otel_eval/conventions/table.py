@@ -130,8 +130,13 @@ FINISH_REASONS: Final = (
 CLIENT_TOOLS: Final = ("computer_call|local_shell_call|shell_call|apply_patch_call",)
 CLIENT_TOOL_TYPES: Final = ("computer_*|bash_*|text_editor_*|memory_*",)
 RESPONSE_ID: Final = ("gen_ai.response.id",)
+# Attributes of spans that were stored without content: what is kept of the messages, see
+# `trajectory.kept_messages`, and the tools that were offered, in the form of pydantic-ai.
+KEPT_MESSAGES: Final = "otel_eval.messages"
+KEPT_TOOLS: Final = "otel_eval.offered_tools"
 # Where a model span holds the tools that the request offered; with a trailing `.` a family.
 OFFERED_TOOLS: Final = (
+    KEPT_TOOLS,
     "model_request_parameters",  # pydantic-ai, which also tells its output tools apart
     "gen_ai.tool.definitions",  # OpenTelemetry GenAI
     "gen_ai.request.tools",

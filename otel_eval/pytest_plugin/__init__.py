@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _MARK: Final = "otel_eval_cases"
 _KEY_COLUMNS: Final = ("case", "id", "key", "name")
-_documents_key: Final[pytest.StashKey[list[dict[str, Any]]]] = pytest.StashKey()
+# lines of the report: as text they pass from the workers of pytest-xdist as they are
+_lines_key: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
 _recorder_key: Final[pytest.StashKey[SpanRecorder]] = pytest.StashKey()
 
 
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{_MARK}(path, key=None): run the test for each record of a dataset (JSON Lines or CSV),"
         " which the fixture otel_eval_case gives; key: the column that names a record",
     )
-    config.stash[_documents_key] = []
+    config.stash[_lines_key] = []
     report = config.getoption("--otel-eval-report")
     if report:
         folder = Path(report).absolute().parent
@@ -72,14 +73,18 @@ def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping
     if len(mark.args) != 1 or mark.kwargs.keys() - {"key"}:
         raise pytest.UsageError(f'{test}: write @pytest.mark.{_MARK}("cases.jsonl", key="id")')
     path = folder / mark.args[0]
-    if path.suffix not in FORMATS:
-        raise pytest.UsageError(f"{test}: {path}: name a file that ends in {', '.join(FORMATS)}")
+    is_folder = path.is_dir()
+    if not is_folder and path.suffix not in FORMATS:
+        raise pytest.UsageError(
+            f"{test}: {path}: name a file that ends in {', '.join(FORMATS)}, or a folder of cases"
+        )
     try:
-        raw = path.read_bytes()
+        raw = _cases_in(path) if is_folder else path.read_bytes()
+        suffix = ".jsonl" if is_folder else path.suffix
         columns = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
         for column in columns:
             try:
-                records = parse_records(raw, path.suffix, column)
+                records = parse_records(raw, suffix, column)
             except InvalidDataset:
                 if column == columns[-1]:
                     raise
@@ -90,6 +95,16 @@ def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping
     except InvalidDataset as error:
         raise pytest.UsageError(f"{test}: {path}: {error}") from None
     raise AssertionError("no column was tried")
+
+
+def _cases_in(folder: Path) -> bytes:
+    """The records that `exporters.cases` wrote into a folder, as JSON Lines."""
+    from otel_eval.datasets import InvalidDataset
+
+    records = [path.read_bytes().strip() for path in sorted(folder.glob("*.case"))]
+    if not records:
+        raise InvalidDataset("holds no record of a case (*.case)")
+    return b"\n".join(records)
 
 
 @pytest.fixture
@@ -119,37 +134,37 @@ def otel_eval_runs(request: pytest.FixtureRequest) -> Iterator[RecordedRuns]:
             recorder,
             recording,
             test=request.node.nodeid,
-            documents=stash[_documents_key],
+            lines=stash[_lines_key],
         )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take over the scored runs of a worker of pytest-xdist."""
-    node.config.stash[_documents_key] += getattr(node, "workeroutput", {}).get("otel_eval", [])
+    node.config.stash[_lines_key] += getattr(node, "workeroutput", {}).get("otel_eval", [])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the report, or hand the scored runs to the process that does."""
     config = session.config
-    documents = config.stash[_documents_key]
+    lines = config.stash[_lines_key]
     worker_output: dict[str, Any] | None = getattr(config, "workeroutput", None)
     if worker_output is not None:
-        worker_output["otel_eval"] = documents
+        worker_output["otel_eval"] = lines
         return
     report = config.getoption("--otel-eval-report")
     if report:
         from otel_eval.pytest_plugin.report import write_report
 
-        write_report(report, documents)
+        write_report(report, lines)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print a table of the scorers, if anything was scored."""
-    documents = terminalreporter.config.stash[_documents_key]
-    if documents:
+    lines = terminalreporter.config.stash[_lines_key]
+    if lines:
         from otel_eval.pytest_plugin.report import summary_lines
 
         terminalreporter.section("otel-eval", sep="-")
-        for line in summary_lines(documents):
+        for line in summary_lines(lines):
             terminalreporter.write_line(line)

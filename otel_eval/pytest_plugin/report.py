@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,26 +10,25 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import InputError
-from otel_eval.exporters.result_rows import line_of
 from otel_eval.exporters.whole_file import write_whole
 
 
-def write_report(path: str, documents: Sequence[Mapping[str, Any]]) -> None:
-    """Write run documents as JSON Lines; the file is there whole or not at all.
+def write_report(path: str, lines: Sequence[str]) -> None:
+    """Write the lines of run documents; the file is there whole or not at all.
 
     Raises:
         UsageError: it cannot be written.
     """
     try:
-        write_whole(path, "".join(f"{line_of(dict(document))}\n" for document in documents))
+        write_whole(path, "".join(f"{line}\n" for line in lines))
     except InputError as error:
         raise pytest.UsageError(f"--otel-eval-report {error}") from None
 
 
-def summary_lines(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def summary_lines(lines: Sequence[str]) -> Iterator[str]:
     """A line for each scorer: how many scores passed, and the mean."""
     results: defaultdict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for document in documents:
+    for document in map(json.loads, lines):
         for result in document["results"]:
             results[document["evaluation"], result["scorer"]].append(result)
     names = {key: f"{key[0]}/{key[1]}" for key in results}

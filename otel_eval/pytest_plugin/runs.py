@@ -15,6 +15,7 @@ from otel_eval.app import explain_spans, score_spans, trajectories
 from otel_eval.cli.explanation import Disclosure, explanation_block
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import ConfigError
+from otel_eval.exporters.result_rows import line_of
 from otel_eval.exporters.run_documents import run_document
 from otel_eval.exporters.text_table import plain
 from otel_eval.interfaces import Scorer
@@ -43,10 +44,10 @@ class RecordedRuns:
         recording: Recording,
         *,
         test: str,
-        documents: list[dict[str, Any]],
+        lines: list[str],
     ) -> None:
         self._recorder, self._recording = recorder, recording
-        self._test, self._documents = test, documents
+        self._test, self._lines = test, lines
 
     def attach(self, provider: TracerProvider) -> None:
         """Also record the spans of a provider that is not the global one."""
@@ -184,7 +185,7 @@ class RecordedRuns:
             )
         for report in reports:
             document = run_document(report, content=include_content is True)
-            self._documents.append({**document, "case": self._test})
+            self._lines.append(line_of({**document, "case": self._test}))
         return reports
 
 

@@ -23,11 +23,20 @@ from otel_eval.conventions.messages import (
     nested,
     read_messages,
 )
-from otel_eval.conventions.model_calls import SEARCHED, Histories, is_choice, may_mention_in
+from otel_eval.conventions.model_calls import (
+    OFFERED_WANTED,
+    SEARCHED,
+    Histories,
+    is_choice,
+    may_mention_in,
+    offered_tools,
+)
+from otel_eval.conventions.table import KEPT_MESSAGES, KEPT_TOOLS
 from otel_eval.conventions.values import SPACES, decode
-from otel_eval.interfaces import Steps, Wanted, steps_of
+from otel_eval.interfaces import ClosedTrace, Steps, Wanted, steps_of
 from otel_eval.model import Kind
-from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified
+from otel_eval.trajectory.kept_messages import offered_value, restored, written
 from otel_eval.trajectory.pairing import (
     AgentMessages,
     SpanMessages,
@@ -36,7 +45,7 @@ from otel_eval.trajectory.pairing import (
     join,
     lacks_result,
 )
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
 
 _SPAN_STEPS: Final = 50
 _EVENT_STEPS: Final = 40
@@ -60,10 +69,11 @@ class TraceMessages:
         """
         known = self._of_spans.get(place)
         if known is None:
-            known = self._own(place)
+            known = self.of_span_itself(place)
             if not known.recorded and self._spans.kinds[place] is Kind.MODEL:
                 known = _merged(
-                    known, [self._own(inner) for inner in self._spans.nested_models(place)]
+                    known,
+                    [self.of_span_itself(inner) for inner in self._spans.nested_models(place)],
                 )
             self._of_spans[place] = known
         return known
@@ -74,7 +84,8 @@ class TraceMessages:
         """
         return place in self._of_spans and bool(self._of_spans[place].requests)
 
-    def _own(self, place: int) -> SpanMessages:
+    def of_span_itself(self, place: int) -> SpanMessages:
+        """The requests and results in the messages of this span alone."""
         known = self._owns.get(place)
         if known is None:
             table = self._spans.table(place)
@@ -226,6 +237,10 @@ def _read_span(
     found, steps = SpanMessages(positional_ids=table.convention.positional_ids), spans.steps
     steps.take(_SPAN_STEPS)
     attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
+    if KEPT_MESSAGES in attributes:
+        steps.take(steps_of(attributes[KEPT_MESSAGES]))
+        if (kept := restored(attributes[KEPT_MESSAGES])) is not None:
+            return kept
     for row, value in _rows(table, Side.OUTPUT, attributes, steps):
         mentions, earlier = _read_output(row, value, attributes, table, steps)
         found.add(row.side, mentions, conclusive=row.conclusive)
@@ -359,3 +374,34 @@ def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
         return nested(value)
     steps.take(steps_of(value))
     return decode(value, literals=False)
+
+
+def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]:
+    """What to keep of the messages of a trace whose content is left out: span id → attributes."""
+    spans = classified(trace, plan, Steps())
+    call_builders(spans)
+    spans.link()
+    messages = TraceMessages(spans)
+    kept: dict[bytes, dict[str, str]] = {}
+    tables = {id(each.table): each.table for each in spans.classifications}.values()
+    for place, kind in enumerate(spans.kinds):
+        if kind not in (Kind.MODEL, Kind.AGENT) or spans.table(place) is NO_TABLE:
+            continue
+        attributes = {KEPT_MESSAGES: written(messages.of_span_itself(place), tables)}
+        offered = spans.readers[place].attributes(OFFERED_WANTED)
+        if offered:
+            attributes[KEPT_TOOLS] = offered_value(offered_tools(offered))
+        kept[spans.tree.ids[place]] = attributes
+    return kept
+
+
+def offered_names(trace: ClosedTrace, plan: Plan) -> dict[bytes, frozenset[str]]:
+    """The names of the tools that model calls offered, where they are recorded: span id → names."""
+    spans = classified(trace, plan, Steps())
+    found: dict[bytes, frozenset[str]] = {}
+    for place, kind in enumerate(spans.kinds):
+        if kind is Kind.MODEL:
+            offered = offered_tools(spans.readers[place].attributes(OFFERED_WANTED))
+            if offered.names:
+                found[spans.tree.ids[place]] = offered.names - offered.outputs
+    return found

@@ -477,11 +477,15 @@ class UnspannedCalls:
 
     def _is_output(self, request: Request, answer: ToolResult) -> bool:
         """Whether the request was the run's output, by the form of its answer."""
+        if answer.meaning == "output":
+            return True
         text = result_text(answer.result)
         return bool(text) and any(table.is_output(text) for table in self._tables(request))
 
     def _is_refusal(self, request: Request, answer: ToolResult | None) -> bool:
         """Whether the framework did not run the tool."""
+        if answer is not None and answer.meaning == "refused":
+            return True
         text = _text_of(answer)
         if text and any(table.is_refusal(text) for table in self._tables(request)):
             return True

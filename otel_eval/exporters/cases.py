@@ -1,0 +1,547 @@
+"""Stores runs as cases: the spans of a run as OTLP/JSON, and beside them a record for a dataset.
+
+What is stored gives the outcome that the run had, or a skip: before a case is written it is read
+again, and its runs are compared with those that were evaluated. Without content, an allow-list of
+attributes is kept; of messages the names, ids and whether a request was answered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tempfile
+import threading
+from base64 import b64decode
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_eval.assembly import TraceBuffer
+from otel_eval.conventions.content import WithoutContent
+from otel_eval.counters import Counters, Warnings, in_each_child
+from otel_eval.engine import Engine
+from otel_eval.errors import ConfigError, InputError
+from otel_eval.evaluations import ScorerSet
+from otel_eval.exporters import Exporter, ExportResult
+from otel_eval.interfaces import ClosedTrace
+from otel_eval.model import (
+    INAPPLICABLE_REASONS,
+    UNRECORDED,
+    Completeness,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    ToolCall,
+    Trajectory,
+    Verdict,
+    verdict_of,
+)
+from otel_eval.otlp.otlp_json import read_document
+from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.classify import ALL_NEEDS, Plan
+from otel_eval.trajectory.messages import kept_messages
+from otel_eval.worker_thread import WorkerThread
+
+TRACE_SUFFIX: Final = ".json"
+RECORD_SUFFIX: Final = ".case"
+"""A record is one line of JSON, so that `cat cases/*.case` is a dataset of JSON Lines."""
+
+_CASE_NAME: Final = re.compile(r"[0-9a-f]{32}\.json")
+_OWNER_ONLY_FOLDER: Final = 0o700
+_MOST_WAITING: Final = 256  # runs that wait for results of judges
+_MOST_QUEUED: Final = 64  # runs that wait to be written
+_LARGEST: Final = 16 * 2**20  # bytes of a stored trace
+_RESOURCE: Final = frozenset(
+    {
+        "service.name",
+        "service.namespace",
+        "service.version",
+        "service.instance.id",
+        "deployment.environment.name",
+        "deployment.environment",
+    }
+)
+_log = logging.getLogger("otel_eval")
+
+_RunKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    trace: ClosedTrace
+    run: Trajectory
+    verdict: Verdict
+    replaces: bool
+
+
+class CaseFolder(Exporter):
+    """Writes runs to a folder, on a thread of its own.
+
+    Args:
+        directory: the folder, created if it does not exist.
+        when: which outcomes of a run make it a case, any of `not_passed`, `skipped`, `failed`.
+        sample: the share of the runs that pass which is stored, too.
+        keep: how many cases the folder may hold; the oldest are removed.
+        content: whether messages, arguments and results are stored.
+        engine: returns the engine that evaluates now.
+        counters: counts `cases.written`, and what was not written by `reason`.
+
+    Raises:
+        ConfigError: the folder cannot be created or written to.
+    """
+
+    name = "cases"
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        when: Collection[str],
+        sample: float,
+        keep: int,
+        content: bool,
+        engine: Callable[[], Engine],
+        counters: Counters,
+    ) -> None:
+        self._folder: Final = Path(directory)
+        self._when, self._sample, self._keep, self._content = when, sample, keep, content
+        self._engine, self._counters = engine, counters
+        self._warnings: Final = Warnings()
+        try:
+            self._folder.mkdir(mode=_OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"exporters.cases.directory: {os.fspath(directory)!r}: {error.strerror or error}"
+            ) from None
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"exporters.cases.directory: {os.fspath(directory)!r} cannot be written; name a"
+                " directory that can be"
+            )
+        self._encoder: tuple[Engine, CaseEncoder] | None = None
+        self._worker: Final = WorkerThread("otel-eval-cases", "a case was not written", self._write)
+        self._begin()
+        in_each_child(self, CaseFolder._begin)
+
+    def _begin(self) -> None:
+        """Start empty, also in a forked child."""
+        self._lock = threading.Lock()  # guards what follows
+        self._waiting: OrderedDict[_RunKey, tuple[ClosedTrace, Verdict]] = OrderedDict()
+        self._queued = 0
+        self._worker.reset()
+
+    def observe(
+        self,
+        trace: ClosedTrace,
+        runs: Sequence[tuple[Trajectory, Sequence[ScorerSet]]],
+        reports: Sequence[Report],
+    ) -> None:
+        """Take the runs of an evaluated trace that are cases; those with results to come wait."""
+        by_run: dict[_RunKey, list[Report]] = {}
+        for report in reports:
+            if report.no_run is None and report.standing is not None:
+                by_run.setdefault(_key_of(report), []).append(report)
+        for key, of_run in by_run.items():
+            results = [result for report in of_run for result in report.results]
+            verdict = verdict_of(results)
+            if self._is_case(results):
+                self._put(trace, of_run[0], verdict)
+            elif any(report.pending for report in of_run):
+                self._wait(key, trace, verdict)
+            elif verdict is Verdict.PASS and _share_of(key) < self._sample:
+                self._put(trace, of_run[0], verdict)
+
+    def _is_case(self, results: Iterable[Result]) -> bool:
+        return not self._when_of(results).isdisjoint(self._when)
+
+    @staticmethod
+    def _when_of(results: Iterable[Result]) -> set[str]:
+        found = set[str]()
+        for result in results:
+            outcome = result.outcome
+            if result.severity == "warn" or outcome.passed:
+                continue
+            if isinstance(outcome, Scored):
+                found.add("not_passed")
+            elif not isinstance(outcome, Skipped):
+                found.add("failed")
+            elif outcome.reason not in INAPPLICABLE_REASONS:
+                found.add("skipped")
+        return found
+
+    def _wait(self, key: _RunKey, trace: ClosedTrace, verdict: Verdict) -> None:
+        with self._lock:
+            self._waiting[key] = trace, verdict
+            self._waiting.move_to_end(key)
+            dropped = len(self._waiting) > _MOST_WAITING
+            if dropped:
+                self._waiting.popitem(last=False)
+        if dropped:
+            self._lose("waiting", "more than %d runs wait for judges", _MOST_WAITING)
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Take the runs that waited for these results and are cases with them."""
+        for report in batch:
+            key = _key_of(report)
+            with self._lock:
+                held = self._waiting.get(key)
+                if held is None:
+                    continue
+                verdict = verdict_of(report.results, held[1])
+                is_case = self._is_case(report.results)
+                if is_case or not report.awaited:
+                    del self._waiting[key]
+                else:
+                    self._waiting[key] = held[0], verdict
+            sampled = not report.awaited and verdict is Verdict.PASS
+            if is_case or (sampled and _share_of(key) < self._sample):
+                self._put(held[0], report, verdict)
+        return ExportResult("accepted")
+
+    def _put(self, trace: ClosedTrace, report: Report, verdict: Verdict) -> None:
+        run = report.trajectory
+        path = self._folder / (case_of(run) + TRACE_SUFFIX)
+        replaces = report.revision > 0
+        if not replaces and path.exists():
+            return
+        with self._lock:
+            is_full = self._queued >= _MOST_QUEUED
+            self._queued += not is_full
+        if is_full:
+            self._lose("busy", "the folder of cases is too slow for %d runs", _MOST_QUEUED)
+            return
+        self._worker.put(_Job(trace, run, verdict, replaces))
+        if not self._worker.ensure():
+            self._worker.serve_here()
+
+    def _lose(self, reason: str, message: str, *values: object) -> None:
+        self._counters.add("cases.not_written", reason=reason)
+        self._warnings.say(reason, f"a case was not written: {message}", *values)
+
+    def _write(self, job: _Job) -> None:
+        with self._lock:
+            self._queued -= 1
+        try:
+            encoded = self._encoder_now().encode(job.trace, content=self._content)
+        except (ValueError, TypeError, LookupError, DecodeError, InputError) as error:
+            self._lose("unreadable", "its spans cannot be written (%s)", type(error).__name__)
+            return
+        if encoded is None:
+            self._lose("unfaithful", "without content its runs would be other ones")
+            return
+        if len(encoded) > _LARGEST:
+            self._lose("large", "its trace has more than %d bytes", _LARGEST)
+            return
+        case = case_of(job.run)
+        record = self._folder / (case + RECORD_SUFFIX)
+        try:
+            if not record.exists():  # someone may have edited it
+                line = json.dumps(self._record(job, case), default=str)
+                self._write_whole(record, line.encode("utf-8", "backslashreplace") + b"\n")
+            self._write_whole(self._folder / (case + TRACE_SUFFIX), encoded)
+            self._counters.add("cases.written")
+            self._remove_oldest()
+        except OSError as error:
+            self._lose("disk", "%s", error.strerror or error)
+
+    def _encoder_now(self) -> CaseEncoder:
+        engine = self._engine()
+        if self._encoder is None or self._encoder[0] is not engine:
+            self._encoder = engine, CaseEncoder(engine.plan)
+        return self._encoder[1]
+
+    def _record(self, job: _Job, case: str) -> dict[str, Any]:
+        run = next(
+            run.trajectory
+            for run in build(job.trace, self._encoder_now().plan)
+            if run.trajectory.span_id == job.run.span_id
+        )
+        record: dict[str, Any] = {"case": case, "agent": run.agent, "verdict": str(job.verdict)}
+        if self._content and run.input is not UNRECORDED:
+            record["input"] = run.input
+        record["calls"] = [_call_fields(call, content=self._content) for call in run.calls]
+        if run.calls_unknown:
+            record["calls_unknown"] = run.calls_unknown
+        record["expected"] = [call.name for call in run.calls]
+        return record
+
+    def _write_whole(self, path: Path, content: bytes) -> None:
+        """Write a file that only its owner can read; it is there whole or not at all."""
+        handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".")  # has mode 0600
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _remove_oldest(self) -> None:
+        with os.scandir(self._folder) as entries:
+            cases = [entry for entry in entries if _CASE_NAME.fullmatch(entry.name)]
+        if len(cases) <= self._keep:
+            return
+        ages: list[tuple[int, str]] = []
+        for entry in cases:
+            with suppress(OSError):  # another process may remove cases, too
+                ages.append((entry.stat().st_mtime_ns, entry.path))
+        for _, path in sorted(ages)[: max(0, len(ages) - self._keep)]:
+            for each in (Path(path), Path(path).with_suffix(RECORD_SUFFIX)):
+                with suppress(FileNotFoundError):
+                    each.unlink()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Write what is queued; False if that took longer."""
+        return self._worker.drain(timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is queued."""
+        self._worker.drain(timeout_s)
+        self._worker.end()
+
+
+def case_of(run: Trajectory) -> str:
+    """The name of a run's case: 32 hex digits, the same for the same run."""
+    return blake2b(f"{run.trace_id}\0{run.span_id}".encode(), digest_size=16).hexdigest()
+
+
+def _key_of(report: Report) -> _RunKey:
+    return report.trajectory.trace_id, report.trajectory.span_id
+
+
+def _share_of(key: _RunKey) -> float:
+    """A number in [0, 1), the same for the same run."""
+    digest = blake2b("\0".join(key).encode(), digest_size=7, person=b"cases").digest()
+    return int.from_bytes(digest, "big") / 2**56
+
+
+def _call_fields(call: ToolCall, *, content: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {"name": call.name}
+    if content and call.arguments is not UNRECORDED:
+        fields["arguments"] = call.arguments
+    return fields | ({"error": call.error.type} if call.error else {})
+
+
+class CaseEncoder:
+    """Encodes traces as OTLP/JSON, and checks that they can be read as they were.
+
+    Args:
+        plan: that of the engine; its conventions and attributes are used.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        attributes = plan.attributes_wanted.keys
+        self.plan: Final = Plan(plan.tables, ALL_NEEDS, attributes, plan.records_tool_spans)
+        self._resource: Final = _RESOURCE | attributes
+        self._without: Final = WithoutContent(plan.tables, attributes)
+
+    def encode(self, trace: ClosedTrace, *, content: bool) -> bytes | None:
+        """A document with `resourceSpans`, or None if reading it would give other runs.
+
+        Raises:
+            DecodeError, InputError, ValueError: the spans cannot be written as OTLP/JSON.
+        """
+        document = _document_of(trace)
+        if content:
+            return self._checked(document, trace)
+        del document["resourceLogs"]
+        self._reduce(document)
+        kept = kept_messages(trace, self.plan)
+        with_messages = json.loads(json.dumps(document))
+        for span in _spans_of(with_messages):
+            span.setdefault("attributes", []).extend(
+                {"key": key, "value": {"stringValue": value}}
+                for key, value in kept.get(bytes.fromhex(span["spanId"]), {}).items()
+            )
+        return self._checked(with_messages, trace) or self._checked(document, trace)
+
+    def _kept_of_resource(self, key: str, value: Any) -> Any:
+        return value if key in self._resource else None
+
+    def _checked(self, document: Mapping[str, Any], trace: ClosedTrace) -> bytes | None:
+        encoded = json.dumps(document, separators=(",", ":")).encode("utf-8", "backslashreplace")
+        before = {run.span_id: run.trajectory for run in build(trace, self.plan)}
+        after = {
+            run.span_id: run.trajectory
+            for again in _closed_again(json.loads(encoded))
+            for run in build(again, self.plan)
+        }
+        is_same = before.keys() == after.keys() and all(
+            gives_the_same(before[span_id], after[span_id]) for span_id in before
+        )
+        return encoded + b"\n" if is_same else None
+
+    def _reduce(self, document: dict[str, Any]) -> None:
+        """Leave out content, and what is not known to be none."""
+        for group in document["resourceSpans"]:
+            _retain(group.get("resource", {}), self._kept_of_resource)
+            for scope_spans in group.get("scopeSpans", ()):
+                _retain(scope_spans.get("scope", {}), self._kept_of_resource)
+        for span in _spans_of(document):
+            span.pop("links", None)
+            span.pop("traceState", None)
+            span.get("status", {}).pop("message", None)
+            _retain(span, self._without.kept)
+            events = [
+                event
+                for event in span.get("events", ())
+                if not event.get("name", "").startswith("gen_ai.")
+            ]
+            for event in events:
+                _retain(event, self._without.kept_of_event)
+            span["events"] = [event for event in events if event["attributes"]]
+
+
+def _retain(holder: dict[str, Any], kept: Callable[[str, Any], Any]) -> None:
+    """Reduce the `attributes` of a part of a document to what `kept` returns for key and value."""
+    attributes = []
+    for pair in holder.get("attributes", ()):
+        value = _plain(pair.get("value", {}))
+        remains = kept(pair["key"], value)
+        if remains is None:
+            continue
+        held = pair["value"] if remains == value else {"stringValue": remains}
+        attributes.append({"key": pair["key"], "value": held})
+    holder["attributes"] = attributes
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    """The value of an attribute in OTLP/JSON; integers stay text."""
+    if not value:
+        return None
+    kind, held = next(iter(value.items()))
+    if kind == "arrayValue":
+        return [_plain(item) for item in held.get("values", ())]
+    if kind == "kvlistValue":
+        return {item["key"]: _plain(item.get("value", {})) for item in held.get("values", ())}
+    return held
+
+
+def _document_of(trace: ClosedTrace) -> dict[str, Any]:
+    """The spans and log records of a trace as OTLP/JSON."""
+    frames = list(trace.frames.values())
+    raw = [frame for frame in frames if isinstance(frame[1], bytes)]
+    recorded = [frame[1] for frame in frames if not isinstance(frame[1], bytes)]
+    groups: list[Any] = []
+    if raw:
+        groups += _as_json(TracesData.FromString(reserialize_traces(raw)))["resourceSpans"]
+    if recorded:
+        groups += _as_json(encode_spans(recorded))["resourceSpans"]
+    logs = reserialize_logs(record for records in trace.logs.values() for record in records)
+    log_groups = _as_json(LogsData.FromString(logs)).get("resourceLogs", []) if logs else []
+    return {"resourceSpans": groups, "resourceLogs": log_groups}
+
+
+def _as_json(message: Message) -> dict[str, Any]:
+    """A message as OTLP/JSON: enumerations are numbers, ids hexadecimal."""
+    document: dict[str, Any] = MessageToDict(message, use_integers_for_enums=True)
+    for span in _spans_of(document):
+        _use_hex_ids(span)
+        for link in span.get("links", ()):
+            _use_hex_ids(link)
+    for group in document.get("resourceLogs", ()):
+        for scope in group.get("scopeLogs", ()):
+            for record in scope.get("logRecords", ()):
+                _use_hex_ids(record)
+    return document
+
+
+def _use_hex_ids(holder: dict[str, Any]) -> None:
+    for key in ("traceId", "spanId", "parentSpanId"):
+        if key in holder:
+            holder[key] = b64decode(holder[key]).hex()
+
+
+def _spans_of(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for group in document.get("resourceSpans", ()):
+        for scope_spans in group.get("scopeSpans", ()):
+            yield from scope_spans.get("spans", ())
+
+
+def _closed_again(document: dict[str, Any]) -> list[ClosedTrace]:
+    """The traces of a document, closed as those of a file are."""
+    batch = read_document(document)
+    buffer = TraceBuffer()
+    buffer.push_many(batch.spans, 0.0)
+    buffer.push_logs(batch.logs, 0.0)
+    return list(buffer.drain(0.0))
+
+
+def gives_the_same(was: Trajectory, now: Trajectory) -> bool:
+    """Whether every scorer gives a stored run its original score, or skips it."""
+    if now.incomplete or now.too_large or now.waiting:
+        return True
+    return (
+        not (was.incomplete or was.too_large or was.waiting)
+        and _facts(was) == _facts(now)
+        and now.input_tokens in (None, was.input_tokens)
+        and now.output_tokens in (None, was.output_tokens)
+        and now.input in (UNRECORDED, was.input)
+        and now.output in (UNRECORDED, was.output)
+        and _are_the_same_calls(was, now)
+    )
+
+
+def _facts(run: Trajectory) -> Trajectory:
+    """What a run is without content, without its calls and without why its trace was closed."""
+    return replace(
+        run,
+        calls=(),
+        calls_unknown="",
+        input_tokens=None,
+        output_tokens=None,
+        input=UNRECORDED,
+        output=UNRECORDED,
+        completeness=Completeness.COMPLETE,
+        resource={},
+    )
+
+
+def _are_the_same_calls(was: Trajectory, now: Trajectory) -> bool:
+    if now.calls_unknown:
+        return True
+    return (
+        not was.calls_unknown
+        and len(was.calls) == len(now.calls)
+        and all(map(_is_the_same_call, was.calls, now.calls))
+    )
+
+
+def _is_the_same_call(was: ToolCall, now: ToolCall) -> bool:
+    error = was.error.type if was.error else None
+    is_known = not now.failure_unknown
+    return (
+        _without_values(was) == _without_values(now)
+        and now.arguments in (UNRECORDED, was.arguments)
+        and now.result in (UNRECORDED, was.result)
+        and now.refusal in (None, was.refusal)
+        and (error == (now.error.type if now.error else None) or not is_known)
+        and (is_known <= (not was.failure_unknown))
+    )
+
+
+def _without_values(call: ToolCall) -> ToolCall:
+    return replace(
+        call,
+        arguments=UNRECORDED,
+        result=UNRECORDED,
+        error=None,
+        failure_unknown=False,
+        refusal=None,
+        call_id="",
+    )
