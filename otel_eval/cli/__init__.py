@@ -44,6 +44,13 @@ _PATHS: Final = click.argument("paths", nargs=-1, required=True, metavar="FILE|F
 _OUTPUT: Final = click.option(
     "--output", metavar="FILE", help="Write to this file instead of standard output."
 )
+_MAX_RUNS: Final = click.option(
+    "--max-runs",
+    type=click.IntRange(0),
+    default=10_000,
+    show_default=True,
+    help="On a page: after so many runs, show calls only of runs that did not pass.",
+)
 
 
 # Exit codes.
@@ -282,10 +289,10 @@ def explain(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "junit", "markdown"]),
+    type=click.Choice(["table", "json", "junit", "markdown", "html"]),
     default="table",
     show_default=True,
-    help="A table, JSON Lines, JUnit XML for CI, or Markdown for a comment on a change.",
+    help="A table, JSON Lines, JUnit XML for CI, Markdown for a comment on a change, or a page.",
 )
 @_OUTPUT
 @click.option(
@@ -305,6 +312,7 @@ def explain(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
 @click.option("--allow-skipped", is_flag=True, help="Exit 0 even if a scorer was skipped.")
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
+@_MAX_RUNS
 @click.option(
     "--allow-empty",
     is_flag=True,
@@ -386,13 +394,7 @@ def compare(inputs: tuple[str, ...], **options: Any) -> int:
     show_default=True,
     help="Where to serve the page, on this machine; port 0 chooses a free one.",
 )
-@click.option(
-    "--max-runs",
-    type=click.IntRange(0),
-    default=10_000,
-    show_default=True,
-    help="After so many runs, show calls only of runs that did not pass.",
-)
+@_MAX_RUNS
 def view(paths: tuple[str, ...], config: str | None, endpoint: str, max_runs: int) -> int:
     """Show stored runs on a page, until Ctrl-C.
 

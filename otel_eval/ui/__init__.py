@@ -19,9 +19,6 @@ from typing import Any, Final
 from otel_eval.exporters.result_rows import compact_json, escape_unsafe
 from otel_eval.ui.packing import Packer
 
-MAX_RUNS: Final = 10_000
-"""Runs of a report whose calls are included even if they pass."""
-
 _DATA: Final = "{{data}}"
 
 
@@ -82,9 +79,7 @@ class ReportPage:
         max_runs: after this many runs, calls are included only of runs that did not pass.
     """
 
-    def __init__(
-        self, *, title: str, settings: Mapping[str, Any], max_runs: int = MAX_RUNS
-    ) -> None:
+    def __init__(self, *, title: str, settings: Mapping[str, Any], max_runs: int = 10_000) -> None:
         self._before, self._after = _parts(live=False)
         self._head: Final = {"mode": "report", "title": title, "settings": settings}
         self._max_runs: Final = max_runs

@@ -48,8 +48,14 @@ def page_of(*words: str) -> tuple[dict[str, Any], int]:
     finally:
         process.kill()
         process.wait()
-    found = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)
-    return json.loads(found[0]), process.returncode
+    return data_of(page), process.returncode
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """What the page has in it."""
+    (text,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def test_traces_are_scored_and_shown_with_their_calls(tmp_path: Path) -> None:
@@ -80,3 +86,17 @@ def test_traces_need_a_configuration(tmp_path: Path, fork_server: ForkServer) ->
     done = fork_server.run([*words, "--endpoint", "0.0.0.0:0"], tmp_path, os.environ)
     assert done.returncode == 2
     assert "other machines" in done.stderr
+
+
+def test_a_report_is_one_file_with_the_runs_in_it(tmp_path: Path, fork_server: ForkServer) -> None:
+    report = tmp_path / "report.html"
+    words = ["replay", str(TRACE), "--format", "html", "--output", str(report)]
+    done = fork_server.run(words, tmp_path, os.environ)
+    assert done.returncode in (0, 1), done.stderr
+    data = data_of(report.read_text())
+    (run,) = data["runs"]
+    assert data["title"] == TRACE.name
+    assert "start_ms" in json.dumps(run)
+    fork_server.run([*words, "--max-runs", "0", "--not-passed"], tmp_path, os.environ)
+    runs = json.dumps(data_of(report.read_text())["runs"])
+    assert ("not_passed" in runs) == ("start_ms" in runs)
