@@ -151,6 +151,7 @@ class LivePage:
             source=self,
             allow=self._allow,
             names=self._given.names,
+            public_url=self._given.public_url,
         )
         self._server.start()
         self.address = self._server.address

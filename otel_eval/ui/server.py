@@ -140,10 +140,20 @@ class _PageHandler(ConnectionHandler):
             why = "unknown Host; ask for the IP address, or add the name to ui.allowed_hosts\n"
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, _PLAIN, why)
             return False
-        if origin is not None and urlsplit(origin).netloc.casefold() != host.strip().casefold():
+        if origin is not None and not self._is_ours(origin, host):
             self._answer(HTTPStatus.FORBIDDEN, _PLAIN, "the request comes from another page\n")
             return False
         return True
+
+    def _is_ours(self, origin: str, host: str) -> bool:
+        """Whether a page with this origin is ours: at the `Host` that was asked for, or at the
+        public address, if a proxy asks for another one.
+        """
+        try:
+            place = urlsplit(origin).netloc.casefold()
+        except ValueError:
+            return False
+        return place == host.strip().casefold() or place in self.server.places
 
     def _is_allowed(self) -> bool:
         if self.server.allow is None:
@@ -234,6 +244,7 @@ class PageServer(ConnectionServer):
         allow: whether an `Authorization` header has a valid token; None: none is needed.
         names: names that `Host` may have besides IP addresses, localhost and the host of the
             endpoint.
+        public_url: the address at which people reach the page, if it is another one.
         key: of the configuration, for errors.
 
     Attributes:
@@ -254,6 +265,7 @@ class PageServer(ConnectionServer):
         source: Source | None = None,
         allow: Callable[[str | None], bool] | None = None,
         names: Collection[str] = (),
+        public_url: str | None = None,
         key: str = "ui.endpoint",
     ) -> None:
         host, _, port = endpoint.rpartition(":")
@@ -261,6 +273,7 @@ class PageServer(ConnectionServer):
         self.page: Final = page
         self.source: Final = source
         self.allow: Final = allow
+        self.places: Final = {urlsplit(public_url).netloc.casefold()} if public_url else set()
         self.sessions: Final = _Sessions()
         self.viewers: Final = threading.BoundedSemaphore(VIEWERS)
         self.stop_requested: Final = threading.Event()

@@ -63,13 +63,16 @@ def test_the_status_tells_why_no_run_is_there(served: Make) -> None:
 
 
 def test_other_pages_and_other_names_are_refused(served: Make) -> None:
-    receiver = served()
+    receiver = served(ui={"endpoint": "127.0.0.1:0", "public_url": "https://eval.example"})
     receiver.start()
     host, port = receiver.place
+    assert receiver.ask("/", Origin="https://eval.example")[0] == 200
+    assert receiver.ask("/", Host="eval.example")[0] == 200
     for path in ("/", "/events"):
         assert receiver.ask(path, Host=f"evil.example:{port}")[0] == 421
         assert receiver.ask(path, Origin="http://evil.example")[0] == 403
         assert receiver.ask(path, Origin="null")[0] == 403
+        assert receiver.ask(path, Origin="http://[")[0] == 403
         assert receiver.ask(path, Origin=f"http://{host}:{port + 1}")[0] == 403
     code, headers, body = receiver.ask("/", Origin=f"http://{host}:{port}")
     assert (code, headers["Cache-Control"]) == (200, "no-store")
