@@ -53,12 +53,12 @@ class HeldByWorker(NamedTuple):
     Attributes:
         instance: of the worker's server; after a restart it holds other runs.
         changes: since the number that was asked for.
-        export_age_s: seconds since an exporter delivered results, or None.
+        exported_ms: when an exporter last delivered results, in Unix milliseconds, or None.
     """
 
     instance: str
     changes: Changes
-    export_age_s: float | None
+    exported_ms: int | None
 
 
 class WorkerWithRuns(Protocol):
@@ -88,8 +88,8 @@ class FetchedRuns:
             for place, worker in enumerate(self._workers):
                 if (answer := self._changes(place, worker)) is not None:
                     found += answer.changes.documents
-                    if answer.export_age_s is not None:
-                        self._held.note_export(answer.export_age_s)
+                    if answer.exported_ms is not None:
+                        self._held.note_export(answer.exported_ms)
             for change in sorted(found, key=lambda change: change.at_ns):
                 self._held.put(change)
             self._fetched_at = time.monotonic()
@@ -182,6 +182,6 @@ class LivePage:
                 for key, value in self._counts().items()
                 if key.partition("{")[0] in _SHOWN
             },
-            "export_age_s": self.held.export_age_s,
+            "exported_ms": self.held.exported_ms,
             "left_out": self.held.left_out,
         }

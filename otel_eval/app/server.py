@@ -254,8 +254,8 @@ class Server:
         """The last runs that changed after a change with this number, for the front."""
         if self._held_runs is None:
             return None
-        changes, age_s = self._held_runs.changes(after), self._held_runs.export_age_s
-        return HeldByWorker(self._instance, changes, age_s)
+        changes = self._held_runs.changes(after)
+        return HeldByWorker(self._instance, changes, self._held_runs.exported_ms)
 
     def _export(self, report: Report) -> None:
         if self._held_runs:

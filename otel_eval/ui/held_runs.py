@@ -75,6 +75,7 @@ class HeldRuns:
     Attributes:
         most: how many are held at most.
         left_out: documents that were too large to be held.
+        exported_ms: when an exporter last delivered results, in Unix milliseconds, or None.
     """
 
     def __init__(self, *, content: bool, max_bytes: int, most: int = MOST_RUNS) -> None:
@@ -85,7 +86,7 @@ class HeldRuns:
         self._runs: Final[OrderedDict[Key, Change]] = OrderedDict()
         self._bytes = self._number = self._waiting_bytes = 0
         self._waiting: OrderedDict[Key, list[_Waiting]] = OrderedDict()
-        self._exported_at: float | None = None
+        self.exported_ms: int | None = None
         self.left_out = 0
 
     def add(self, report: Report) -> None:
@@ -176,15 +177,9 @@ class HeldRuns:
             found = list(takewhile(lambda held: held.number > after, reversed(self._runs.values())))
             return Changes(self._number, found[::-1])
 
-    def note_export(self, age_s: float = 0.0) -> None:
-        """Record that an exporter delivered results so many seconds ago."""
-        self._exported_at = max(self._exported_at or 0.0, time.monotonic() - age_s)
-
-    @property
-    def export_age_s(self) -> float | None:
-        """Seconds since an exporter delivered results; None if none did."""
-        at = self._exported_at
-        return None if at is None else round(time.monotonic() - at, 1)
+    def note_export(self, at_ms: int | None = None) -> None:
+        """Record that an exporter delivered results, now or at this Unix time in milliseconds."""
+        self.exported_ms = max(self.exported_ms or 0, at_ms or time.time_ns() // 1_000_000)
 
 
 _light_run: Final = copier(Trajectory, "calls", "spans", "input", "output", "resource")

@@ -102,10 +102,10 @@
       return Object.keys(counts).filter(function (key) { return key === prefix || key.indexOf(prefix + "{") === 0; })
         .reduce(function (sum, key) { return sum + counts[key]; }, 0);
     };
-    const age = status.export_age_s;
+    const age = status.exported_ms ? Math.max(0, Date.now() - status.exported_ms) : null;
     return element("div", { class: "tile" }, "Exports", element("b", {}, total("results.queued") + " queued"),
       element("span", { class: "faint" }, total("results.dead_letters") + " dead letters; " + (status.left_out ? status.left_out + " runs too large to show; " : "") + "last export " +
-        (age === null || age === undefined ? "none yet" : model.duration(age * 1000) + " ago")));
+        (age === null ? "none yet" : age < 1000 ? "just now" : model.duration(age) + " ago")));
   }
 
   // ------------------------------------------------------------------ list
@@ -230,7 +230,7 @@
       if (!main.contains(table)) main.replaceChildren(element("h1", {}, "Runs"), ...notices(), summaryPlace, filters, count, table);
       refill(all);
       rows = model.filtered(all, filter);
-      summaryPlace.replaceChildren(head(rows));
+      if (!summaryPlace.contains(document.activeElement)) summaryPlace.replaceChildren(head(rows));
       const names = [...new Set(rows.slice(0, 2000).flatMap(function (row) { return Object.keys(row.scores); }))];
       columns = names.slice(0, 6);
       more = names.length - columns.length;
@@ -500,5 +500,8 @@
   addEventListener("resize", function () { if (current) current.resize(); });
   connection.textContent = data.mode === "live" ? "connecting" : data.title || "";
   show();
-  if (data.mode === "live") listen();
+  if (data.mode === "live") {
+    listen();
+    setInterval(function () { draw(); }, 15000); // for the age of the last export
+  }
 })();

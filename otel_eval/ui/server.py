@@ -200,24 +200,24 @@ class _PageHandler(ConnectionHandler):
     def _send_events(self, source: Source) -> None:
         """Send every run, then each that changes, until the page is closed or the server stops."""
         self.wfile.write(b"retry: 1000\n\n" + event("start", {"most": source.held.most}))
-        number, shown, written = 0, b"", 0.0
-        is_first = True
+        number, shown, written, is_first = 0, b"", time.monotonic(), True
         while not self.server.stopping:
             source.refresh()
             number, documents = source.held.changes(number)
-            for change in documents:
-                self.wfile.write(event("run", change.document))
             status = event("status", source.status())
+            for change in documents:  # one by one: together they may be large
+                self.wfile.write(event("run", change.document))
             if status != shown:
                 self.wfile.write(status)
-            elif time.monotonic() - written > _BEAT_S:
-                self.wfile.write(b":\n\n")
             if is_first:
                 self.wfile.write(event("ready", {}))
-                is_first = False
-            if documents or status != shown or time.monotonic() - written > _BEAT_S:
-                shown, written = status, time.monotonic()
+            is_silent = not documents and status == shown
+            if is_silent and time.monotonic() - written > _BEAT_S:
+                self.wfile.write(b":\n\n")
+                is_silent = False
+            if not is_silent:
                 self.wfile.flush()
+                shown, written, is_first = status, time.monotonic(), False
             self.server.stop_requested.wait(_EVERY_S)
 
     def _answer(
