@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick slow broker test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples dashboards audit collector clean
+.PHONY: help demo test quick slow broker test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples ui dashboards audit collector clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,7 @@ test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, wi
 	@$(MAKE) --no-print-directory -j2 broker sdk-range
 	@OTEL_EVAL_PURE=1 OTEL_EVAL_TEST_EXAMPLES=300 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
 	@$(MAKE) --no-print-directory examples
+	@$(MAKE) --no-print-directory ui
 
 slow: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -q $(PARALLEL) -m slow $(QUICK)
@@ -109,6 +110,18 @@ examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in a
 		{ echo "make examples: the frameworks could not be installed; is the package index within reach?" >&2; exit 1; }
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider -p _hypothesis_pytestplugin tests/frameworks
 
+UI := .venv-ui
+ui: ## the page in a real Chromium, in an environment of its own; downloads a driver and axe-core, installs Chromium as root
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium >/dev/null; } || \
+		{ echo "make ui: not run: Chromium is missing and cannot be installed here; install the package chromium" >&2; exit 1; }
+	@[ -e $(UI)/.installed ] || { "$(PYTHON)" -m venv $(UI) && \
+		$(UI)/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e . pytest pytest-timeout hypothesis 'playwright>=1.50,<2' && \
+		mkdir -p $(UI)/axe && (cd $(UI)/axe && npm pack --silent 'axe-core@^4.10' >/dev/null && tar -xzf axe-core-*.tgz package/axe.min.js) && \
+		touch $(UI)/.installed; } || \
+		{ echo "make ui: not run: playwright or axe-core could not be installed; are npm and the package indexes within reach?" >&2; exit 1; }
+	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(UI)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider -p _hypothesis_pytestplugin tests/ui
+
 dashboards: $(VENV)/.installed-dev ## scores in real Phoenix, MLflow and Prometheus; installs 1.8 GB into the user's cache once
 	@$(BIN)/python -m tests.dashboards
 
@@ -121,7 +134,7 @@ audit: $(VENV)/.installed-dev ## look for known vulnerabilities of the installed
 		{ echo "make audit: a vulnerability is known, or the database cannot be reached; the lines above say which" >&2; exit 1; }
 
 clean: ## remove what was built
-	@rm -rf $(VENV) .venv-audit .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-audit .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples .venv-ui build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }

@@ -9,17 +9,16 @@ names, such as those of services, agents and tools, so it needs no token.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
-from ipaddress import ip_address
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
 from otel_eval.descriptors import Spare
 from otel_eval.errors import ConfigError
+from otel_eval.http1 import names_server
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.native import build_info
 
@@ -142,20 +141,7 @@ def status_fields(
 
 _CONNECTIONS: Final = 16
 _IDLE_S: Final = 5.0
-_PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
 _PLAIN: Final = "text/plain; charset=utf-8"
-
-
-def _is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a `Host`, with any port, is one of the names or an IP address, which is safe from DNS
-    rebinding.
-    """
-    name = _PORT.sub("", host.strip()).casefold().removesuffix(".")
-    try:
-        ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return name in names
-    return True
 
 
 class _AdminHandler(ConnectionHandler):
@@ -185,7 +171,9 @@ class _AdminHandler(ConnectionHandler):
         """Whether `Host` names this server, or is absent: browsers, which DNS rebinding could lead
         here, always send it.
         """
-        return all(_is_known(each, self.server.names) for each in self.headers.get_all("Host", []))
+        return all(
+            names_server(each, self.server.names) for each in self.headers.get_all("Host", [])
+        )
 
     def _readiness(self) -> tuple[int, str, str]:
         found = self.server.monitored.readiness()

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import cases_of, export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
+from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
 from otel_eval.app.server_wiring import (
     AdminServices,
     forward_of,
@@ -52,6 +54,7 @@ NEEDS_RESTART: Final = (
     "storage",
     "telemetry",
     "window",
+    "ui",
 )
 
 _REQUESTS: Final = (
@@ -121,6 +124,7 @@ class Server:
         self._stopped: bool | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
+        self._held_runs: Final = held_runs_of(config.ui)
         engine = self._engine_of(config)
         self._diagnostics: Final = Diagnostics(self.counts, self._why_no_span, engine.evaluations)
         self._emit: Final = self._diagnostics.counted(self._export)
@@ -179,6 +183,12 @@ class Server:
         )
         self._kafka: Final = (
             self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
+        )
+        self._instance: Final = uuid4().hex
+        self.page: Final = (
+            LivePage(config.ui, self._held_runs, self.counts)
+            if self._held_runs and listens
+            else None
         )
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self)
@@ -243,7 +253,16 @@ class Server:
             return later_of(config, engine, self._emit_late)
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
+    def held_runs(self, after: int) -> HeldByWorker | None:
+        """The last runs that changed after a change with this number, for the front."""
+        if self._held_runs is None:
+            return None
+        changes = self._held_runs.changes(after)
+        return HeldByWorker(self._instance, changes, self._held_runs.exported_ms)
+
     def _export(self, report: Report) -> None:
+        if self._held_runs:
+            self._held_runs.add(report)
         if self._forward or self._metrics or self._cases:
             self._fanout.export(report)
         if self._kafka:
@@ -251,6 +270,8 @@ class Server:
         self._delivery.put(report)
 
     def _delivered_to(self, exporter: str, reports: Sequence[Report]) -> None:
+        if self._held_runs:
+            self._held_runs.note_export()
         if self._kafka:
             self._kafka.undelivered.delivered(reports)
         if self._durable:
@@ -332,6 +353,8 @@ class Server:
             self._pipeline.start()
             if self._kafka:
                 self._kafka.source.start()
+            if self.page:
+                self.page.start(self._bound)
             return self._bound
 
     def drain(self, stopping: threading.Event) -> bool:
@@ -395,6 +418,8 @@ class Server:
             source.close(max(0.5, deadline - time.monotonic()))
         if self._durable:
             self._durable.close()
+        if self.page:
+            self.page.stop()
         self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
         if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()

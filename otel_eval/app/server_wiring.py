@@ -431,6 +431,7 @@ def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
         own["telemetry"] = config.telemetry.model_copy(
             update={"service_instance_id": f"{instance}-{number}"}
         )
+    own["ui"] = config.ui.model_copy(update={"max_bytes": max(1, config.ui.max_bytes // workers)})
     if storage:
         directory = str(worker_directory(storage.directory, number))
         own["storage"] = storage.model_copy(

@@ -44,6 +44,13 @@ _PATHS: Final = click.argument("paths", nargs=-1, required=True, metavar="FILE|F
 _OUTPUT: Final = click.option(
     "--output", metavar="FILE", help="Write to this file instead of standard output."
 )
+_MAX_RUNS: Final = click.option(
+    "--max-runs",
+    type=click.IntRange(0),
+    default=10_000,
+    show_default=True,
+    help="On a page: after so many runs, show calls only of runs that did not pass.",
+)
 
 
 # Exit codes.
@@ -105,7 +112,14 @@ def cli(context: click.Context) -> None:
     type=click.IntRange(1, 256),
     help="Processes that evaluate; overrides `workers` of the file.",
 )
-def serve(config: str | None, drains: bool, workers: int | None) -> int:
+@click.option(
+    "--ui",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value="",
+    help="Serve a page with the last runs, at 127.0.0.1:4319 if no address follows.",
+)
+def serve(config: str | None, drains: bool, workers: int | None, ui: str | None) -> int:
     """Receive OTLP spans and score each run.
 
     Prints one line when it is ready: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores pending
@@ -113,10 +127,12 @@ def serve(config: str | None, drains: bool, workers: int | None) -> int:
     SIGHUP reloads evaluations, judges and conventions from the file.
     """
     from otel_eval.cli.serving import drain, run
-    from otel_eval.config import load, located
+    from otel_eval.config import DEFAULT_UI_ENDPOINT, load, located, with_ui
 
     def read() -> EvalConfig:
         given = load(config)
+        if ui is not None:
+            given = with_ui(given, ui or given.ui.endpoint or DEFAULT_UI_ENDPOINT)
         return given.model_copy(update={"workers": workers}) if workers else given
 
     try:
@@ -289,10 +305,10 @@ def explain(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "junit", "markdown"]),
+    type=click.Choice(["table", "json", "junit", "markdown", "html"]),
     default="table",
     show_default=True,
-    help="A table, JSON Lines, JUnit XML for CI, or Markdown for a comment on a change.",
+    help="A table, JSON Lines, JUnit XML for CI, Markdown for a comment on a change, or a page.",
 )
 @_OUTPUT
 @click.option(
@@ -312,6 +328,7 @@ def explain(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
 @click.option("--allow-skipped", is_flag=True, help="Exit 0 even if a scorer was skipped.")
 @click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
+@_MAX_RUNS
 @click.option(
     "--allow-empty",
     is_flag=True,
@@ -381,6 +398,37 @@ def compare(inputs: tuple[str, ...], **options: Any) -> int:
     from otel_eval.cli.comparing import show_comparison
 
     return show_comparison(inputs, **options)
+
+
+@cli.command()
+@_PATHS
+@click.option("--config", metavar="FILE", help="YAML file; needed to score stored traces.")
+@click.option(
+    "--endpoint",
+    metavar="HOST:PORT",
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Where to serve the page, on this machine; port 0 chooses a free one.",
+)
+@_MAX_RUNS
+def view(paths: tuple[str, ...], config: str | None, endpoint: str, max_runs: int) -> int:
+    """Show stored runs on a page, until Ctrl-C.
+
+    Reads results (JSON Lines, or a report of pytest), or stored traces, which are scored by the
+    evaluations of --config. Only traces have the calls of runs.
+    """
+    from otel_eval.cli.inputs import files_of
+    from otel_eval.cli.viewing import view as serve_page
+    from otel_eval.config import load, with_ui
+
+    loaded = with_ui(load(config), endpoint)
+    return serve_page(
+        files_of(paths),
+        loaded,
+        is_configured=config is not None,
+        endpoint=endpoint,
+        max_runs=max_runs,
+    )
 
 
 @cli.command()

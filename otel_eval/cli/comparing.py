@@ -95,10 +95,10 @@ def _rows(path: str, config: EvalConfig | None) -> Iterator[Mapping[str, Any]]:
     """Yield the rows or run documents of a file or folder; stored traces are scored."""
     files = files_of([path])
     try:
-        traces = [file for file in files if not _holds_results(file)]
+        traces = [file for file in files if not holds_results(file)]
         for file in files:
             if file not in traces:
-                yield from _lines(file)
+                yield from result_lines(file)
     except (EOFError, zlib.error) as error:
         raise InputError(f"{path}: {error}") from None
     except OSError as error:
@@ -120,7 +120,7 @@ def _opened(path: str) -> Any:
     return gzip.open(path, "rb") if zipped else open(path, "rb")
 
 
-def _holds_results(path: str) -> bool:
+def holds_results(path: str) -> bool:
     """Whether the first line is a row of results or a run document."""
     with _opened(path) as file:
         while line := file.readline(_PEEKED):
@@ -133,7 +133,12 @@ def _holds_results(path: str) -> bool:
     return False
 
 
-def _lines(path: str) -> Iterator[Mapping[str, Any]]:
+def result_lines(path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows or run documents of a file of results.
+
+    Raises:
+        InputError: a line is no JSON object.
+    """
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():

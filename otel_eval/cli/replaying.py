@@ -54,6 +54,7 @@ def show_scores(
     export: bool,
     not_passed: bool,
     full_ids: bool,
+    max_runs: int,
     min_pass_rate: float | None,
     allow_skipped: bool,
     allow_empty: bool,
@@ -65,11 +66,12 @@ def show_scores(
     Args:
         paths: files with traces, or folders of them.
         config: the evaluations, conventions, judges and limits.
-        form: `table`, `json`, `junit` or `markdown`.
+        form: `table`, `json`, `junit`, `markdown` or `html`.
         output: a file to write to, which is there whole or not at all; None for standard output.
         export: whether results also go to the configured exporters.
         not_passed: whether only results are written that did not pass, were skipped or failed.
         full_ids: whether a table has ids in full.
+        max_runs: of `html`, after how many runs calls are left out of runs that pass.
         min_pass_rate: the share of the scores of each scorer that has to pass; None: all.
         allow_skipped: whether scorers may be skipped although they apply.
         allow_empty: whether nothing at all may be evaluated.
@@ -91,7 +93,16 @@ def show_scores(
     with file as opened, InputMessages() as messages:
         layout = layout_of(sys.stdout) if opened is None else Layout()
         write = opened.write if opened is not None else _writer(form)
-        written = format_of(form, write, not_passed=not_passed, layout=layout, full_ids=full_ids)
+        if form == "html":
+            from otel_eval.cli.html_report import HtmlReport
+
+            written: ReportFormat = HtmlReport(
+                write, files, config, max_runs=max_runs, not_passed=not_passed
+            )
+        else:
+            written = format_of(
+                form, write, not_passed=not_passed, layout=layout, full_ids=full_ids
+            )
         reports = app.replay(
             files,
             config,

@@ -58,6 +58,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
             ("http", bound.http),
             ("kafka", _topic(config)),
             ("telemetry", server.admin.address),
+            ("ui", server.page.address if server.page else None),
         ]
         addresses = " ".join(f"{name}={place}" for name, place in places if place)
         # Scripts wait for this line and read the ports from it, so it does not depend on the log

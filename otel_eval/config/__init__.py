@@ -11,3 +11,4 @@ from otel_eval.config.exporters import *  # noqa: F403
 from otel_eval.config.loader import *  # noqa: F403
 from otel_eval.config.models import *  # noqa: F403
 from otel_eval.config.receivers import *  # noqa: F403
+from otel_eval.config.ui import *  # noqa: F403

@@ -21,6 +21,7 @@ from pydantic import (
 
 from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
+from otel_eval.config.ui import Ui
 from otel_eval.config.units import (
     Count,
     Plain,
@@ -311,6 +312,8 @@ class EvalConfig(Shape):
     """
     telemetry: Telemetry = Telemetry()
     """Health, metrics and logs of `otel-eval serve`."""
+    ui: Ui = Ui()
+    """The page of `otel-eval serve` that shows the last runs."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
     window: Window = Window()
@@ -360,6 +363,15 @@ class EvalConfig(Shape):
             dict.fromkeys(judges, _placeholder_judge) if isinstance(judges, Mapping) else {}
         ):
             return handler(given)
+
+
+def with_ui(config: EvalConfig, endpoint: str) -> EvalConfig:
+    """The configuration with the page at this address.
+
+    Raises:
+        ConfigError: no page can be served there.
+    """
+    return config.model_copy(update={"ui": Ui(**{**dict(config.ui), "endpoint": endpoint})})
 
 
 async def _placeholder_judge(prompt: str) -> str:

@@ -135,16 +135,17 @@ def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report, equal to `line_of` of its rows. The fields that results share are
     encoded once.
     """
-    run = _safe(_json(run_fields(report))[:-1])
-    shared = (
-        f'{_safe(_members(shared_fields(report)))}, "revision": {report.revision}, "result_id": "'
-    )
+    run = escape_unsafe(_json(run_fields(report))[:-1])
+    members = escape_unsafe(_members(shared_fields(report)))
+    shared = f'{members}, "revision": {report.revision}, "result_id": "'
     own = [(result, _outcome_fields(result)) for result in report.results]
     if report.no_run is not None:
         own.append(_no_run_fields(report.no_run))
     for result, fields in own:
         source = _source_json(*_source_of(result))
-        line = f'{run}, {source}, {_safe(_members(fields))}, {shared}{result.result_id}"}}\n'
+        line = (
+            f'{run}, {source}, {escape_unsafe(_members(fields))}, {shared}{result.result_id}"}}\n'
+        )
         yield line.encode("utf-8", "backslashreplace")
 
 
@@ -155,7 +156,7 @@ def _members(fields: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)  # no more than there are scorers in a configuration
 def _source_json(*source: str) -> str:
-    return _safe(_members(_source_fields(*source)))
+    return escape_unsafe(_members(_source_fields(*source)))
 
 
 def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
@@ -254,10 +255,13 @@ def line_of(fields: dict[str, Any]) -> str:
     """Encode fields as one line of strict JSON: NaN and infinite numbers become null, invisible
     controls are escaped.
     """
-    return _safe(_json(fields))
+    return escape_unsafe(_json(fields))
 
 
-def _safe(text: str) -> str:
+def escape_unsafe(text: str) -> str:
+    """Escape the characters of JSON that control terminals, end lines or change the direction of
+    text.
+    """
     if text.isascii() and "\x7f" not in text:
         return text
     # the syntax of JSON is ASCII, so what is found is in a string

@@ -36,9 +36,10 @@ def run_document(report: Report, *, content: bool) -> dict[str, Any]:
         "model_calls": run.model_calls,
         "input_tokens": run.input_tokens,
         "output_tokens": run.output_tokens,
+        "awaited": report.awaited,
         "calls_unknown": run.calls_unknown,
         "calls": None
-        if run.calls_unknown
+        if run.calls_unknown or report.call_count is not None
         else [_call_fields(call, run, content=content) for call in run.calls],
         "results": [outcome_fields(result) for result in report.results],
     }

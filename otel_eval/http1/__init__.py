@@ -9,10 +9,11 @@ never beyond a limit, and memory is reserved before bytes are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from email.message import Message
 from http import HTTPStatus
 from io import BufferedIOBase
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from otel_eval.errors import InputError, RequestTooLarge
@@ -139,6 +140,21 @@ def _path(target: str) -> str:
     path = path.partition("?")[0]
     # An endpoint that is configured with a trailing slash results in two slashes.
     return "/" + path.lstrip("/") if path.startswith("//") else path
+
+
+_PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
+
+
+def names_server(host: str, names: Collection[str]) -> bool:
+    """Whether a `Host`, with any port, is one of the names or an IP address, which is safe from DNS
+    rebinding.
+    """
+    name = _PORT.sub("", host.strip()).casefold().removesuffix(".")
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name in names
+    return True
 
 
 _LINE: Final = 1024  # bytes of the line of a chunk's size, or of a trailer

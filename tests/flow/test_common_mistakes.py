@@ -364,8 +364,10 @@ span.end()
 """,
         cwd=tmp_path,
     )
+    lone_calls, lost = stderr.splitlines()
+    assert "tool call of no agent run" in lone_calls
     assert (
-        only_line(stderr)
+        lost
         == "context was lost: 2 tool spans started in threads without the run's context and are"
         " missing from it; propagate it with opentelemetry-instrumentation-threading or"
         " contextvars.copy_context().run; 2 so far"

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, joined_families
+from otel_eval.app.page import FetchedRuns, LivePage, held_runs_of
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.server_wiring import (
     AdminServices,
@@ -94,6 +95,12 @@ class FrontServer:
             self.counts, lambda: why_no_span(self._receiver.counts(), self._bound)
         )
         self.admin: Final = AdminServices(config.telemetry, self)
+        held = held_runs_of(config.ui)
+        self.page: Final = (
+            LivePage(config.ui, held, self.counts, FetchedRuns(held, self._workers).fetch)
+            if held
+            else None
+        )
 
     def readiness(self) -> Readiness:
         """Whether requests are accepted and every worker is ready."""
@@ -123,6 +130,8 @@ class FrontServer:
                 each.start()
             collect_errors([each.await_ready for each in self._workers])
             self._bound = self._receiver.start()
+            if self.page:
+                self.page.start(self._bound)
             return self._bound
 
     def stop(self, timeout_s: float = 10.0) -> bool:
@@ -133,6 +142,8 @@ class FrontServer:
         # each call is bounded by the timeouts in `SupervisedWorker.stop`
         with ThreadPoolExecutor(len(self._workers)) as pool:
             list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
+        if self.page:
+            self.page.stop()
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._disconnect)
         if self._bound is not None:  # otherwise the start failed

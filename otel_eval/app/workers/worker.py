@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import GAUGES, Family
+from otel_eval.app.page import HeldByWorker
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters, named_count, total_counts
@@ -494,6 +495,16 @@ class SupervisedWorker:
             )
             for each in found
         ]
+
+    def held_runs(self, after: int) -> HeldByWorker | None:
+        """The last runs of its process that changed after a change with this number; None if it
+        does not answer.
+        """
+        process = self._ready
+        try:
+            return None if process is None else process.call(_ANSWER_S, "held_runs", after)
+        except (Overloaded, RuntimeError):
+            return None
 
     def counts(self) -> dict[str, Any]:
         """The counters of all its processes, as reported up to a second ago."""

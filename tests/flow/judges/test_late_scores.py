@@ -373,7 +373,15 @@ def test_replay_prints_a_runs_scores_together(
     serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """One table for each run, and an exit code that counts the judge's result."""
-    endpoint, memory = serve(reading()), InMemorySpanExporter()
+    several = threading.Event()
+
+    def answer_once_several_asked(request: dict[str, Any]) -> Any:
+        if endpoint.most_at_once > 1:
+            several.set()
+        assert several.wait(LIMIT_S)
+        return reading()(request)
+
+    endpoint, memory = serve(answer_once_several_asked), InMemorySpanExporter()
     with traced(SimpleSpanProcessor(memory)) as provider:
         agent(provider, runs=10)
     (tmp_path / "stored.pb").write_bytes(

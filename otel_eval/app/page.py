@@ -1,0 +1,187 @@
+"""The page of a receiver: holds its last runs, and serves them. With workers each holds its own,
+and the front fetches them while a page is open.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from otel_eval.config import Auth, Ui
+from otel_eval.sources.receiver.credentials import BearerTokens
+from otel_eval.sources.receiver.server import Bound
+from otel_eval.ui import live_page
+from otel_eval.ui.held_runs import Changes, HeldRuns
+from otel_eval.ui.server import PageServer
+
+_FETCH_S: Final = 0.5  # the least time between two fetches from workers
+_STOP_S: Final = 1.0
+# counters that the page shows, or that tell why it shows no run
+_SHOWN: Final = (
+    "requests",
+    "open_traces",
+    "traces_without_run",
+    "runs_unmatched",
+    "results.queued",
+    "results.dead_letters",
+)
+
+
+def held_runs_of(given: Ui) -> HeldRuns | None:
+    """What holds the last runs; None if no page is configured."""
+    if given.endpoint is None:
+        return None
+    return HeldRuns(content=given.include_content, max_bytes=given.max_bytes)
+
+
+def tokens_of_page(given: Auth | None) -> Callable[[str | None], bool] | None:
+    """Whether a header has one of the tokens; None if none is needed.
+
+    Raises:
+        ConfigError: a token cannot be read.
+    """
+    if given is None:
+        return None
+    return BearerTokens(given.token_files, given.token_env, where="ui.auth").allow
+
+
+class HeldByWorker(NamedTuple):
+    """What a worker holds.
+
+    Attributes:
+        instance: of the worker's server; after a restart it holds other runs.
+        changes: since the number that was asked for.
+        exported_ms: when an exporter last delivered results, in Unix milliseconds, or None.
+    """
+
+    instance: str
+    changes: Changes
+    exported_ms: int | None
+
+
+class WorkerWithRuns(Protocol):
+    """A worker of the front."""
+
+    def held_runs(self, after: int) -> HeldByWorker | None:
+        """What it holds; None if it does not answer."""
+
+
+class FetchedRuns:
+    """The runs of all workers, fetched while a page is open."""
+
+    def __init__(self, held: HeldRuns, workers: Sequence[WorkerWithRuns]) -> None:
+        self._held: Final = held
+        self._workers: Final = workers
+        self._lock: Final = threading.Lock()
+        self._fetched_at = -_FETCH_S
+        # by worker: its instance, and the number of the last change that was fetched
+        self._known: Final = [("", 0)] * len(workers)
+
+    def fetch(self) -> None:
+        """Hold what has changed in the workers, in the order of time."""
+        with self._lock:
+            if time.monotonic() - self._fetched_at < _FETCH_S:
+                return
+            found = []
+            for place, worker in enumerate(self._workers):
+                if (answer := self._changes(place, worker)) is not None:
+                    found += answer.changes.documents
+                    if answer.exported_ms is not None:
+                        self._held.note_export(answer.exported_ms)
+            for change in sorted(found, key=lambda change: change.at_ns):
+                self._held.put(change)
+            self._fetched_at = time.monotonic()
+
+    def _changes(self, place: int, worker: WorkerWithRuns) -> HeldByWorker | None:
+        instance, number = self._known[place]
+        answer = worker.held_runs(number)
+        if answer is not None and answer.instance != instance and number:
+            answer = worker.held_runs(0)  # it was started again
+        if answer is not None:
+            self._known[place] = answer.instance, answer.changes.number
+        return answer
+
+
+class LivePage:
+    """Serves the page of a receiver.
+
+    Args:
+        given: `ui` of the configuration, with an endpoint.
+        held: the last runs.
+        counts: returns the counters of the receiver.
+        fetch: brings the held runs up to date.
+
+    Attributes:
+        held: the last runs.
+        address: the address that was bound, or None.
+
+    Raises:
+        ConfigError: a token cannot be read.
+    """
+
+    def __init__(
+        self,
+        given: Ui,
+        held: HeldRuns,
+        counts: Callable[[], Mapping[str, Any]],
+        fetch: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._given: Final = given
+        self._counts: Final = counts
+        self._allow: Final = tokens_of_page(given.auth)
+        self._server: PageServer | None = None
+        self._bound: Bound | None = None
+        self._fetch: Final = fetch
+        self.held: Final = held
+        self.address: str | None = None
+
+    def start(self, bound: Bound) -> None:
+        """Serve the page, which names the addresses of the receivers.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+        """
+        assert self._given.endpoint is not None, "only a page with an endpoint is served"
+        self._bound = bound
+        self._server = PageServer(
+            self._given.endpoint,
+            self._page,
+            source=self,
+            allow=self._allow,
+            names=self._given.names,
+            public_url=self._given.public_url,
+        )
+        self._server.start()
+        self.address = self._server.address
+
+    def stop(self) -> None:
+        """Close the pages that are open, and the address."""
+        if self._server is not None:
+            self._server.stop(_STOP_S)
+            self._server = None
+
+    def _page(self) -> str:
+        addresses = {
+            name: place
+            for name in ("grpc", "http")
+            if (place := getattr(self._bound, name, None)) is not None
+        }
+        return live_page({"trace_url": self._given.trace_url, "addresses": addresses})
+
+    def refresh(self) -> None:
+        """Bring the held runs up to date."""
+        self._fetch()
+
+    def status(self) -> Mapping[str, Any]:
+        """Counters and times that the page shows."""
+        return {
+            "counts": {
+                key: sum(value.values()) if isinstance(value, Mapping) else value
+                for key, value in self._counts().items()
+                if key.partition("{")[0] in _SHOWN
+            },
+            "exported_ms": self.held.exported_ms,
+            "left_out": self.held.left_out,
+        }
