@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from itertools import combinations
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -382,8 +383,8 @@ class BaseScorer:
     def _scored(self, trajectory: Trajectory) -> Outcome:
         """The outcome of a run that has what the scorer requires.
 
-        Where failed calls are left out and it is unknown whether some failed, it is scored as if
-        none and as if all of them had.
+        Where failed calls are left out and it is unknown whether some failed, it is scored for each
+        way in which they may have; it is skipped if the scores differ, or there are too many ways.
 
         Raises:
             NoScore: there is nothing to measure, or it cannot be measured.
@@ -393,9 +394,11 @@ class BaseScorer:
         outcome = self._found(self.select_calls(trajectory))
         if self.failed_calls == "exclude":
             unknown = self.skip_unknown_failures(trajectory)
-            if unknown is not None:
-                other = self._found(self.select_calls(_as_if_failed(trajectory)))
-                return outcome if _same_score(outcome, other) else unknown
+            if unknown is not None and not all(
+                other is not None and _same_score(outcome, self._found(self.select_calls(other)))
+                for other in _ways_to_fail(trajectory)
+            ):
+                return unknown
         return outcome
 
     def _found(self, trajectory: Trajectory) -> Outcome:
@@ -504,15 +507,23 @@ def _default_of(parameter: Field[Any]) -> Any:
     return parameter.default
 
 
-def _as_if_failed(trajectory: Trajectory) -> Trajectory:
-    """The trajectory if each call failed of which it is unknown."""
-    return replace(
-        trajectory,
-        calls=tuple(
-            replace(call, error=ToolError("unknown")) if call.failure_unknown else call
-            for call in trajectory.calls
-        ),
-    )
+_MOST_UNKNOWN: Final = 5  # calls: there are two to the power of this ways in which they may fail
+
+
+def _ways_to_fail(trajectory: Trajectory) -> Iterator[Trajectory | None]:
+    """The trajectory for each way in which calls may have failed of which it is unknown, but that
+    none did; None if there are too many.
+    """
+    unknown = [at for at, call in enumerate(trajectory.calls) if call.failure_unknown]
+    if len(unknown) > _MOST_UNKNOWN:
+        yield None
+        return
+    for number in range(1, len(unknown) + 1):
+        for failed in combinations(unknown, number):
+            calls = list(trajectory.calls)
+            for at in failed:
+                calls[at] = replace(calls[at], error=ToolError("unknown"))
+            yield replace(trajectory, calls=tuple(calls))
 
 
 def _same_score(one: Outcome, other: Outcome) -> bool:

@@ -319,7 +319,10 @@ class UnspannedCalls:
         """Decide about each request without a span, and where it stands among the calls."""
         answers, followed = self._answered(requests, surplus)
         spans, place, moment = self._spans, -1, (0, 0, b"")
-        batches = {request.place for request in surplus} - set(spans.agents)
+        # What a later history repeats may stem from several messages.
+        batches = {
+            request.place for request in surplus if self._messages.of_span(request.place).requests
+        } - set(spans.agents)
         for number, request in enumerate(requests):
             if request.place != place:
                 place, moment = request.place, spans.moment(request.place)

@@ -98,7 +98,7 @@ def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other
         ("dies", "scored", 1.0),
     }
     letters = dead_letters(receiver)
-    assert [(row["scorer"], row["outcome"], row["explanation"]) for row in letters] == [
+    assert [(row["scorer"], row["outcome"], row["error_type"]) for row in letters] == [
         ("tool_call_count", "failed", "crashed"),
         ("dies", "failed", "crashed"),
     ]
@@ -172,7 +172,7 @@ def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_fi
     start_and_die(receiver)
     receiver.start()
     rows = receiver.wait_for(2)
-    assert {(row["scorer"], row["outcome"], row["explanation"]) for row in rows} == {
+    assert {(row["scorer"], row["outcome"], row["error_type"]) for row in rows} == {
         ("tool_call_count", "failed", "crashed"),
         ("dies", "failed", "crashed"),
     }
@@ -254,7 +254,7 @@ def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiv
     # A kill between writing a dead letter and journaling that has it written again, with the same
     # id.
     letters = {
-        (row["result_id"], row["scorer"], row["outcome"], row["explanation"])
+        (row["result_id"], row["scorer"], row["outcome"], row["error_type"])
         for row in dead_letters(receiver)
     }
     assert [row[1:] for row in letters] == [("later", "failed", "crashed")]

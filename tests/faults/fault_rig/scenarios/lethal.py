@@ -75,7 +75,7 @@ def _letters(folder: Path) -> Counter[str]:
     """Failed results in the dead-letter file, by trace."""
     rows: list[dict[str, Any]] = rows_of(folder / "kept" / "dead_letter.jsonl")
     assert all(
-        (row["outcome"], row["explanation"], row["exporter"]) == ("failed", "crashed", "evaluation")
+        (row["outcome"], row["error_type"], row["exporter"]) == ("failed", "crashed", "evaluation")
         for row in rows
     ), rows
     return Counter(row["trace_id"] for row in rows)

@@ -54,7 +54,7 @@ def hanging(folder: Path, *, runs: int) -> Outcome:
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
     counts = Counter(
-        (row["outcome"], row["explanation"])
+        (row["outcome"], row["error_type"])
         for row in rows_of(service.results)
         if row["evaluation"] == "broken"
     )
@@ -79,7 +79,7 @@ def _beside_broken(
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs
     counts = Counter(
-        (row["scorer"], row["outcome"], row["explanation"])
+        (row["scorer"], row["outcome"], row["error_type"])
         for row in rows_of(service.results)
         if row["evaluation"] == "broken"
     )
