@@ -286,18 +286,20 @@ def test_redacted_it_holds_names_and_no_value(
     traces = explained(FILES)
     runs = [run.trajectory for trace in traces for run in trace.runs]
     spans = [span for trace in traces for span in trace.trace.spans]
-    names = tuple(
-        {
-            name
-            for run in runs
-            for name in (
-                run.agent,
-                *(call.name for call in run.calls),
-                *re.findall(r'"(.+?)"', run.waiting),
-            )
-        }
-        - {""}
-    )
+    called = {
+        name
+        for run in runs
+        for name in (
+            run.agent,
+            *(call.name for call in run.calls),
+            # some messages hold a name as the text of a Python literal
+            *(f"'{call.name}'" for call in run.calls),
+            *re.findall(r'"(.+?)"', run.waiting),
+        )
+    }
+    # names by which tables tell closing tools from others
+    closing = {name for table in TABLES for name in (*table.not_calls, *table.not_requests)}
+    names = tuple((called | closing) - {""})
     keys = NAMED_BY | {key for span in spans for key in span.recognition.looked_at}
     for path in FILES:
         document = json.loads(path.read_text(encoding="utf-8"))

@@ -88,6 +88,15 @@ def test_an_address_of_another_machine_is_refused(intake: Any, protocol: str) ->
         OtlpServer(DecodingHandler(intake, ReceiverLimits()), **{protocol: "192.0.2.1:0"}).start()
 
 
+def refuses_connections(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_a_running_request_ends_well_and_a_new_one_is_refused(
     start: Any, intake: Any, channel: Any, request_of: Any
 ) -> None:
@@ -109,6 +118,7 @@ def test_a_running_request_ends_well_and_a_new_one_is_refused(
         wait_until(lambda: not receiver.is_open)
         keeping.request("POST", "/v1/traces", body, TYPE)
         assert keeping.getresponse().status == 503
+        wait_until(lambda: refuses_connections(bound.grpc))
         with pytest.raises(grpc.RpcError) as caught:
             channel(bound.grpc).unary_unary(TRACES)(body, timeout=300)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
