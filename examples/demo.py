@@ -161,7 +161,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     return (
         row["scorer"],
         f"{row['value']:.3f}",
-        "pass" if row["passed"] else "fail",
+        "pass" if row["passed"] else "not passed",
         row["explanation"] or "",
     )
 
