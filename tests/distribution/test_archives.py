@@ -96,7 +96,7 @@ def test_the_source_distribution_has_what_is_needed_to_test_it(
 def test_the_wheel_has_the_package_alone(archives: tuple[list[str], zipfile.ZipFile]) -> None:
     """Every module and data file, no source in C, no test."""
     names = set(archives[1].namelist())
-    kinds = (".py", ".json", ".yaml", ".typed")
+    kinds = (".py", ".json", ".yaml", ".typed", ".html", ".css", ".js")
     wanted = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "otel_eval").rglob("*")
