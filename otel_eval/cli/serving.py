@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -52,6 +53,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     server = _server_of(config)
     stop_requests.on_request(server.note_stop)
     bound = server.start()
+    hangs = False
     try:
         places = [
             ("grpc", bound.grpc),
@@ -72,7 +74,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         reloads = _Reloads(server, read)
         while signals.recv(1)[0] not in _ENDS:  # blocks until a signal
             reloads.request()
-        reloads.end()
+        hangs = not reloads.end()
     finally:
         # A scorer or library that blocks must not keep the process: the watchdog ends it.
         watchdog = threading.Timer(STOP_S + _MARGIN_S, _abort)
@@ -84,6 +86,11 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
                 " timeout or are lost"
             )
         watchdog.cancel()
+    if hangs:
+        # The interpreter may abort if it ends while a thread runs a user's module.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 
@@ -185,11 +192,12 @@ class _Reloads:
         """Reload soon; requests that wait for a reload under way are one."""
         self._requested.set()
 
-    def end(self) -> None:
-        """Begin no further reload, and wait a moment for one under way."""
+    def end(self) -> bool:
+        """Begin no further reload, and wait a moment for one under way; whether it has ended."""
         self._ended.set()
         self._requested.set()
         self._thread.join(_RELOAD_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while self._requested.wait() and not self._ended.is_set():

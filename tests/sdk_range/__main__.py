@@ -33,9 +33,10 @@ SDKS: dict[str, tuple[str, ...]] = {
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OLDEST = "1.30.0"
 OTHERS = (
-    "pytest>=8.3,<10",
+    "pytest>=9,<10",
     "pytest-timeout>=2.3,<3",
     "hypothesis>=6.100,<7",
+    "jsonschema>=4.18,<5",
     "setuptools>=77.0.3,<100",
     "trustme>=1.2,<2",
 )

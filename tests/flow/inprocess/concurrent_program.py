@@ -22,6 +22,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
 
+# a child is waited for so long, however busy the machine is
+LIMIT_MS = 300_000
+
 
 def traced(results: str) -> TracerProvider:
     """A provider that scores; the global one."""
@@ -229,15 +232,17 @@ def forked_amid_threads(results: str) -> None:
     pool = [threading.Thread(target=busy, args=(n,)) for n in range(3)]
     for each in pool:
         each.start()
+    statuses = []
     for number in range(10):
         worker = os.fork()
         if worker == 0:
             agent(f"child {number}")
-            os._exit(0 if provider.force_flush() else 1)
-        assert os.waitpid(worker, 0)[1] == 0
+            os._exit(0 if provider.force_flush(LIMIT_MS) else 1)
+        statuses.append(os.waitpid(worker, 0)[1])
     stop.set()
     for each in pool:
         each.join()
+    assert statuses == [0] * 10, statuses
 
 
 if __name__ == "__main__":
