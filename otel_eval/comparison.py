@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, fsum, lgamma, log
+from statistics import median
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_eval.errors import InputError
@@ -221,7 +222,7 @@ def fisher_exact(passed: int, failed: int, other_passed: int, other_failed: int)
     observed = log_probability(passed)
     possible = range(max(0, column - (total - row)), min(row, column) + 1)
     likely = map(log_probability, possible)
-    return min(1.0, fsum(exp(each) for each in likely if each <= observed + _TOLERANCE))
+    return min(1.0, fsum(exp(value) for value in likely if value <= observed + _TOLERANCE))
 
 
 def mcnemar_exact(worse: int, better: int) -> float:
@@ -593,12 +594,12 @@ def _compare_agents(
             agent=agent,
             runs=(len(sides[0]), len(sides[1])),
             duration_ms=(
-                median(run.duration_ms for run in sides[0]),
-                median(run.duration_ms for run in sides[1]),
+                _median_known(run.duration_ms for run in sides[0]),
+                _median_known(run.duration_ms for run in sides[1]),
             ),
             tokens=(
-                median(run.tokens for run in sides[0]),
-                median(run.tokens for run in sides[1]),
+                _median_known(run.tokens for run in sides[0]),
+                _median_known(run.tokens for run in sides[1]),
             ),
             appeared=_only_in(tools[1], tools[0]),
             vanished=_only_in(tools[0], tools[1]),
@@ -628,10 +629,7 @@ def _only_in(tools: Counter[str] | None, others: Counter[str] | None) -> dict[st
     return {name: count for name, count in sorted(tools.items()) if name not in others}
 
 
-def median(values: Iterable[float | None]) -> float | None:
+def _median_known(values: Iterable[float | None]) -> float | None:
     """The median of the known values; None without any."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return None
-    middle = len(known) // 2
-    return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
