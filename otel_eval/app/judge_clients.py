@@ -14,10 +14,10 @@ from weakref import WeakSet
 from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
-from otel_eval.config.validation import joined, lines_of
 from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.judge import Judge
+from otel_eval.validation import joined, lines_of
 from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from pydantic import (
     create_model,
 )
 
-from otel_eval.config.validation import LIST, MAPPING, Shape, form_of, lines_of
 from otel_eval.conventions import table
 from otel_eval.conventions.message_formats import WRAPPERS, Wrapper
 from otel_eval.conventions.table import Convention, EventRow, Mark, MessageRow, Rule
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
+from otel_eval.validation import LIST, MAPPING, Shape, form_of, lines_of
 
 
 def _scalar(value: Any) -> Any:

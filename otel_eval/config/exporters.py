@@ -32,12 +32,12 @@ from otel_eval.config.units import (
     Whole,
     tls_without_https,
 )
-from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, joined
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
+from otel_eval.validation import LIST, MAPPING, Shape, duplicates, joined
 
 _MODE: Final = re.compile("^0?6[0246][0246]$")
 

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from otel_eval.config.exporters import ExportEndpoint, Exporters
 from otel_eval.config.lines import lines_of_problems
 from otel_eval.config.models import EvalConfig
-from otel_eval.config.validation import lines_of
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import DatasetPath, is_file
+from otel_eval.validation import lines_of
 from otel_eval.watched_files import read_small_file
 
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")

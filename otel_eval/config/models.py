@@ -34,7 +34,6 @@ from otel_eval.config.units import (
     tls_without_https,
     url_of,
 )
-from otel_eval.config.validation import LIST, MAPPING, Shape, duplicates, form_of
 from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
@@ -43,6 +42,7 @@ from otel_eval.scorers.base_scorer import is_coroutine_function
 from otel_eval.scorers.build import checked_scorer
 from otel_eval.scorers.judge import any_judge_name, named_judges
 from otel_eval.scorers.registry import import_path
+from otel_eval.validation import LIST, MAPPING, Shape, duplicates, form_of
 
 
 class Match(Shape):

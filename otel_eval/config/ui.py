@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 
 from otel_eval.config.receivers import Address, Auth
 from otel_eval.config.units import Size, url_of
-from otel_eval.config.validation import Shape
 from otel_eval.errors import holds_credentials, redacted, redacted_repr
+from otel_eval.validation import Shape
 
 DEFAULT_UI_ENDPOINT: Final = "127.0.0.1:4319"
 """Where `otel-eval serve --ui` serves the page."""

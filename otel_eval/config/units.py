@@ -12,8 +12,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
+from otel_eval.validation import Shape
 
 _SECONDS: Final = {
     "ns": 1e-9,
