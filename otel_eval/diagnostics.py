@@ -18,10 +18,18 @@ from typing import Any, Final
 
 from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
-from otel_eval.evaluations import Matcher, ScorerSet
+from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
 from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
-from otel_eval.model import UNKNOWN_REASONS, Completeness, Failed, Report, Skipped, Trajectory
+from otel_eval.model import (
+    UNKNOWN_REASONS,
+    UNRECORDED,
+    Completeness,
+    Failed,
+    Report,
+    Skipped,
+    Trajectory,
+)
 from otel_eval.scorers.tool_names import ToolNameCheck, plural
 
 _log = logging.getLogger("otel_eval")
@@ -80,6 +88,8 @@ class Coverage:
         self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
         # runs that no evaluation matched, by service, agent and span name
         self._unmatched: Final[Counter[str]] = Counter()
+        # by the same: the conditions of each evaluation that such a run does not meet
+        self._mismatches: Final[dict[str, list[str]]] = {}
         # by scorer, outcome and error type
         self._results: Final[Counter[tuple[str, str, str]]] = Counter()
         self._skipped: Final[Counter[str]] = Counter()  # by reason
@@ -92,6 +102,7 @@ class Coverage:
         self._tool_names = ToolNameCheck(
             {each.name: each.scorers for each in evaluations}, live=self._live
         )
+        self._matchers = {each.name: Matcher(each) for each in evaluations[:_MOST_NAMED]}
         self._of_every_run = {
             each.name: Matcher(replace(each, match=replace(each.match, runs="all")))
             for each in evaluations
@@ -153,6 +164,12 @@ class Coverage:
             )
             if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
                 self._unmatched[called] += 1
+            if called not in self._mismatches and len(self._mismatches) < _MOST_NAMED:
+                self._mismatches[called] = [
+                    f"evaluation {redacted_repr(name)} does not match: {failed}"
+                    for name, matches in self._matchers.items()
+                    if (failed := "; ".join(map(_condition_text, matches.failed(run, 0.0))))
+                ]
 
     def understood(
         self, trace: ClosedTrace, found: Sequence[Trajectory], runs: Sequence[Trajectory]
@@ -258,6 +275,18 @@ class Coverage:
             if unknown
             else ""
         )
+
+    def why_no_score(self) -> list[str]:
+        """Why no run was evaluated, as far as known, in lines: if none matched, which condition of
+        each evaluation the runs do not meet, as `otel-eval explain` shows it.
+        """
+        with self._lock:
+            mismatches = list(self._mismatches.items())
+        if not self.runs or self.matched:
+            why = self.why_nothing() if self.runs or self.traces_without_run else ""
+            return [why] if why else []
+        of_kinds = [f"{called}: {'; '.join(failed)}" for called, failed in mismatches if failed]
+        return [f"no evaluation matched any of {plural(self.runs, 'run')}", *of_kinds]
 
     def no_run(self) -> str:
         """A text with the number of spans in traces without a run, by scope."""
@@ -463,6 +492,16 @@ def _conditions(evaluation: ScorerSet) -> str:
     return ", ".join(found) + (
         f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else ""
     )
+
+
+def _condition_text(failed: FailedCondition) -> str:
+    """The condition, and what the run has instead; of an attribute, which may hold content, only
+    whether it has another value.
+    """
+    if failed.condition.startswith("match.attributes.") and failed.actual is not UNRECORDED:
+        failed = replace(failed, actual="another value")
+        return failed.text(str)
+    return failed.text(redacted_repr)
 
 
 def _run_line(run: Trajectory, reports: Sequence[Report]) -> str:

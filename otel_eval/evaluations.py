@@ -72,6 +72,16 @@ class FailedCondition:
     wanted: Any
     actual: Any
 
+    def text(self, shown: Callable[[Any], str]) -> str:
+        """What is required, and what the run has instead; `shown` returns a value as text."""
+        wanted = shown(self.wanted)
+        if self.condition == "sample":
+            return f"sample is {wanted}, and the hash of the trace id is {shown(self.actual)}"
+        if self.condition == "match.runs":
+            return f"{self.condition} requires {wanted}, and this run is {self.actual}"
+        actual = "none" if self.actual is UNRECORDED else shown(self.actual)
+        return f"{self.condition} requires {wanted}, and the run has {actual}"
+
 
 class Matcher:
     """One evaluation's conditions, compiled once."""

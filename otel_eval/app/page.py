@@ -54,11 +54,13 @@ class HeldByWorker(NamedTuple):
         instance: of the worker's server; after a restart it holds other runs.
         changes: since the number that was asked for.
         exported_ms: when an exporter last delivered results, in Unix milliseconds, or None.
+        why: why no run was evaluated, in lines.
     """
 
     instance: str
     changes: Changes
     exported_ms: int | None
+    why: Sequence[str] = ()
 
 
 class WorkerWithRuns(Protocol):
@@ -78,6 +80,7 @@ class FetchedRuns:
         self._fetched_at = -_FETCH_S
         # by worker: its instance, and the number of the last change that was fetched
         self._known: Final = [("", 0)] * len(workers)
+        self._why: Final[list[Sequence[str]]] = [()] * len(workers)
 
     def fetch(self) -> None:
         """Hold what has changed in the workers, in the order of time."""
@@ -101,7 +104,12 @@ class FetchedRuns:
             answer = worker.held_runs(0)  # it was started again
         if answer is not None:
             self._known[place] = answer.instance, answer.changes.number
+            self._why[place] = answer.why
         return answer
+
+    def why(self) -> Sequence[str]:
+        """Why no run was evaluated, as a worker to which runs came says it."""
+        return next((why for why in self._why if why), ())
 
 
 class LivePage:
@@ -111,6 +119,7 @@ class LivePage:
         given: `ui` of the configuration, with an endpoint.
         held: the last runs.
         counts: returns the counters of the receiver.
+        why: returns why no run was evaluated, in lines.
         fetch: brings the held runs up to date.
 
     Attributes:
@@ -126,10 +135,12 @@ class LivePage:
         given: Ui,
         held: HeldRuns,
         counts: Callable[[], Mapping[str, Any]],
+        why: Callable[[], Sequence[str]],
         fetch: Callable[[], None] = lambda: None,
     ) -> None:
         self._given: Final = given
         self._counts: Final = counts
+        self._why: Final = why
         self._allow: Final = tokens_of_page(given.auth)
         self._server: PageServer | None = None
         self._bound: Bound | None = None
@@ -184,4 +195,5 @@ class LivePage:
             },
             "exported_ms": self.held.exported_ms,
             "left_out": self.held.left_out,
+            "why": list(self._why()) if self.held.is_empty else [],
         }

@@ -186,7 +186,7 @@ class Server:
         )
         self._instance: Final = uuid4().hex
         self.page: Final = (
-            LivePage(config.ui, self._held_runs, self.counts)
+            LivePage(config.ui, self._held_runs, self.counts, self._diagnostics.why_no_score)
             if self._held_runs and listens
             else None
         )
@@ -258,7 +258,8 @@ class Server:
         if self._held_runs is None:
             return None
         changes = self._held_runs.changes(after)
-        return HeldByWorker(self._instance, changes, self._held_runs.exported_ms)
+        why = self._diagnostics.why_no_score() if self._held_runs.is_empty else ()
+        return HeldByWorker(self._instance, changes, self._held_runs.exported_ms, why)
 
     def _export(self, report: Report) -> None:
         if self._held_runs:

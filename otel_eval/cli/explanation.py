@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
 from otel_eval.cli.render import OUTCOME_COLORS
-from otel_eval.evaluations import FailedCondition
 from otel_eval.exporters.text_table import PLAIN_LAYOUT, Layout, columns, plain
-from otel_eval.model import UNRECORDED, Failed, Kind, Result, Scored
+from otel_eval.model import Failed, Kind, Result, Scored
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import plural, shortened
 from otel_eval.trajectory.explanation import Ignored, SpanExplanation, TraceExplanation
@@ -260,7 +259,7 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
     """
     evaluation = explained.evaluation
     if explained.failed:
-        failed = "; ".join(_failed_condition(each, shown) for each in explained.failed)
+        failed = "; ".join(each.text(shown.value) for each in explained.failed)
         yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", shown, 4)
         return
     yield from _indented(f"evaluation {evaluation.name} matches:", shown, 4)
@@ -289,17 +288,6 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
         colors=OUTCOME_COLORS,
         colored=1,
     )
-
-
-def _failed_condition(failed: FailedCondition, shown: Disclosure) -> str:
-    """A condition of `match`, or `sample`, that kept the evaluation from the run."""
-    key, wanted = failed.condition, shown.value(failed.wanted)
-    if key == "sample":
-        return f"sample is {wanted}, and the hash of the trace id is {shown.value(failed.actual)}"
-    if key == "match.runs":
-        return f"{key} requires {wanted}, and this run is {failed.actual}"
-    actual = "none" if failed.actual is UNRECORDED else shown.value(failed.actual)
-    return f"{key} requires {wanted}, and the run has {actual}"
 
 
 def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:

@@ -177,6 +177,12 @@ class HeldRuns:
             found = list(takewhile(lambda held: held.number > after, reversed(self._runs.values())))
             return Changes(self._number, found[::-1])
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no run is held."""
+        with self._lock:
+            return not (self._runs or self._waiting)
+
     def note_export(self, at_ms: int | None = None) -> None:
         """Record that an exporter delivered results, now or at this Unix time in milliseconds."""
         self.exported_ms = max(self.exported_ms or 0, at_ms or time.time_ns() // 1_000_000)

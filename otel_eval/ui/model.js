@@ -361,18 +361,15 @@ var OtelEvalModel = (function () {
     return /^https?:\/\//i.test(filled) ? filled : "";
   }
 
-  /** Why nothing is shown, from the counters of a receiver. */
+  /** Why nothing is shown, in lines: what the receiver says, else from its counters. */
   function whyEmpty(status) {
-    const counts = (status && status.counts) || {};
-    if (counts.runs_unmatched) {
-      return counts.runs_unmatched + " runs arrived and matched no evaluation. Compare `match` in the configuration with their service and agent.";
+    const counts = (status && status.counts) || {}, why = (status && status.why) || [];
+    if (why.length) {
+      return why.concat(counts.runs_unmatched ? "Correct `match` in the configuration."
+        : "`otel-eval explain` with stored traces shows what each span lacks.");
     }
-    if (counts.traces_without_run) {
-      return counts.traces_without_run + " traces arrived in which no agent run was recognised. `otel-eval explain` with stored traces shows what each span lacks.";
-    }
-    if (counts.open_traces) return counts.open_traces + " traces are open: a run is scored when its root span has ended.";
-    if (counts.requests) return "Requests arrived, but no run was scored yet.";
-    return "";
+    if (counts.open_traces) return [counts.open_traces + " traces are open: a run is scored when its root span has ended."];
+    return counts.requests ? ["Requests arrived, but no run was scored yet."] : [];
   }
 
   return {

@@ -270,8 +270,8 @@
     const http = addresses.http ? "http://" + addresses.http : "";
     const lines = http ? "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nexport OTEL_EXPORTER_OTLP_ENDPOINT=" + http
       : "export OTEL_EXPORTER_OTLP_PROTOCOL=grpc\nexport OTEL_EXPORTER_OTLP_ENDPOINT=http://" + (addresses.grpc || "HOST:PORT");
-    return element("div", { class: "empty" }, element("h2", {}, why ? "No run was scored yet" : "No span has arrived yet"),
-      why ? element("p", { class: "notice" }, why) : null,
+    return element("div", { class: "empty" }, element("h2", {}, why.length ? "No run was scored yet" : "No span has arrived yet"),
+      why.length ? element("div", { class: "notice" }, why.map(function (line) { return element("p", {}, text(line, 2000)); })) : null,
       element("p", {}, "Send OTLP spans of an instrumented agent here:"), element("pre", { tabindex: "0" }, text(lines)),
       facts([["OTLP over gRPC", addresses.grpc || ""], ["OTLP over HTTP", http ? http + "/v1/traces" : ""]]),
       element("p", { class: "faint" }, "A run appears here when its root span has ended and it was scored."));

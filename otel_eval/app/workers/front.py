@@ -96,11 +96,10 @@ class FrontServer:
         )
         self.admin: Final = AdminServices(config.telemetry, self)
         held = held_runs_of(config.ui)
-        self.page: Final = (
-            LivePage(config.ui, held, self.counts, FetchedRuns(held, self._workers).fetch)
-            if held
-            else None
-        )
+        self.page: LivePage | None = None
+        if held:
+            fetched = FetchedRuns(held, self._workers)
+            self.page = LivePage(config.ui, held, self.counts, fetched.why, fetched.fetch)
 
     def readiness(self) -> Readiness:
         """Whether requests are accepted and every worker is ready."""

@@ -59,7 +59,9 @@ def test_the_status_tells_why_no_run_is_there(served: Make) -> None:
     with receiver.events() as events:
         receiver.insist(whole(1))
         statuses = (json.loads(data) for name, data in events if name == "status")
-        assert any(status["counts"].get("runs_unmatched") == 1 for status in statuses)
+        why = next(status["why"] for status in statuses if status["why"])
+    assert why[0] == "no evaluation matched any of 1 run"
+    assert "evaluation 'e' does not match: match.agent requires 'other', and the run has " in why[1]
 
 
 def test_other_pages_and_other_names_are_refused(served: Make) -> None:

@@ -138,7 +138,9 @@ test("only the rows that are seen, and a few around them, are drawn", () => {
 });
 
 test("why nothing is shown follows from the counters", () => {
-  assert.match(model.whyEmpty({ counts: { runs_unmatched: 2, requests: 2 } }), /2 runs arrived and matched no evaluation/);
-  assert.match(model.whyEmpty({ counts: { traces_without_run: 3 } }), /no agent run/);
-  assert.equal(model.whyEmpty({ counts: {} }), "");
+  const unmatched = model.whyEmpty({ why: ["no evaluation matched", "match.agent requires 'a'"], counts: { runs_unmatched: 2 } });
+  assert.match(unmatched.join("\n"), /match.agent requires 'a'\nCorrect `match`/);
+  assert.match(model.whyEmpty({ why: ["no agent run found in 3 spans"], counts: { traces_without_run: 3 } })[1], /explain/);
+  assert.match(model.whyEmpty({ counts: { open_traces: 1 } })[0], /root span has ended/);
+  assert.deepEqual(model.whyEmpty({ counts: {} }), []);
 });
