@@ -16,6 +16,7 @@ from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.attributes import ResultFormat
 from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
@@ -65,7 +66,24 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
     later = {name for name, scorer in built if is_awaited(scorer)}
     at_once = frozenset(each.name for each in config.evaluations if each.name not in later)
     return KnownScorers(
-        frozenset(name for name, count in counts.items() if count > 1), judges, at_once
+        frozenset(name for name, count in counts.items() if count > 1),
+        judges,
+        at_once,
+        config.ui.public_url or "",
+    )
+
+
+def result_format(config: EvalConfig) -> ResultFormat:
+    """What the configuration adds to exported results.
+
+    Raises:
+        ConfigError: a configured product does not accept the name of a scorer.
+    """
+    given = config.results
+    return ResultFormat(
+        config.ui.public_url or "",
+        given.log_body,
+        known_scorers(config).name_of if given.score_attributes else None,
     )
 
 
@@ -150,7 +168,7 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
     """The exporters of results to OTLP endpoints, products and Kafka, and those of installed
     packages.
     """
-    given, exporters = config.exporters, list[Exporter]()
+    given, exporters, form = config.exporters, list[Exporter](), result_format(config)
     if given.console:
         console: object = given.console  # from Python it may be the exporter itself
         exporters.append(console if isinstance(console, ConsoleExporter) else ConsoleExporter())
@@ -163,7 +181,7 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
             for signal in _RESULTS_IN
             if signal in each.signals
         ]
-        exporters += [OtlpSignalExporter(to, signal, each.name) for signal, to in signals]
+        exporters += [OtlpSignalExporter(to, signal, each.name, form) for signal, to in signals]
     if places := score_endpoints(config):
         from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
@@ -179,7 +197,11 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
         topic = given.kafka
         exporters.append(
             KafkaTopicExporter(
-                topic.settings(), topic.topic, encoding=topic.encoding, timeout_s=topic.timeout
+                topic.settings(),
+                topic.topic,
+                encoding=topic.encoding,
+                timeout_s=topic.timeout,
+                form=form,
             )
         )
     return exporters

@@ -26,6 +26,7 @@ from otel_eval.app.exporting import (
     cases_of,
     destinations,
     exporters_of,
+    result_format,
     window_limits,
 )
 from otel_eval.app.judge_clients import Clients, dataset_counts
@@ -183,6 +184,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             more: dict[str, Any] = {
                 "found": self.be_last_registered_at_exit,
                 "window": window_limits(settings),
+                "form": result_format(settings),
             }
             to = settings.signals, *self._providers, self.pipeline
             exporters.append(
@@ -347,6 +349,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         self._inner, self._max_wait = inner, max_wait
         self._warnings: Final = Warnings()
         self._others: Final = self._configure(config)
+        self._name_of: Final = result_format(self._settings).name_of
         self._fanout = Fanout([_OnSpans(self), *self._others, *self._stores], self._counters)
         self._begin()
         in_each_child(self, EvalSpanExporter._begin)
@@ -446,7 +449,10 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             event_of(names.EVENT_NAME, names.event_attributes(report, result), ended)
             for result in report.results
         ]
-        placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
+        scores = names.score_attributes(report, self._name_of) if self._name_of else {}
+        placed = self._held.score(
+            bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events, scores
+        )
         if not placed:
             self._counters.add("exporter.scores_unplaced", len(events))
         return placed

@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from otel_eval.admin import AdminServer, Monitored
 from otel_eval.admin.metrics import SelfMetricsExporter
-from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
+from otel_eval.app.exporting import (
+    known_scorers,
+    result_format,
+    score_endpoints,
+    writes_lines,
+)
 from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.wiring import engine_of, require_picklable
 from otel_eval.config import (
@@ -362,7 +367,7 @@ def forward_of(
     to = given.address("exporters.forward")
     journal = durable.forwarded if durable else None
     kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
-    kept["name_of"] = known_scorers(config).name_of if given.score_attributes else None
+    kept["name_of"] = result_format(config).name_of
     forward = Forwarder(
         to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept
     )

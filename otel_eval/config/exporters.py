@@ -195,10 +195,6 @@ class ForwardExporter(OtlpEndpoint):
     """How requests are compressed."""
     max_queue_size: Size = 64 * 2**20
     """Bytes of each signal that may be queued. Beyond it clients get a retryable error."""
-    score_attributes: bool = False
-    """Whether the runs' spans have an attribute `otel_eval.score.NAME` for each score, beside the
-    events.
-    """
 
 
 class AnnotationEndpoint(ExportEndpoint):
@@ -462,6 +458,14 @@ class Results(Shape):
     """
     case: CaseOfRuns | None = None
     """By what `otel-eval compare` pairs runs."""
+    log_body: bool = False
+    """Whether log events have a body, one line for people, and the severity WARN where a run did
+    not pass and ERROR where a scorer failed.
+    """
+    score_attributes: bool = False
+    """Whether the runs' own spans (`exporters.forward`, `EvalSpanExporter`) and evaluation spans
+    have attributes for the verdict and for each score, beside the events.
+    """
     no_run: bool = True
     """Whether JSON Lines and Kafka get a row for each trace without a result, so that `merge` sees
     traces that were split.

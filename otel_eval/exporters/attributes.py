@@ -9,6 +9,8 @@ the span that carries results, pydantic-evals for the target of an evaluation.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from opentelemetry.context import Context
@@ -69,11 +71,96 @@ _ORIGIN: Final = (
         "otel_eval.verdict",
     ),
 )
-SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
+# Before the name of each score, or of the evaluation, on the run's own span. Names of scorers may
+# have dots, so that what belongs to one score is not below its name.
+_SCORE_VALUES: Final = "otel_eval.score."
+_SCORE_LABELS: Final = "otel_eval.label."
+_SCORE_REASONS: Final = "otel_eval.explanation."
+_VERDICTS: Final = "otel_eval.verdict."
+PAGE: Final = "otel_eval.page"
 _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
 
 SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFormat:
+    """What results carry besides the attributes of their events.
+
+    Attributes:
+        page: the address at which people reach the page with runs; "" if there is none.
+        log_body: whether log events have a body and a severity.
+        name_of: returns the name of a score; None: spans have no attributes of scores.
+    """
+
+    page: str = ""
+    log_body: bool = False
+    name_of: Callable[[Result], str] | None = None
+
+
+PLAIN: Final = ResultFormat()
+"""No more than the attributes of events."""
+
+
+def page_of(page: str, run: Trajectory) -> str:
+    """The address of a run on the page; "" if there is no page, or the run has no ids.
+
+    >>> run = Trajectory(trace_id="a" * 32, span_id="b" * 16, agent="", service="", calls=())
+    >>> page_of("http://localhost:4319", run)[:32]
+    'http://localhost:4319/#/runs/aaa'
+    """
+    has_address = page and run.trace_id and run.span_id
+    return f"{page}/#/runs/{run.trace_id}/{run.span_id}" if has_address else ""
+
+
+def page_attributes(page: str, run: Trajectory) -> dict[str, str]:
+    """The attribute with the address of a run on the page, if it has one."""
+    address = page_of(page, run)
+    return {PAGE: address} if address else {}
+
+
+_IN_WORDS: Final = {"pass": "passed", "fail": "did not pass"}
+
+
+def log_line(report: Report, result: Result) -> str:
+    """A result as one line for people: the body of a log event."""
+    run, outcome = report.trajectory, result.outcome
+    state = _IN_WORDS.get(label_of(result)) or (
+        "failed" if isinstance(outcome, Failed) else "was skipped"
+    )
+    value = f" ({outcome.value:.3f})" if isinstance(outcome, Scored) else ""
+    who = run.agent or run.name or run.span_id
+    text = f"{who}: {result.scorer} {state}{value}"
+    return sendable(f"{text}: {outcome.explanation}" if outcome.explanation else text)
+
+
+def log_severity(result: Result) -> tuple[int, str]:
+    """Number and text of the severity of a log event: ERROR if a scorer failed, WARN if the run did
+    not pass, INFO otherwise.
+    """
+    if isinstance(result.outcome, Failed):
+        return 17, "ERROR"
+    if label_of(result) == "fail" and result.severity != "warn":
+        return 13, "WARN"
+    return 9, "INFO"
+
+
+def score_attributes(report: Report, name_of: Callable[[Result], str]) -> dict[str, Any]:
+    """What backends that search spans by attributes only find a run by: the verdict of the
+    evaluation, and value, label and explanation of each score.
+    """
+    # all reports of one revision that have a verdict have the same: the first one has it
+    known = report.verdict is not None and not report.late
+    found: dict[str, Any] = {f"{_VERDICTS}{report.evaluation}": report.verdict} if known else {}
+    for result in report.results:
+        name = name_of(result)
+        if isinstance(result.outcome, Scored):
+            found[f"{_SCORE_VALUES}{name}"] = float(result.outcome.value)
+        found[f"{_SCORE_LABELS}{name}"] = label_of(result)
+        if result.outcome.explanation:
+            found[f"{_SCORE_REASONS}{name}"] = result.outcome.explanation
+    return {sendable(key): _sendable(value) for key, value in found.items()}
 
 
 def label_of(result: Result) -> str:

@@ -35,6 +35,7 @@ from opentelemetry.trace import Link, StatusCode, get_current_span, get_tracer_p
 from otel_eval.counters import Counters, Warnings
 from otel_eval.exporters import Exporter, ProviderExporter
 from otel_eval.exporters import attributes as names
+from otel_eval.exporters.attributes import PLAIN, ResultFormat
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
@@ -164,6 +165,7 @@ class GlobalProvidersExporter(ProviderExporter):
         found: called when a provider is first used, so that exit hooks can be moved in front of the
             provider's.
         window: the limits of the metrics' sliding windows; None: there are none.
+        form: what results carry besides the attributes of their events.
         only: whether there is no other exporter; then missing providers are reported although no
             signal was named.
     """
@@ -181,8 +183,10 @@ class GlobalProvidersExporter(ProviderExporter):
         counters: Counters | None = None,
         found: Callable[[], None] = lambda: None,
         window: WindowLimits | None = None,
+        form: ResultFormat = PLAIN,
         only: bool = True,
     ) -> None:
+        self._form: Final = form
         self._only: Final = only
         self._signals = None if signals is None else frozenset(signals)
         self._tracers, self._loggers, self._meters = (
@@ -264,7 +268,7 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def _logs(self) -> tuple[Exporter, Any] | None:
         provider = self._loggers if self._loggers is not None else _real(get_logger_provider())
-        return (LogEventExporter(provider), provider) if provider is not None else None
+        return (LogEventExporter(provider, self._form), provider) if provider is not None else None
 
     def _metrics(self) -> tuple[Exporter, Any] | None:
         provider = self._meters if self._meters is not None else _real(get_meter_provider())
@@ -274,18 +278,22 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:
-            return _span_exporter(self._tracers)
+            return self._span_exporter(self._tracers)
         # The SDK does not give a processor its provider; the other processors and the resource are
         # what can be found of it.
         origin = self._pipeline()
         if origin is not None:
             try:
                 # flushed by the provider that flushes us
-                return SpanExporter(pipeline_tracer(*origin)), origin[0]
+                return SpanExporter(pipeline_tracer(*origin), form=self._form), origin[0]
             except (TypeError, AttributeError, ImportError):
                 pass  # in this version of the SDK tracers are created in another way
         provider = global_tracer_provider()
-        return _span_exporter(provider) if provider is not None else None
+        return self._span_exporter(provider) if provider is not None else None
+
+    def _span_exporter(self, provider: Any) -> tuple[Exporter, Any]:
+        tracer = provider.get_tracer(*names.INSTRUMENTATION_SCOPE)
+        return SpanExporter(tracer, provider, self._form), provider
 
     def flush(self, timeout_s: float) -> bool:
         """Flush every provider in use; False if one did not finish in time. The program shuts them
@@ -295,22 +303,19 @@ class GlobalProvidersExporter(ProviderExporter):
         return all(delivered)
 
 
-def _span_exporter(provider: Any) -> tuple[Exporter, Any]:
-    return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider), provider
-
-
 class SpanExporter(ProviderExporter):
     """Exports one span per report, with one `gen_ai.evaluation.result` event per result.
 
     Args:
         tracer: creates the spans; from a provider, or from `pipeline_tracer`.
         provider: the tracer's provider, which is flushed; None if that is done elsewhere.
+        form: what spans carry besides the attributes that their results share.
     """
 
     name = "spans"
 
-    def __init__(self, tracer: Any, provider: Any = None) -> None:
-        self._tracer, self._provider = tracer, provider
+    def __init__(self, tracer: Any, provider: Any = None, form: ResultFormat = PLAIN) -> None:
+        self._tracer, self._provider, self._form = tracer, provider, form
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Create a span for each report that has results. It starts and ends when the run ended."""
@@ -323,11 +328,12 @@ class SpanExporter(ProviderExporter):
     def _make_span(self, report: Report) -> None:
         context, ended = names.run_context(report.trajectory), names.run_ended_ns(report)
         run = get_current_span(context).get_span_context()
-        shared = names.run_attributes(report)
+        shared, name_of = names.run_attributes(report), self._form.name_of
+        scores = names.score_attributes(report, name_of) if name_of else {}
         span = self._tracer.start_span(
             f"evaluate {report.evaluation}",
             context=context,
-            attributes={names.SPAN_KIND: names.EVALUATOR} | shared,
+            attributes={names.SPAN_KIND: names.EVALUATOR} | shared | scores,
             links=[Link(run)] if run.is_valid else [],
             start_time=ended,
         )
@@ -365,20 +371,18 @@ def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:
     return Tracer(ALWAYS_ON, resource, pipeline, _OwnIds(), no_info, SpanLimits(), scope)
 
 
-_SEVERITY: Final = {"severity_number": SeverityNumber.INFO, "severity_text": "INFO"}
-
-
 class LogEventExporter(ProviderExporter):
     """Exports one `gen_ai.evaluation.result` log event per result.
 
     Args:
         logger_provider: an SDK `LoggerProvider`.
+        form: what events carry besides their attributes.
     """
 
     name = "logs"
 
-    def __init__(self, logger_provider: Any) -> None:
-        self._provider = logger_provider
+    def __init__(self, logger_provider: Any, form: ResultFormat = PLAIN) -> None:
+        self._provider, self._form = logger_provider, form
         self._emit: Final = _emitter(logger_provider.get_logger(*names.INSTRUMENTATION_SCOPE))
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
@@ -391,25 +395,40 @@ class LogEventExporter(ProviderExporter):
                 ended, evaluated, shared = (
                     names.run_ended_ns(report),
                     names.evaluated_ns(report),
-                    names.run_attributes(report),
+                    names.run_attributes(report)
+                    | names.page_attributes(self._form.page, report.trajectory),
                 )
                 for result in report.results:
-                    self._emit(shared | names.result_attributes(result), context, ended, evaluated)
+                    number, text = names.log_severity(result) if self._form.log_body else _INFO
+                    line = {"severity_number": SeverityNumber(number), "severity_text": text}
+                    if self._form.log_body:
+                        line["body"] = names.log_line(report, result)
+                    attributes = shared | names.result_attributes(result)
+                    self._emit(attributes, context, ended, evaluated, line)
         return ExportResult.ok()
 
 
-def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int], None]:
-    """Return a function that emits an event from its attributes, the run's context, its time and
-    its observed time.
+_INFO: Final = (9, "INFO")
+
+
+def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int, dict[str, Any]], None]:
+    """Return a function that emits an event from its attributes, the run's context, its time, its
+    observed time, and the fields of its severity and body.
     """
     record, accepted = _record_class(logger)
 
-    def emit(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:
+    def emit(
+        attributes: dict[str, Any],
+        context: Context,
+        at_ns: int,
+        observed_ns: int,
+        line: dict[str, Any],
+    ) -> None:
         fields: dict[str, Any] = {
             "timestamp": at_ns,
             "observed_timestamp": observed_ns,
             "attributes": attributes,
-            **_SEVERITY,
+            **line,
         }
         if "event_name" in accepted:
             fields["event_name"] = names.EVENT_NAME

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.counters import Warnings
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.attributes import PLAIN, ResultFormat
 from otel_eval.exporters.result_requests import logs_request
 from otel_eval.exporters.result_rows import line_of, rows_of
 from otel_eval.model import Report
@@ -77,6 +78,7 @@ class KafkaTopicExporter(Exporter):
         encoding: `json`: the fields of a line of JSON Lines; `otlp_proto`: an OTLP logs request
             with one event.
         timeout_s: the timeout for one batch, in seconds.
+        form: what events carry besides their attributes.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class KafkaTopicExporter(Exporter):
         *,
         encoding: str = "json",
         timeout_s: float = 10.0,
+        form: ResultFormat = PLAIN,
     ) -> None:
         self.name = "kafka"
         self._settings, self._topic, self._timeout_s = (
@@ -94,7 +97,9 @@ class KafkaTopicExporter(Exporter):
             timeout_s,
         )
         self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event belongs to a run
-        self._records: Final = _json_records if self.exports_no_run else _otlp_records
+        self._records: Final = (
+            _json_records if self.exports_no_run else partial(_otlp_records, form)
+        )
         self._producers: dict[int, Producer] = {}  # by process
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
@@ -167,10 +172,10 @@ def _json_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
         yield key_of_row(row), line_of(row).encode("utf-8", "backslashreplace")
 
 
-def _otlp_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
+def _otlp_records(form: ResultFormat, report: Report) -> Iterator[tuple[bytes, bytes]]:
     """Key and value of the OTLP record of each result: a logs request with one event."""
     for row, result in zip(rows_of(replace(report, no_run=None)), report.results, strict=True):
-        yield key_of_row(row), logs_request([replace(report, results=(result,))])
+        yield key_of_row(row), logs_request([replace(report, results=(result,))], form)
 
 
 def _produce(

@@ -21,6 +21,7 @@ from opentelemetry.sdk.metrics import export as sdk
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import redacted
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.attributes import PLAIN, ResultFormat
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.result_requests import REQUESTS, own_resource
 from otel_eval.exporters.window import WindowLimits
@@ -44,20 +45,23 @@ class OtlpSignalExporter(Exporter):
         to: the endpoint, as `for_signal` returns it.
         signal: logs or spans.
         name: the name of the endpoint.
+        form: what results carry besides the attributes of their events.
 
     Raises:
         ConfigError: a TLS file cannot be used.
     """
 
-    def __init__(self, to: Endpoint, signal: str, name: str = "otlp") -> None:
+    def __init__(
+        self, to: Endpoint, signal: str, name: str = "otlp", form: ResultFormat = PLAIN
+    ) -> None:
         self.name = f"{name}.{signal}"
         self.accepted_key = key_of(to, self.name)
-        self._encode: Final = REQUESTS[signal]
+        self._encode, self._form = REQUESTS[signal], form
         self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Send the batch as one request."""
-        return self._client.send(self._encode(batch))
+        return self._client.send(self._encode(batch, self._form))
 
     def close(self, timeout_s: float) -> None:
         """Close the connection."""

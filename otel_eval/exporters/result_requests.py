@@ -22,7 +22,8 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.trace import get_current_span
 
 from otel_eval.exporters import attributes as names
-from otel_eval.model import Failed, Report, Result, Scored, Trajectory
+from otel_eval.exporters.attributes import PLAIN, ResultFormat
+from otel_eval.model import Failed, Report, Result, Trajectory
 from otel_eval.otlp.schema import encode_attributes
 from otel_eval.wire import sized
 
@@ -49,19 +50,19 @@ def own_resource(instance_id: str | None = None) -> Any:
     )
 
 
-def logs_request(batch: Sequence[Report]) -> bytes:
+def logs_request(batch: Sequence[Report], form: ResultFormat = PLAIN) -> bytes:
     """An ExportLogsServiceRequest with one event for each result."""
-    return request_of((report.trajectory, _records(report)) for report in batch)
+    return request_of((report.trajectory, _records(report, form)) for report in batch)
 
 
-def spans_request(batch: Sequence[Report]) -> bytes:
+def spans_request(batch: Sequence[Report], form: ResultFormat = PLAIN) -> bytes:
     """An ExportTraceServiceRequest with one span for each report that has results."""
     return request_of(
-        (report.trajectory, [_evaluation_span(report)]) for report in batch if report.results
+        (report.trajectory, [_evaluation_span(report, form)]) for report in batch if report.results
     )
 
 
-REQUESTS: Final[Mapping[str, Callable[[Sequence[Report]], bytes]]] = {
+REQUESTS: Final[Mapping[str, Callable[[Sequence[Report], ResultFormat], bytes]]] = {
     "logs": logs_request,
     "spans": spans_request,
 }
@@ -101,16 +102,15 @@ def _ids(run: Trajectory) -> tuple[bytes, bytes]:
     )
 
 
-def _records(report: Report) -> Iterator[bytes]:
+def _records(report: Report, form: ResultFormat) -> Iterator[bytes]:
     """Encode a log record for each result, at the end of the run, observed when the run was
     evaluated.
     """
+    of_page = names.page_attributes(form.page, report.trajectory)
     trace_id, span_id = _ids(report.trajectory)
     head = LogRecord(
         time_unix_nano=names.run_ended_ns(report),
         observed_time_unix_nano=names.evaluated_ns(report),
-        severity_number=SEVERITY_NUMBER_INFO,
-        severity_text="INFO",
         flags=1 if trace_id else 0,
         trace_id=trace_id,
         span_id=span_id,
@@ -118,10 +118,26 @@ def _records(report: Report) -> Iterator[bytes]:
     shared = (
         head.SerializeToString()
         + _RECORD_NAME
-        + encode_attributes(_LOG_ATTRIBUTES, names.run_attributes(report))
+        + encode_attributes(_LOG_ATTRIBUTES, names.run_attributes(report) | of_page)
     )
     for result in report.results:
-        yield shared + encode_attributes(_LOG_ATTRIBUTES, names.result_attributes(result))
+        about = _LINE_OF_INFO if not form.log_body else _line(report, result)
+        yield shared + about + encode_attributes(_LOG_ATTRIBUTES, names.result_attributes(result))
+
+
+_LINE_OF_INFO: Final = LogRecord(
+    severity_number=SEVERITY_NUMBER_INFO, severity_text="INFO"
+).SerializeToString()
+
+
+def _line(report: Report, result: Result) -> bytes:
+    """Encode severity and body of the log record of a result."""
+    number, text = names.log_severity(result)
+    record: Any = LogRecord(severity_text=text)
+    record.severity_number = number
+    record.body.string_value = names.log_line(report, result)
+    encoded: bytes = record.SerializeToString()
+    return encoded
 
 
 def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[str, Any]) -> Span:
@@ -142,12 +158,14 @@ def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[st
     return span
 
 
-def _evaluation_span(report: Report) -> bytes:
+def _evaluation_span(report: Report, form: ResultFormat) -> bytes:
     """Encode an evaluation span. Its id is from the first result's, a hash, so that a report sent
     again is the same span.
     """
     span_id = bytes.fromhex(report.results[0].result_id[:16])
     attributes = {names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report)
+    if form.name_of:
+        attributes |= names.score_attributes(report, form.name_of)
     span = span_below(
         report,
         span_id if any(span_id) else os.urandom(8),
@@ -188,15 +206,5 @@ def _pairs(attributes: Mapping[str, Any]) -> bytes:
 
 
 def attributes_of(report: Report, name_of: Callable[[Result], str]) -> bytes:
-    """One attribute of a span for each score, `otel_eval.score.` and its name: what a backend can
-    filter spans by.
-    """
-    scored = [
-        (name_of(each), each.outcome.value)
-        for each in report.results
-        if isinstance(each.outcome, Scored)
-    ]
-    return encode_attributes(
-        _SPAN_ATTRIBUTES,
-        {f"{names.SCORE_ATTRIBUTES}{name}": float(value) for name, value in scored},
-    )
+    """The attributes of a run's own span by which a backend finds its scores."""
+    return encode_attributes(_SPAN_ATTRIBUTES, names.score_attributes(report, name_of))

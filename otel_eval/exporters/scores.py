@@ -32,11 +32,13 @@ class KnownScorers:
             `evaluation.scorer`.
         judges: the scorers that call a model, each as (evaluation, name).
         summarized: evaluations for which a result is added, whether the run passed all of it.
+        page: the address at which people reach the page with runs; "" if there is none.
     """
 
     shared: frozenset[str] = frozenset()
     judges: frozenset[tuple[str, str]] = frozenset()
     summarized: frozenset[str] = frozenset()
+    page: str = ""
 
     def name_of(self, result: Result) -> str:
         """The name under which a result's score is sent; the evaluation's name if it is about the
@@ -63,6 +65,7 @@ class Score:
             value.
         explanation: at most 4 KiB.
         by_judge: whether a judge (a model) computed it.
+        page: the address of the run on the page; "" if there is none.
     """
 
     place: tuple[int, int]
@@ -74,6 +77,7 @@ class Score:
     has_label: bool
     explanation: str
     by_judge: bool
+    page: str = ""
 
     @property
     def digest(self) -> str:
@@ -96,6 +100,7 @@ class Score:
             "completeness": self.report.trajectory.completeness.value,
             "revision": result.revision,
             "result_id": result.result_id,
+            **({"page": self.page} if self.page else {}),
         }
 
 
@@ -112,6 +117,7 @@ def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result
         has_label=bool(label),
         explanation=_short(result.outcome.explanation),
         by_judge=(result.evaluation, result.scorer) in known.judges,
+        page=names.page_of(known.page, report.trajectory),
     )
 
 

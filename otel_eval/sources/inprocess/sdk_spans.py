@@ -170,8 +170,10 @@ def _elements_size(values: Iterable[Any]) -> int:
 @dataclass(slots=True)
 class _HeldTrace:
     since: float
-    # by id, with the events they got
-    spans: dict[bytes, tuple[ReadableSpan, list[Event]]] = field(default_factory=dict)
+    # by id, with the events and attributes they got
+    spans: dict[bytes, tuple[ReadableSpan, list[Event], dict[str, Any]]] = field(
+        default_factory=dict
+    )
 
 
 class HeldSpans:
@@ -187,27 +189,34 @@ class HeldSpans:
             trace = self._traces.setdefault(trace_id, _HeldTrace(now))
             if span_id in trace.spans:
                 return False
-            trace.spans[span_id] = span, []
+            trace.spans[span_id] = span, [], {}
             return True
 
-    def score(self, trace_id: bytes, span_id: bytes, events: Sequence[Event]) -> bool:
-        """Add events to a span; False if it is not held."""
+    def score(
+        self,
+        trace_id: bytes,
+        span_id: bytes,
+        events: Sequence[Event],
+        attributes: Mapping[str, Any],
+    ) -> bool:
+        """Add events and attributes to a span; False if it is not held."""
         with self._lock:
             trace = self._traces.get(trace_id)
             if trace is None or span_id not in trace.spans:
                 return False
             trace.spans[span_id][1].extend(events)
+            trace.spans[span_id][2].update(attributes)
             return True
 
     def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
-        """Remove these traces, and return their spans with the events added to them."""
+        """Remove these traces, and return their spans with what was added to them."""
         with self._lock:
             found = [
                 trace
                 for trace_id in trace_ids
                 if (trace := self._traces.pop(trace_id, None)) is not None
             ]
-        return [_with_events(*held) for trace in found for held in trace.spans.values()]
+        return [_with_scores(*held) for trace in found for held in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
         """Return the ids of traces that have been held since `before` or longer, the oldest
@@ -222,9 +231,11 @@ class HeldSpans:
             return sum(len(trace.spans) for trace in self._traces.values())
 
 
-def _with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
-    """A span equal to `span` with the events added; the counts of what its limits dropped are
-    kept.
+def _with_scores(
+    span: ReadableSpan, events: Sequence[Event], attributes: Mapping[str, Any]
+) -> ReadableSpan:
+    """A span equal to `span` with the events and attributes added; the counts of what its limits
+    dropped are kept.
     """
     if not events:
         return span
@@ -233,6 +244,10 @@ def _with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
     bounded.dropped = span.dropped_events
     scored: Any = copy(span)
     scored._events = bounded
+    if attributes:
+        own: Any = span.attributes or {}
+        scored._attributes = BoundedAttributes(attributes={**own, **attributes}, immutable=True)
+        scored._attributes.dropped = span.dropped_attributes
     return cast(ReadableSpan, scored)
 
 

@@ -18,8 +18,8 @@ from tests.support.receiver_process import whole
 def test_each_score_is_an_attribute_beside_the_events_where_asked(
     backend: Any, asked: bool
 ) -> None:
-    """One attribute per score of the run, and the events as ever."""
-    with backends.forwarding(backend, forward={"score_attributes": asked}) as (_, bound):
+    """The verdict, and value, label and reason of each score; and the events as ever."""
+    with backends.forwarding(backend, results={"score_attributes": asked}) as (_, bound):
         headers = {"Content-Type": "application/x-protobuf"}
         sent = urllib.request.Request(
             f"http://{bound.http}/v1/traces", data=whole(1), headers=headers
@@ -28,11 +28,17 @@ def test_each_score_is_an_attribute_beside_the_events_where_asked(
         assert backend.wait(lambda: len(spans(backend)) == 4)
     (run,) = [span for span in spans(backend) if span.events]
     scores = {
-        each.key: each.value.double_value
+        each.key: getattr(each.value, str(each.value.WhichOneof("value")))
         for each in run.attributes
-        if each.key.startswith("otel_eval.score.")
+        if each.key.startswith("otel_eval.")
     }
-    assert scores == ({"otel_eval.score.tool_errors": 1.0} if asked else {})
+    expected = {
+        "otel_eval.verdict.policy": "pass",
+        "otel_eval.score.tool_errors": 1.0,
+        "otel_eval.label.tool_errors": "pass",
+        "otel_eval.explanation.tool_errors": "0 of 3 calls failed",
+    }
+    assert scores == (expected if asked else {})
     assert [event.name for event in run.events] == ["gen_ai.evaluation.result"]
 
 

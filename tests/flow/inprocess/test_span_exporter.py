@@ -99,6 +99,26 @@ def test_a_root_leaves_by_itself_with_its_scores(until: Any):
     assert backend.stopped
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_scores_are_attributes_of_the_root_where_asked(asked: bool):
+    """With those that it had, and without a change of the span of the program."""
+    backend, kept = Backend(), Backend()
+    settings = {"results": {"score_attributes": asked}}
+    provider, tracer = traced(EvalSpanExporter(backend, settings))
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    run_agent(tracer)
+    provider.shutdown()
+    added = {
+        "otel_eval.verdict.default": "pass",
+        "otel_eval.score.tool_errors": 1.0,
+        "otel_eval.label.tool_errors": "pass",
+    }
+    attributes = dict(backend.spans[-1].attributes or {})
+    assert attributes.items() >= AGENT.items()
+    assert (attributes.items() >= added.items()) is asked
+    assert kept.spans[-1].attributes == AGENT
+
+
 @pytest.mark.parametrize("end", ["force_flush", "shutdown"])
 def test_flush_and_shutdown_bring_the_scores_out_at_once(end: str):
     """However long the configuration would have waited."""

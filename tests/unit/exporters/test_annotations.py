@@ -181,7 +181,8 @@ def test_phoenix_gets_an_annotation_of_the_runs_span(phoenix: FakePhoenix):
     """The scorer's name, the evaluation as the identifier, and metadata that describe the
     result.
     """
-    known = KnownScorers(judges=frozenset({("policy", "below")}))
+    page = "http://localhost:4319"
+    known = KnownScorers(judges=frozenset({("policy", "below")}), page=page)
     made(phoenix, known).export([make_report("scored", "below", revision=2)])
     assert [path for _, path, _ in phoenix.requests] == ["/v1/span_annotations?sync=false"]
     first, second = (
@@ -202,6 +203,7 @@ def test_phoenix_gets_an_annotation_of_the_runs_span(phoenix: FakePhoenix):
             "completeness": "remote_parent",
             "revision": 2,
             "result_id": f"{0:032x}",
+            "page": f"{page}/#/runs/{TRACE}/{SPAN}",
         },
         "identifier": "policy",
     }

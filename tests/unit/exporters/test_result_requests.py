@@ -20,9 +20,19 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from otel_eval.exporters.attributes import INSTRUMENTATION_SCOPE, event_attributes
+from otel_eval.exporters.attributes import (
+    INSTRUMENTATION_SCOPE,
+    PLAIN,
+    ResultFormat,
+    event_attributes,
+)
 from otel_eval.exporters.global_providers import LogEventExporter, SpanExporter
-from otel_eval.exporters.result_requests import REQUESTS, attributes_of, events_of
+from otel_eval.exporters.result_requests import (
+    REQUESTS,
+    attributes_of,
+    events_of,
+    spans_request,
+)
 from otel_eval.model import Evidence, Report, Result, Scored, Skipped, Stamp
 from otel_eval.testing import trajectory
 
@@ -118,7 +128,7 @@ def test_events_are_at_the_end_of_the_run_with_the_attributes_of_other_exporters
 
 
 def test_scores_are_attributes_of_the_span_where_asked() -> None:
-    """Under the names that they have elsewhere; there is none for what has no score."""
+    """Under the names that they have elsewhere; there is no value for what has no score."""
     shared: dict[str, Any] = {
         "evaluation": "e",
         "type": "t",
@@ -132,9 +142,14 @@ def test_scores_are_attributes_of_the_span_where_asked() -> None:
     )
     report = Report(trajectory(trace_id="1" * 32, span_id="2" * 16), "e", 0, results)
     span = Span.FromString(attributes_of(report, lambda result: f"e.{result.scorer}"))
-    assert [(each.key, each.value.double_value) for each in span.attributes] == [
-        ("otel_eval.score.e.s", 0.5)
-    ]
+    assert {
+        each.key: each.value.double_value or each.value.string_value for each in span.attributes
+    } == {
+        "otel_eval.score.e.s": 0.5,
+        "otel_eval.label.e.s": "pass",
+        "otel_eval.label.e.none": "not_evaluated",
+        "otel_eval.explanation.e.none": "unknown",
+    }
 
 
 class Collected(SpanProcessor):
@@ -149,7 +164,7 @@ class Collected(SpanProcessor):
     on_emit = emit = on_end
 
 
-def by_sdk(signal: str, reports: Sequence[Report]) -> Any:
+def by_sdk(signal: str, reports: Sequence[Report], form: ResultFormat) -> Any:
     """The request that the SDK and its encoders make of the same records."""
     kept, resource = Collected(), Resource({"service.name": "shop"})
     if signal == "logs":
@@ -157,20 +172,24 @@ def by_sdk(signal: str, reports: Sequence[Report]) -> Any:
 
         logs = LoggerProvider(resource=resource, shutdown_on_exit=False)
         logs.add_log_record_processor(kept)
-        LogEventExporter(logs).export(reports)
+        LogEventExporter(logs, form).export(reports)
         return encode_logs(kept.items)
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     spans = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
     spans.add_span_processor(kept)
-    SpanExporter(spans.get_tracer(*INSTRUMENTATION_SCOPE)).export(reports)
+    SpanExporter(spans.get_tracer(*INSTRUMENTATION_SCOPE), form=form).export(reports)
     return encode_spans(kept.items)
 
 
 @pytest.mark.parametrize(("signal", "item"), [("logs", "log_records"), ("spans", "spans")])
 @pytest.mark.parametrize("ids", [{}, {"trace_id": "", "span_id": ""}])
+@pytest.mark.parametrize(
+    "form",
+    [PLAIN, ResultFormat("http://localhost:4319", log_body=True, name_of=lambda each: each.scorer)],
+)
 def test_a_request_is_what_the_sdk_makes_of_the_same_records(
-    report: Callable[..., Report], signal: str, item: str, ids: dict[str, str]
+    report: Callable[..., Report], signal: str, item: str, ids: dict[str, str], form: ResultFormat
 ) -> None:
     """But for the ids of spans, which are ours, and for what the encoders of older SDKs leave
     out.
@@ -190,8 +209,8 @@ def test_a_request_is_what_the_sdk_makes_of_the_same_records(
         attributes={"case": 2, "half": "a\ud800"},
         evidence=Evidence(3, "d" * 16),
     )
-    expected = by_sdk(signal, [made])
-    found = type(expected).FromString(REQUESTS[signal]([made]))
+    expected = by_sdk(signal, [made], form)
+    found = type(expected).FromString(REQUESTS[signal]([made], form))
     found.DiscardUnknownFields()  # the name of an event, for protobuf classes of before 1.31
     for request in (expected, found):
         (scope,) = (
@@ -205,7 +224,8 @@ def test_a_request_is_what_the_sdk_makes_of_the_same_records(
             names = [pair.key for pair in each.attributes]
             if "event.name" in names:  # SDKs before 1.35
                 del each.attributes[names.index("event.name")]
-            for cleared in ("event_name", "body") if signal == "logs" else ("status",):
+            without = ("event_name",) if form.log_body else ("event_name", "body")
+            for cleared in without if signal == "logs" else ("status",):
                 if cleared in each.DESCRIPTOR.fields_by_name and not (
                     cleared == "status" and each.status.code
                 ):
@@ -222,7 +242,7 @@ def test_a_report_that_is_sent_again_is_the_same_span(report: Callable[..., Repo
     """Its id is that of the first result."""
     made = report("scored")
     made = replace(made, results=(replace(made.results[0], result_id="ab" * 16),))
-    sent = [ExportTraceServiceRequest.FromString(REQUESTS["spans"]([made])) for _ in range(2)]
+    sent = [ExportTraceServiceRequest.FromString(spans_request([made])) for _ in range(2)]
     assert [each.resource_spans[0].scope_spans[0].spans[0].span_id.hex() for each in sent] == [
         "ab" * 8
     ] * 2
@@ -234,6 +254,6 @@ def test_no_result_of_many_is_left_out(
     """Whatever the environment limits spans of the program to."""
     monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "5")
     (group,) = ExportTraceServiceRequest.FromString(
-        REQUESTS["spans"]([report(*["scored"] * 200)])
+        spans_request([report(*["scored"] * 200)])
     ).resource_spans
     assert len(group.scope_spans[0].spans[0].events) == 200

@@ -9,6 +9,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_eval.exporters.attributes import PLAIN
 from otel_eval.exporters.result_requests import REQUESTS, logs_request, spans_request
 from otel_eval.model import Report
 from tests.support.exported_results import attributes_of
@@ -42,7 +43,7 @@ def test_a_batch_is_one_request_with_a_group_for_each_resource(
     """Equal resources of several objects are one group, and batches do not mix."""
     batch = [report("scored", "failed", resource=dict(each)) for each in (SHOP, DESK, SHOP)]
     for _ in range(2):
-        request = request_class.FromString(REQUESTS[signal](batch))
+        request = request_class.FromString(REQUESTS[signal](batch, PLAIN))
         assert services_of(request) == [("shop", 2 * results), ("desk", results)]
     found = attributes_of((getattr(request, f"resource_{signal}"))[0].resource)
     assert found["process.command_args"] == {

@@ -45,10 +45,10 @@ class Kept:
         return
 
 
-def logged(*reports: Report) -> list[Any]:
+def logged(*reports: Report, form: names.ResultFormat = names.PLAIN) -> list[Any]:
     kept, provider = Kept(), LoggerProvider(shutdown_on_exit=False)
     provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
-    sink = LogEventExporter(provider)
+    sink = LogEventExporter(provider, form)
     for each in reports:
         sink.export([each])
     assert sink.flush(LIMIT_S)
@@ -66,6 +66,27 @@ def test_a_log_event_belongs_to_the_span_of_the_run(report: Reports):
     assert name == "gen_ai.evaluation.result"
     assert record.timestamp > 0
     assert (record.severity_number, record.severity_text) == (SeverityNumber.INFO, "INFO")
+
+
+def test_a_log_event_is_a_line_for_people_where_asked(report: Reports):
+    """Who, which scorer, what and why; the severity tells what needs a look."""
+    form = names.ResultFormat("http://localhost:4319", log_body=True)
+    made = report("scored", "below", "skipped", "failed")
+    records = logged(made, form=form)
+    assert [(str(each.body).split(":")[:2], each.severity_text) for each in records] == [
+        (["helpdesk", " scored passed (0.750)"], "INFO"),
+        (["helpdesk", " below did not pass (0.250)"], "WARN"),
+        (["helpdesk", " skipped was skipped"], "INFO"),
+        (["helpdesk", " failed failed"], "ERROR"),
+    ]
+    assert all(
+        each.attributes["otel_eval.page"]
+        == f"http://localhost:4319/#/runs/{TRACE:032x}/{SPAN:016x}"
+        for each in records
+    )
+    (plain,) = logged(report("scored"))
+    assert plain.body is None
+    assert "otel_eval.page" not in plain.attributes
 
 
 def test_events_and_spans_carry_the_version_and_the_schema_of_their_names(report: Reports):
