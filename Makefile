@@ -60,9 +60,8 @@ fix: $(VENV)/.installed-dev ## format the code and apply the fixes of the linter
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev ## run the benchmarks; slow
-	@for script in tests/bench/*.py; do [ -e "$$script" ] || continue; \
-		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" || exit 1; done
+bench: $(VENV)/.installed-dev ## what a run costs, as one table; half an hour
+	@$(BIN)/python tests/bench/table.py
 
 mutants: $(VENV)/.installed-dev ## break the scorers in small ways and see whether a test notices; an hour
 	@$(BIN)/python tests/bench/mutation/mutate.py $(MODULES)
@@ -70,11 +69,12 @@ mutants: $(VENV)/.installed-dev ## break the scorers in small ways and see wheth
 PEERS ?= langchain adk uipath deepeval pydantic_evals
 peers: ## compare with other libraries, each in an environment of its own; downloads them
 	@for peer in $(PEERS); do \
-		case $$peer in langchain) package=agentevals;; adk) package=google-adk;; pydantic_evals) package=pydantic-evals;; *) package=$$peer;; esac; \
+		case $$peer in langchain) package=agentevals;; adk) package=google-adk;; pydantic_evals) package=pydantic-evals;; agentevals_cli) package=agentevals-cli;; *) package=$$peer;; esac; \
 		venv=.venv-peers/$$peer; echo "== $$peer"; \
 		[ -e "$$venv/.installed" ] || { "$(PYTHON)" -m venv "$$venv" && \
 			"$$venv/bin/python" -m pip --disable-pip-version-check --quiet install -e . pytest pytest-timeout hypothesis "$$package" && \
 			touch "$$venv/.installed"; } || exit 1; \
+		[ -e "tests/peers/test_$$peer.py" ] || continue; \
 		PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$$venv/bin/python" -m pytest -q -p pytest_timeout -p _hypothesis_pytestplugin \
 			"tests/peers/test_$$peer.py" || exit 1; \
 	done

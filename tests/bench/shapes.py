@@ -149,15 +149,27 @@ def evaluate(requests: list[bytes], config: dict[str, object]) -> Callable[[], i
     return work
 
 
+def requests_and_size(
+    copy: Callable[[random.Random], bytes], spans: int
+) -> tuple[list[bytes], int, int]:
+    """Requests with about so many spans in copies of a trace; spans of one copy; copies."""
+    rng = random.Random(11)
+    size = len(read_traces(copy(rng)).spans)
+    bodies = [copy(rng) for _ in range(max(2, spans // size))]
+    requests = [b"".join(bodies[at : at + BATCH]) for at in range(0, len(bodies), BATCH)]
+    return requests, size, len(bodies)
+
+
 def cpu(work: Callable[[], int], rounds: int) -> float:
+    """Seconds of CPU, the median of the rounds after one that warms up."""
     assert work(), "nothing was scored"
-    found = []
+    seconds = []
     for _ in range(rounds):
         gc.collect()
         began = time.process_time()
         work()
-        found.append(time.process_time() - began)
-    return statistics.median(found)
+        seconds.append(time.process_time() - began)
+    return statistics.median(seconds)
 
 
 def main() -> None:
@@ -170,14 +182,11 @@ def main() -> None:
     for name, make in shapes().items():
         if options.names and name not in options.names:
             continue
-        rng = random.Random(11)
-        size = len(read_traces(make(rng)).spans)
-        bodies = [make(rng) for _ in range(max(2, options.spans // size))]
-        requests = [b"".join(bodies[at : at + BATCH]) for at in range(0, len(bodies), BATCH)]
+        requests, size, copies = requests_and_size(make, options.spans)
         costs = []
         for scorers in (SCORERS, [*SCORERS, ARGUMENTS]):
             work = evaluate(requests, {"evaluations": [{"name": "bench", "scorers": scorers}]})
-            costs.append(cpu(work, options.rounds) / (size * len(bodies)) * 1e6)
+            costs.append(cpu(work, options.rounds) / (size * copies) * 1e6)
         print(f"{name:45} {size:5} {costs[0]:11.1f} {costs[1]:15.1f}", flush=True)
 
 
