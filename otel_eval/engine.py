@@ -28,8 +28,6 @@ from otel_eval.interfaces import (
     SpanReader,
     Steps,
     TooLarge,
-    constructor,
-    copier,
 )
 from otel_eval.model import (
     UNRECORDED,
@@ -69,9 +67,6 @@ _HAS_RESULT: Final = "a result of the trace has arrived since"
 _SCORER_STEPS: Final = 20
 # for each call or span; scorers that compare calls with one another count further steps themselves
 _ITEM_STEPS: Final = 2
-_new_result: Final = constructor(Result)
-_new_report: Final = constructor(Report)
-_with_completeness: Final = copier(Trajectory, "completeness")
 
 _Occasion = tuple[Mapping[str, Any], str, Evidence, Stamp]
 """The exported attributes of a run, its case, the evidence of its trace, and the stamp: evaluator
@@ -407,7 +402,7 @@ def _mark_joined(run: Run, since_ns: int) -> None:
     """
     trajectory = run.trajectory
     if (trajectory.start_ns or 0) < since_ns and trajectory.completeness in _MAY_BE_JOINED:
-        run.trajectory = _with_completeness(trajectory, Completeness.JOINED)
+        run.trajectory = replace(trajectory, completeness=Completeness.JOINED)
 
 
 def _first_root(trace: ClosedTrace) -> bytes:
@@ -526,18 +521,19 @@ class _PreparedEvaluation:
             results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
             standing = verdict_of(results)
-        return _new_report(
-            trajectory,
-            self._name,
-            revision,
-            tuple(results),
-            tuple(pending),
-            False,
-            *occasion,
-            None,
-            standing,
-            len(pending),
-            None,
+        attributes, case, evidence, stamp = occasion
+        return Report(
+            trajectory=trajectory,
+            evaluation=self._name,
+            revision=revision,
+            results=tuple(results),
+            pending=tuple(pending),
+            attributes=attributes,
+            case=case,
+            evidence=evidence,
+            stamp=stamp,
+            standing=standing,
+            awaited=len(pending),
         )
 
 
@@ -564,18 +560,17 @@ class _PreparedScorer:
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result of the scorer with this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
-        id_ = ids.of(self._id_part)
-        return _new_result(
-            self._evaluation,
-            self._name,
-            self._type,
-            self._version,
-            with_remedy(outcome),
-            ids.revision,
-            id_,
-            threshold,
-            self._policy,
-            self._severity,
+        return Result(
+            evaluation=self._evaluation,
+            scorer=self._name,
+            type=self._type,
+            version=self._version,
+            outcome=with_remedy(outcome),
+            revision=ids.revision,
+            result_id=ids.of(self._id_part),
+            threshold=threshold,
+            policy=self._policy,
+            severity=self._severity,
         )
 
     def _deciding(self, outcome: Outcome) -> float | None:

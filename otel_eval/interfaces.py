@@ -9,12 +9,13 @@ object, and nothing is decoded for a span that no table needs. When the trace cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
+from otel_eval.records import record
 
 LONG_TEXT: Final = 64
 """A length in bytes that exceeds all names by which instrumentations distinguish spans; the C
@@ -286,7 +287,7 @@ class Released(NamedTuple):
     has_agents: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClosedTrace:
     """A trace that is to be evaluated now.
 
@@ -407,44 +408,3 @@ def steps_of_text(text: str) -> int:
 def steps_of(value: Any) -> int:
     """The steps of reading a value that may be text."""
     return steps_of_text(value) if isinstance(value, str) else _VALUE_STEPS
-
-
-_T = TypeVar("_T")
-
-
-def constructor(cls: type[_T]) -> Callable[..., _T]:
-    """A function that makes instances of a frozen dataclass with slots from the values of all its
-    fields in their order.
-
-    The `__init__` of a frozen dataclass sets each field through `object.__setattr__`, which takes
-    nine times as long. Here an object of a twin class with the same slots is filled and then
-    becomes one of the class. It is for the few classes of which each trace creates many instances;
-    `__post_init__` is not called.
-    """
-    names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # only for dataclasses
-    return _compiled(cls, names, {name: name for name in names})
-
-
-def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
-    """A function that copies an instance, its first argument, with these fields changed, as
-    `dataclasses.replace` does.
-    """
-    values = {each.name: f"original.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
-    return _compiled(cls, ["original", *changed], values | {name: name for name in changed})
-
-
-def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
-    # CPython lets an object change its class if both have the same slots in the same order and the
-    # same base.
-    twin = type(cls.__name__, (), {"__slots__": tuple(values)})
-    lines = [
-        f"def make({', '.join(parameters)}):",
-        " made = new(twin)",
-        *(f" made.{each} = {values[each]}" for each in values),
-    ]
-    scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
-    # Generated source, as `dataclasses` does it: a loop over the fields would cost as much as what
-    # it replaces.
-    exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
-    function: Callable[..., _T] = scope["make"]
-    return function

@@ -1,15 +1,18 @@
 """The data model: tool calls, trajectories, outcomes, results and reports.
 
-The classes are frozen and contain plain Python values.
+Their instances are not to be changed, which type checkers tell; those that a scorer of your own
+receives refuse it at run time, too. They contain plain Python values.
 Times are Unix nanoseconds as recorded in the spans; ids are lower-case hexadecimal text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, Final, Literal, NoReturn
+
+from otel_eval.records import Immutable, record
 
 
 class Unrecorded(Enum):
@@ -70,7 +73,7 @@ class ToolError:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ToolCall:
     """One call of a tool, however many spans describe it.
 
@@ -93,6 +96,7 @@ class ToolCall:
             `REFUSED`; None if what would show it was not recorded.
     """
 
+    _: KW_ONLY
     name: str
     arguments: Any = UNRECORDED
     result: Any = UNRECORDED
@@ -150,7 +154,7 @@ class SpanRef:
     enclosing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Trajectory:
     """The tool calls of one agent run in order of `(start_ns, end_ns, span_id)`, with the
     attributes of the run.
@@ -187,6 +191,7 @@ class Trajectory:
         waiting: "" or what the run waits for, with the names of tools: then every scorer skips it.
     """
 
+    _: KW_ONLY
     calls: tuple[ToolCall, ...] = ()
     trace_id: str = ""
     span_id: str = ""
@@ -223,6 +228,18 @@ class Trajectory:
         return max(self.start_ns or 0, self.end_ns or 0, self.last_end_ns or 0) or None
 
 
+class ImmutableCall(Immutable, ToolCall):
+    """A call as scorers of users get it."""
+
+    __slots__ = ()
+
+
+class ImmutableTrajectory(Immutable, Trajectory):
+    """A run as scorers of users get it."""
+
+    __slots__ = ()
+
+
 def elapsed_ns(timed: ToolCall | Trajectory) -> int | None:
     """The duration in nanoseconds; None if a time was not recorded (a span then has 0) or the end
     is before the start.
@@ -238,7 +255,7 @@ def _refuse_truth(outcome: object) -> NoReturn:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scored:
     """A score. As every outcome it has `passed` and `explanation`, and no truth value.
 
@@ -300,7 +317,7 @@ of the run nor for exit codes.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Skipped:
     """No score, because it is unknown or does not apply. Unknown is never zero, and never a pass.
 
@@ -332,7 +349,7 @@ def with_remedy(outcome: Outcome) -> Outcome:
     return replace(outcome, explanation=remedy)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failed:
     """No score, because the scorer raised an error, or did not finish.
 
@@ -383,7 +400,7 @@ class Verdict(StrEnum):
     NOT_PASSED = "not_passed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Result:
     """One outcome of one scorer on one run.
 
@@ -400,6 +417,7 @@ class Result:
         severity: whether the result counts for the verdict of its run.
     """
 
+    _: KW_ONLY
     evaluation: str
     scorer: str
     type: str
@@ -457,7 +475,7 @@ class Pending:
         return replace(self.template, outcome=with_remedy(outcome))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Evidence:
     """Which spans of its trace a result was computed from, so that evaluators of one trace can be
     compared.
@@ -488,7 +506,7 @@ class NoRun:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stamp:
     """Who evaluated a run, and when.
 
@@ -504,7 +522,7 @@ class Stamp:
     since_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """The results of one evaluation of one run, with the run itself.
 

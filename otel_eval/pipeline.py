@@ -20,7 +20,7 @@ from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame, constructor
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
-_new_stamp: Final = constructor(Stamp)
 
 Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]
 """Runs, each with the evaluations that match it."""
@@ -393,7 +392,7 @@ class Pipeline:
 
     def _stamp(self, trace: ClosedTrace) -> Stamp:
         since_ns = self._since_ns if self._may_be_joined(trace.trace_id) else 0
-        return _new_stamp(self._evaluator, self._now_ns(), since_ns)
+        return Stamp(self._evaluator, self._now_ns(), since_ns)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
         self._runs, engine, stamp = [], self._engine, self._stamp(trace)

@@ -20,7 +20,6 @@ from otel_eval.interfaces import (
     Part,
     Released,
     Role,
-    constructor,
 )
 from otel_eval.model import Completeness, Evidence
 from otel_eval.span_trees import span_tree_of
@@ -31,7 +30,6 @@ SPAN_OVERHEAD_BYTES: Final = 280
 """
 
 RUN_ROLES: Final = frozenset({Role.AGENT, Role.STEP})
-_new_closed: Final = constructor(ClosedTrace)
 
 
 class State(Enum):
@@ -308,18 +306,17 @@ class Trace:
         copies.
         """
         is_part = bool(self.parents or self.is_thinned)
-        return _new_closed(
+        return ClosedTrace(
             self.trace_id,
             self.frames,
             reason,
-            self._logs_of(self.logs),
-            self.cut,
-            None if self.fresh is None else frozenset(self.fresh),
-            self.last_evaluations,
-            None,
-            self.released() if is_part else None,
-            self.evidence() if is_part else None,
-            is_late,
+            logs=self._logs_of(self.logs),
+            cut=self.cut,
+            changed=None if self.fresh is None else frozenset(self.fresh),
+            last_evaluations=self.last_evaluations,
+            released=self.released() if is_part else None,
+            evidence=self.evidence() if is_part else None,
+            is_late=is_late,
         )
 
     def part(self, closing: Closing, trees: Sequence[Tree], chosen: Sequence[Tree]) -> ClosedTrace:
@@ -335,18 +332,17 @@ class Trace:
         is_late = self.is_thinned and all(tree.is_fragment for tree in chosen)
         self.fresh -= changed
         self.parents |= dict.fromkeys([tree.missing for tree in chosen if not tree.is_fragment])
-        return _new_closed(
+        return ClosedTrace(
             self.trace_id,
             others | own,
             closing.reason,
-            self._logs_of({*own, *others}),
-            "",
-            frozenset(changed),
-            self.last_evaluations,
-            Part(tuple([tree.root for tree in chosen]), frozenset(own)),
-            self.released(),
-            self.evidence(),
-            is_late,
+            logs=self._logs_of({*own, *others}),
+            changed=frozenset(changed),
+            last_evaluations=self.last_evaluations,
+            part=Part(tuple([tree.root for tree in chosen]), frozenset(own)),
+            released=self.released(),
+            evidence=self.evidence(),
+            is_late=is_late,
         )
 
     def _possible_parts(self, trees: Sequence[Tree], chosen: Sequence[Tree]) -> dict[bytes, Frame]:

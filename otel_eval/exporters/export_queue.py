@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -22,8 +23,7 @@ from otel_eval.counters import Counters, Outage, Warnings, in_each_child
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.deferred import DeferredReports, parts_of, refusals_of, results_of
 from otel_eval.exporters.jsonl import DeadLetterFile
-from otel_eval.interfaces import copier
-from otel_eval.model import UNRECORDED, Report, Trajectory
+from otel_eval.model import UNRECORDED, Report
 from otel_eval.retry import (
     AcceptedBefore,
     Attempts,
@@ -522,15 +522,10 @@ def queue_of(
     return queue
 
 
-_light_run: Final = copier(Trajectory, "calls", "spans", "input", "output", "attributes")
-_light_report: Final = copier(Report, "trajectory", "call_count")
-
-
 def without_content(report: Report) -> Report:
     """Return the report without what no exporter sends: it may be queued for hours, and arguments
     and results may be large.
     """
     run = report.trajectory
-    return _light_report(
-        report, _light_run(run, (), (), UNRECORDED, UNRECORDED, {}), len(run.calls)
-    )
+    light = replace(run, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
+    return replace(report, trajectory=light, call_count=len(run.calls))

@@ -18,9 +18,10 @@ from types import ModuleType
 from typing import Any, ClassVar, Final, get_args
 
 from otel_eval.errors import redacted_repr
-from otel_eval.interfaces import constructor
 from otel_eval.model import (
     Failed,
+    ImmutableCall,
+    ImmutableTrajectory,
     Outcome,
     Scored,
     Severity,
@@ -31,6 +32,7 @@ from otel_eval.model import (
     Trajectory,
     Unnamed,
 )
+from otel_eval.records import make_immutable
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
 
@@ -209,7 +211,6 @@ def _frames(error: BaseException) -> list[tuple[str, int]]:
     ]
 
 
-_new_scored: Final = constructor(Scored)
 _ROUNDING: Final = 1e-9  # rounding error of sums of weights
 
 
@@ -490,7 +491,7 @@ class BaseScorer:
             value = 1.0 if value == 1 else 0.0
         threshold = self._least
         passed = self.passes(found) if threshold is None else value >= threshold
-        return _new_scored(value, passed, found.explanation, found.details)
+        return Scored(value, passed, found.explanation, found.details)
 
     def passes(self, found: Finding) -> bool:
         """Whether a run passes; called only if there is no threshold."""
@@ -562,16 +563,16 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def private_copy(trajectory: Trajectory, needs: frozenset[str]) -> Trajectory:
-    """The trajectory for a user-defined scorer that reads `needs`: with copies of every JSON value
-    that could be changed in place, and without tokens if it does not need them, so that its score
-    does not depend on what else reads them.
+    """The trajectory for a user-defined scorer that reads `needs`: immutable, with copies of every
+    JSON value that could be changed in place, and without tokens if it does not need them, so that
+    its score does not depend on what else reads them.
 
     Arguments, results, input, output and attributes are shared by all scorers of a run. The cost is
     proportional to what was recorded; a value nested deeper than Python recurses raises
     `RecursionError`, which fails the scorer's result.
     """
     reads_tokens = "tokens" in needs
-    return replace(
+    copy = replace(
         trajectory,
         input_tokens=trajectory.input_tokens if reads_tokens else None,
         output_tokens=trajectory.output_tokens if reads_tokens else None,
@@ -581,12 +582,12 @@ def private_copy(trajectory: Trajectory, needs: frozenset[str]) -> Trajectory:
         attributes=_copied(dict(trajectory.attributes)),
         resource=_copied(dict(trajectory.resource)),
     )
+    return make_immutable(copy, ImmutableTrajectory)
 
 
 def _call(call: ToolCall) -> ToolCall:
-    if not isinstance(call.arguments, dict | list) and not isinstance(call.result, dict | list):
-        return call
-    return replace(call, arguments=_copied(call.arguments), result=_copied(call.result))
+    copy = replace(call, arguments=_copied(call.arguments), result=_copied(call.result))
+    return make_immutable(copy, ImmutableCall)
 
 
 def _copied(value: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor, copier
+from otel_eval.interfaces import ClosedTrace, Steps, TooLarge
 from otel_eval.model import (
     HOSTED_TOOLS,
     UNRECORDED,
@@ -29,9 +29,6 @@ from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
 from otel_eval.trajectory.unknown_calls import UnknownCalls
 
-_new_call: Final = constructor(ToolCall)
-_on_path: Final = copier(ToolCall, "agent_path")
-_new_trajectory: Final = constructor(Trajectory)
 _RUN_STEPS: Final = 100
 _SPAN_STEPS: Final = 3
 _CALL_STEPS: Final = 20
@@ -145,39 +142,41 @@ class _Work:
         agents, models = _between(spans.agents, run), _between(spans.model_calls, run)
         try:
             spans.steps.take(_RUN_STEPS + _SPAN_STEPS * (run.last - first))
-            held = self._contents(run, agents, models)
+            contents = self._contents(run, agents, models)
         except TooLarge as error:
-            held = _Contents(calls_unknown=str(error), too_large=str(error))
-        own = None if run.fragment else spans.readers[first]
-        return _new_trajectory(
-            held.calls,
-            spans.trace.trace_id.hex(),
-            run.span_id.hex(),
-            attributes.agent_of_run(run, agents),
-            own.name if own else "",
-            spans.resource_scopes[first].service,
-            own.start_ns if own else None,
-            own.end_ns if own else None,
-            len(models),
-            held.tokens.input,
-            held.tokens.output,
-            held.input,
-            held.output,
-            held.spans,
-            attributes.labels(run),
-            held.conversation,
-            _completeness(spans, run),
-            run.incomplete,
-            held.calls_unknown,
-            run.outermost,
-            *spans.resource_scopes[first].deployment,
-            held.too_large,
-            spans.resource_scopes[first].resource,
-            "" if run.fragment else attributes.response_id(first),
-            _last_end(spans, run) if run.fragment else None,
-            HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
-            held.waiting,
-            not run.fragment and spans.kinds[first] is Kind.TOOL,
+            contents = _Contents(calls_unknown=str(error), too_large=str(error))
+        run_span = None if run.fragment else spans.readers[first]
+        scope = spans.resource_scopes[first]
+        return Trajectory(
+            calls=contents.calls,
+            trace_id=spans.trace.trace_id.hex(),
+            span_id=run.span_id.hex(),
+            agent=attributes.agent_of_run(run, agents),
+            name=run_span.name if run_span else "",
+            service=scope.service,
+            start_ns=run_span.start_ns if run_span else None,
+            end_ns=run_span.end_ns if run_span else None,
+            model_calls=len(models),
+            input_tokens=contents.tokens.input,
+            output_tokens=contents.tokens.output,
+            input=contents.input,
+            output=contents.output,
+            spans=contents.spans,
+            attributes=attributes.labels(run),
+            conversation_id=contents.conversation,
+            completeness=_completeness(spans, run),
+            incomplete=run.incomplete,
+            calls_unknown=contents.calls_unknown,
+            outermost=run.outermost,
+            service_version=scope.deployment.version,
+            environment=scope.deployment.environment,
+            too_large=contents.too_large,
+            resource=scope.resource,
+            response_id="" if run.fragment else attributes.response_id(first),
+            last_end_ns=_last_end(spans, run) if run.fragment else None,
+            unseen_tools=HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
+            waiting=contents.waiting,
+            is_tool_call=not run.fragment and spans.kinds[first] is Kind.TOOL,
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
@@ -187,14 +186,14 @@ class _Work:
                 conversation=self.run_attributes.conversation_id(run, agents or models),
             )
         calls, calls_unknown, waiting = self._calls(run, agents, models)
-        given, made = self.run_attributes.exchange(run, models)
+        run_input, run_output = self.run_attributes.exchange(run, models)
         return _Contents(
             calls=calls,
             calls_unknown=calls_unknown,
             waiting=waiting,
             tokens=self.run_attributes.tokens(run, models),
-            input=given,
-            output=made,
+            input=run_input,
+            output=run_output,
             spans=span_refs(self.spans, run) if "spans" in self.spans.plan.needs else (),
             conversation=self.run_attributes.conversation_id(run, agents or models),
         )
@@ -248,7 +247,7 @@ class _Work:
             if agent not in paths:
                 paths[agent] = self.paths.of(agent, run.first)
             calls.append(
-                _on_path(call.call, paths[agent])
+                replace(call.call, agent_path=paths[agent])
                 if isinstance(call, Recovered)
                 else _call(call, enclosing.get(call.place, ()), paths[agent])
             )
@@ -305,21 +304,18 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
     arguments: Any = call.arguments
     if arguments is not UNRECORDED and not named(arguments):
         arguments = Unnamed(__value__=arguments)
-    span_id = call.span_id.hex()
-    # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path,
-    # failure_unknown, message, refusal
-    return _new_call(
-        call.name,
-        arguments,
-        call.result,
-        call.error,
-        call.call_id,
-        span_id,
-        call.start,
-        call.end,
-        enclosing,
-        path,
-        call.error is None and call.unsure,
-        call.message,
-        call.refusal,
+    return ToolCall(
+        name=call.name,
+        arguments=arguments,
+        result=call.result,
+        error=call.error,
+        call_id=call.call_id,
+        span_id=call.span_id.hex(),
+        start_ns=call.start,
+        end_ns=call.end,
+        enclosing=enclosing,
+        agent_path=path,
+        failure_unknown=call.error is None and call.unsure,
+        message=call.message,
+        refusal=call.refusal,
     )

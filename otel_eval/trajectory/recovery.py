@@ -20,7 +20,6 @@ from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools
 from otel_eval.conventions.values import frozen
-from otel_eval.interfaces import copier
 from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
@@ -34,18 +33,6 @@ from otel_eval.trajectory.tool_calls import (
     result_text,
 )
 
-_NO_CALL: Final = ToolCall(name="")
-_call: Final = copier(
-    ToolCall,
-    "name",
-    "arguments",
-    "result",
-    "error",
-    "call_id",
-    "failure_unknown",
-    "message",
-    "refusal",
-)
 _REQUEST_STEPS: Final = 10
 _LOOK_STEPS: Final = 2
 _MOST_LATER: Final = 16  # later messages in which the answer to a request is looked for
@@ -542,16 +529,15 @@ class UnspannedCalls:
         unrecorded = self._spans.table(request.place).convention.failures_unrecorded
         is_known = answer is not None and answer.marked and not unrecorded
         shown = UNRECORDED if answer is None or "results" not in needs else answer.result
-        return _call(
-            _NO_CALL,
-            asked.name,
-            arguments,
-            shown,
-            error,
-            request.call_id,
-            error is None and not is_known,
-            message,
-            self._refusal(request, answer, unknown=unknown),
+        return ToolCall(
+            name=asked.name,
+            arguments=arguments,
+            result=shown,
+            error=error,
+            call_id=request.call_id,
+            failure_unknown=error is None and not is_known,
+            message=message,
+            refusal=self._refusal(request, answer, unknown=unknown),
         )
 
 

@@ -7,13 +7,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from otel_eval.exporters.result_rows import compact_json, escape_unsafe
 from otel_eval.exporters.run_documents import run_document
-from otel_eval.interfaces import copier
-from otel_eval.model import UNRECORDED, Report, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Report
 
 MOST_RUNS: Final = 1000
 """Runs that are held, each under one evaluation."""
@@ -188,18 +188,13 @@ class HeldRuns:
         self.exported_ms = max(self.exported_ms or 0, at_ms or time.time_ns() // 1_000_000)
 
 
-_light_run: Final = copier(Trajectory, "calls", "spans", "input", "output", "resource")
-_light_call: Final = copier(ToolCall, "arguments", "result")
-_light_report: Final = copier(Report, "trajectory", "pending")
-
-
 def _without_content(report: Report) -> Report:
     run = report.trajectory
     calls = run.calls
     if any(call.arguments is not UNRECORDED or call.result is not UNRECORDED for call in calls):
-        calls = tuple([_light_call(call, UNRECORDED, UNRECORDED) for call in calls])
-    light = _light_run(run, calls, (), UNRECORDED, UNRECORDED, {})
-    return _light_report(report, light, ())
+        calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in calls])
+    light = replace(run, calls=calls, spans=(), input=UNRECORDED, output=UNRECORDED, resource={})
+    return replace(report, trajectory=light, pending=())
 
 
 def _size_of(report: Report) -> int:

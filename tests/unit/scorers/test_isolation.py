@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.build import FunctionScorer
+from otel_eval.scorers.parameters import Selection
 from tests.support.made_spans import closed, span
 from tests.support.waiting import LIMIT_S
 
@@ -98,6 +100,38 @@ def test_a_scorer_that_clears_its_arguments_affects_no_later_scorer(make: Any) -
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
     (report,) = Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(run())
     assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]
+
+
+class Renaming(Clearing):
+    """A user's scorer object that assigns to fields of what it reads."""
+
+    def __call__(self, trajectory: Trajectory) -> Scored:
+        refused = 0
+        for record, field in ((trajectory, "agent"), (trajectory.calls[0], "name")):
+            try:
+                setattr(record, field, "changed")
+            except FrozenInstanceError:
+                refused += 1
+        return Scored(refused / 2, passed=True)
+
+
+def selecting_scorer() -> FunctionScorer:
+    """A function that assigns to fields of a run of which some calls were left out."""
+    return FunctionScorer(
+        type="renames",
+        function=Renaming(),
+        arguments={},
+        needs=frozenset({"arguments"}),
+        tools=Selection(include=("search",)),
+    )
+
+
+@pytest.mark.parametrize("make", [Renaming, selecting_scorer])
+def test_a_scorer_of_a_user_cannot_assign_to_fields(make: Any) -> None:
+    """Neither of the run nor of its calls."""
+    (report,) = Engine([ScorerSet(name="e", scorers=(make(),))]).evaluate(run())
+    assert report.results[0].outcome.value == 1.0
+    assert report.trajectory.calls[0].name == "search"
 
 
 @pytest.mark.parametrize(
