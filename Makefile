@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick slow broker test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples ui dashboards audit collector clean
+.PHONY: help demo test quick slow broker test-integration test-all lint style types fix tables bench mutants peers sdk-range fuzz faults kafka examples ui dashboards audit collector clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ types: $(VENV)/.installed-dev
 fix: $(VENV)/.installed-dev ## format the code and apply the fixes of the linter
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+tables: $(VENV)/.installed-dev ## write the snapshot of the convention tables, which the package loads, from their YAML files
+	@$(BIN)/python -m tests.support.table_snapshot
 
 bench: $(VENV)/.installed-dev ## what a run costs, as one table; half an hour
 	@$(BIN)/python tests/bench/table.py

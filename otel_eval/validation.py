@@ -47,6 +47,7 @@ _WORDS: Final = {
     "less_than_equal": "is more than {le:g}; lower it",
 }
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
+_BEGINS_WITH_AN_INDEX: Final = re.compile(r"\[\d+\][:.]")
 
 
 def form_of(given: Any) -> str:
@@ -139,11 +140,13 @@ def _quoted(value: Any) -> str:
 
 
 def joined(path: str, message: str) -> str:
-    """The path before the message; a message that begins with a key of its own continues the
-    path.
+    """The path before the message; a message that begins with a key or an index of its own
+    continues the path.
     """
     if not path:
         return message
+    if _BEGINS_WITH_AN_INDEX.match(message):
+        return path + message
     return f"{path}.{message}" if _BEGINS_WITH_A_KEY.match(message) else f"{path}: {message}"
 
 

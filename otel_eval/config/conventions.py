@@ -1,11 +1,12 @@
-"""Reads a user-defined convention from a mapping in the configuration, with the keys and types of
-built-in tables.
+"""Reads conventions from mappings: those of a configuration and the built-in ones, which have the
+same form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
 from types import GenericAlias
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
@@ -20,12 +21,13 @@ from pydantic import (
     create_model,
 )
 
-from otel_eval.conventions import table
-from otel_eval.conventions.message_formats import WRAPPERS, Wrapper
+from otel_eval.config.extended_tables import ExtendedTable
+from otel_eval.conventions import TABLES, table
+from otel_eval.conventions.message_formats import JSON_TYPES, WRAPPERS, Wrapper
 from otel_eval.conventions.table import Convention, EventRow, Mark, MessageRow, Rule
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
-from otel_eval.validation import LIST, MAPPING, Shape, form_of, lines_of
+from otel_eval.validation import LIST, MAPPING, Shape, form_of, joined, lines_of
 
 
 def _scalar(value: Any) -> Any:
@@ -48,7 +50,7 @@ def _wrapper_name(name: str) -> str:
     return name
 
 
-_JSON_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool}
+_TYPE_NAMES: Final = {cls: name for name, cls in JSON_TYPES.items()}
 
 
 class _Row(Shape, use_attribute_docstrings=False):
@@ -65,7 +67,7 @@ def _needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
     if not given:
         raise ValueError('it names no key; write e.g. {input: "*"} or {input: {type: object}}')
     return tuple(
-        (key, _JSON_TYPES[need.type] if isinstance(need, _Type) else need)
+        (key, JSON_TYPES[need.type] if isinstance(need, _Type) else need)
         for key, need in given.items()
     )
 
@@ -155,19 +157,26 @@ _TYPES[tuple[str | Wrapper, ...]] = _records(
 _TABLE: Final = _record(Convention)
 
 
-def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
-    """The table that a mapping describes; keys are the fields of `Convention`, rows are mappings of
-    their fields.
+def convention_from_mapping(
+    mapping: Mapping[str, Any], tables: Mapping[str, Convention] | None = None
+) -> Convention:
+    """The table that a mapping describes; keys are `extends` and the fields of `Convention`, rows
+    are mappings of their fields.
 
     >>> table = convention_from_mapping(
     ...     {
     ...         "name": "mine",
-    ...         "rules": [{"kind": "tool", "key": "my.tool"}],
+    ...         "extends": "gen_ai",
+    ...         "rules": [{"kind": "tool", "key": "my.tool"}, {"from": "gen_ai"}],
     ...         "fields": {"tool_name": "my.tool"},
     ...     }
     ... )
     >>> table.rules[0].kind
     <Kind.TOOL: 'tool'>
+
+    Args:
+        mapping: the table as it is written.
+        tables: those that it may extend, by name; without any the built-in ones.
 
     Raises:
         ConfigError: keys are missing or unknown, or values cannot be used: all problems, each with
@@ -177,9 +186,86 @@ def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
         raise ConfigError(
             f"convention: {redacted_repr(mapping)} is not a mapping; write name, rules and fields"
         )
+    others = _BUILT_IN if tables is None else tables
+    extended = ExtendedTable(mapping, lambda name: _mapping_of_name(name, others))
     try:
         return TypeAdapter[Convention](_TABLE).validate_python(
-            {"source": "configuration", **mapping}
+            {"source": "configuration", **extended.mapping}
         )
     except ValidationError as error:
-        raise ConfigError(*lines_of(error)) from None
+        raise ConfigError(*map(extended.as_written, lines_of(error))) from None
+
+
+def conventions_from_list(values: Iterable[Any]) -> tuple[Convention, ...]:
+    """The tables of a configuration: mappings, or conventions that were built before. Each may
+    extend the built-in tables and those above it.
+
+    Raises:
+        ConfigError: all problems, each with the index of its table.
+    """
+    own: dict[str, Convention] = {}
+    tables: list[Convention] = []
+    problems: list[str] = []
+    for index, value in enumerate(values):
+        try:
+            convention = _convention(value, {**_BUILT_IN, **own})
+        except ConfigError as error:
+            problems += [joined(f"[{index}]", problem) for problem in error.problems]
+            continue
+        tables.append(convention)
+        own[convention.name] = convention
+    if problems:
+        raise ConfigError(*problems)
+    return tuple(tables)
+
+
+def _convention(value: Any, tables: Mapping[str, Convention]) -> Convention:
+    if isinstance(value, Convention):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{redacted_repr(value)} is not a convention; write a mapping")
+    return convention_from_mapping(value, tables)
+
+
+_BUILT_IN: Final = {table.name: table for table in TABLES}
+
+
+def _mapping_of_name(name: Any, tables: Mapping[str, Convention]) -> Mapping[str, Any]:
+    """The mapping of the table with the name."""
+    if not isinstance(name, str) or name not in tables:
+        raise ConfigError(f"{redacted_repr(name)} is no convention; {did_you_mean(name, tables)}")
+    return mapping_of(tables[name])
+
+
+def mapping_of(convention: Convention) -> dict[str, Any]:
+    """The mapping that describes the table, without the keys that have their defaults."""
+    return {key: _plain(value) for key, value in _differing(convention).items()}
+
+
+def _differing(record: Any) -> dict[str, Any]:
+    """The fields of a record that have not their default."""
+    return {
+        each.name: value
+        for each in fields(record)
+        if (value := getattr(record, each.name)) != each.default
+        and not (value == {} and each.default_factory is dict)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A part of a table as JSON and YAML hold it."""
+    if isinstance(value, Wrapper):
+        needs = {
+            key: {"type": _TYPE_NAMES[need]} if isinstance(need, type) else need
+            for key, need in value.needs
+        }
+        return {key: _plain(part) for key, part in {**_differing(value), "needs": needs}.items()}
+    if is_dataclass(value):
+        return {key: _plain(part) for key, part in _differing(value).items()}
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, StrEnum) else value

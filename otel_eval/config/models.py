@@ -132,24 +132,24 @@ def _default() -> Evaluation:
     )
 
 
-def _convention(given: Any) -> Any:
+def _own_tables(values: tuple[Any, ...]) -> tuple[Convention, ...]:
     # deferred: few configurations have tables of their own
-    from otel_eval.config.conventions import convention_from_mapping
+    from otel_eval.config.conventions import conventions_from_list
 
-    if isinstance(given, Convention):
-        return given
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{redacted_repr(given)} is not a convention; write a mapping")
-    return convention_from_mapping(given)
+    return conventions_from_list(values) if values else ()
 
 
-ConventionSpec = Annotated[Any, AfterValidator(_convention), WithJsonSchema({"type": "object"})]
+_Tables = Annotated[
+    tuple[Any, ...],
+    AfterValidator(_own_tables),
+    WithJsonSchema({"type": "array", "items": {"type": "object"}}),
+]
 
 
 class Conventions(Shape):
     """Convention tables of your own, and properties of instrumentations."""
 
-    tables: tuple[ConventionSpec, ...] = ()
+    tables: _Tables = ()
     """Convention tables of your own; they are tried before the built-in ones."""
     records_tool_spans: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Globs of instrumentation scopes that record each tool call as a span: a run without tool
@@ -157,8 +157,9 @@ class Conventions(Shape):
     """
 
 
-_Tables = Annotated[tuple[ConventionSpec, ...], Tag(LIST)]
-ConventionsSpec = Annotated[_Tables | Annotated[Conventions, Tag(MAPPING)], Discriminator(form_of)]
+ConventionsSpec = Annotated[
+    Annotated[_Tables, Tag(LIST)] | Annotated[Conventions, Tag(MAPPING)], Discriminator(form_of)
+]
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 

@@ -6,6 +6,7 @@ Each row cites the format it was taken from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -326,6 +327,14 @@ class Wrapper:
     error: str = ""
     failed: str = "error"
 
+
+JSON_TYPES: Final[Mapping[str, type]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+}
+"""The types that a wrapper may need, by the names that tables give them."""
 
 _PYTHON_CALL: Final = frozenset(
     {"args", "kwargs", "sanitize_inputs_outputs", "self", "tags", "metadata"}

@@ -7,9 +7,9 @@ that recognising a span costs two look-ups.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, NO_TABLE, ReadTable
@@ -65,42 +65,69 @@ UNRECOGNIZED: Final = Classification(Kind.OTHER)
 DROPPED: Final = Classification(Kind.OTHER)
 
 
-@dataclass(slots=True)
+class _CompiledTable:
+    """A convention that is compiled as far as it is used: its rules when a span of a scope to which
+    it applies is read, its fields when one of its rules matches.
+    """
+
+    def __init__(self, convention: Convention) -> None:
+        self.convention: Final = convention
+        self._scopes: Final = tuple(map(alternatives_of, convention.scopes))
+        if not convention.scopes:  # every span is tested, so do not let the first one wait
+            _ = self.rules
+
+    def applies_to(self, scope: str) -> bool:
+        """Whether spans of the instrumentation scope may be the convention's."""
+        return not self._scopes or any(fits(scopes, scope) for scopes in self._scopes)
+
+    @cached_property
+    def rules(self) -> tuple[_CompiledRule, ...]:
+        """The rules, compiled."""
+        return tuple(_CompiledRule(rule, self) for rule in self.convention.rules)
+
+    @cached_property
+    def fields(self) -> ReadTable:
+        """What reads the fields of spans that the rules match."""
+        return ReadTable(self.convention)
+
+
 class _CompiledRule:
     """A rule with its globs compiled.
 
     Attributes:
         value: the alternatives that the attribute's text must match; None: it must only be present.
-        result: the classification of a span that the rule matches.
-        as_tool: that of one that has the standard attributes of a tool call, although the rule is
-            for another kind.
         names_span: the value contains the span's own name (`{name}`).
         encoded: attribute values of the table are JSON text.
     """
 
-    rule: Rule
-    table: ReadTable
-    value: Alternatives | None
-    name: re.Pattern[str] | None
-    result: Classification = field(init=False)
-    as_tool: Classification = field(init=False)
-    names_span: bool = field(init=False)
-    encoded: bool = field(init=False)
-    _may_match_long: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.result = Classification(
-            self.rule.kind, self.table, self.rule.handoff, self.rule.unread
-        )
-        self.as_tool = Classification(Kind.TOOL, self.table)
-        self.names_span = "{name}" in self.rule.value
-        self.encoded = self.table.convention.json_encoded
+    def __init__(self, rule: Rule, table: _CompiledTable) -> None:
+        self.rule: Final = rule
+        self.convention: Final = table.convention
+        # "*" needs no text to be compared, only the attribute to be present.
+        self.value: Final = None if rule.value == "*" else alternatives_of(rule.value)
+        self.name: Final = glob(rule.name) if rule.name else None
+        self.names_span: Final = "{name}" in rule.value
+        self.encoded: Final = table.convention.json_encoded
         # A value of short literal alternatives cannot match a long text, so such a rule never has
         # to search one.
-        short = "*" not in self.rule.value and not any(map(_is_long, self.rule.value.split("|")))
-        self._may_match_long = self.value is not None and (
+        short = "*" not in rule.value and not any(map(_is_long, rule.value.split("|")))
+        self._may_match_long: Final = self.value is not None and (
             self.names_span or not short or self.encoded
         )
+        self._table: Final = table
+
+    @cached_property
+    def _result(self) -> Classification:
+        """The classification of a span that the rule matches."""
+        rule = self.rule
+        return Classification(rule.kind, self._table.fields, rule.handoff, rule.unread)
+
+    @cached_property
+    def _result_as_tool(self) -> Classification:
+        """That of one that has the standard attributes of a tool call, although the rule is for
+        another kind.
+        """
+        return Classification(Kind.TOOL, self._table.fields)
 
     def needs_long_text(self, attributes: Mapping[str, Any], span_name: str) -> bool:
         """Whether the rule can be decided only by searching a long text of this span."""
@@ -147,7 +174,7 @@ class _CompiledRule:
         """
         rule = self.rule
         is_on_purpose = rule.handoff or rule.unread or rule.artefact or rule.kind is Kind.TOOL
-        return self.as_tool if is_standard and not is_on_purpose else self.result
+        return self._result_as_tool if is_standard and not is_on_purpose else self._result
 
     def remaining(self, span_name: str, result: Classification, *, certain: bool) -> _Candidate:
         """Return what remains to be tested for spans of this name: the long text, or nothing if the
@@ -221,17 +248,17 @@ class ScopeReader:
         self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool
     ) -> None:
         self.dropped = dropped
-        own = [each.table.convention for each in rules if each.table.convention.scopes]
-        self.known = bool(own)
-        self.lacks_tool_spans = any(each.tool_spans is False for each in own)
+        scoped = [rule.convention for rule in rules if rule.convention.scopes]
+        self.known = bool(scoped)
+        self.lacks_tool_spans = any(convention.tool_spans is False for convention in scoped)
         self._rules = tuple(rules)
-        self._tests_name = any(each.name is not None or each.names_span for each in rules)
+        self._tests_name = any(rule.name is not None or rule.names_span for rule in rules)
         # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares
         # its value.
-        compared = {each.rule.key for each in rules if each.value is not None} | {
+        compared = {compiled.rule.key for compiled in rules if compiled.value is not None} | {
             mark.key for mark in EVALUATION_MARKS
         }
-        keys = {each.rule.key for each in rules if each.rule.key} | compared
+        keys = {compiled.rule.key for compiled in rules if compiled.rule.key} | compared
         self.wanted = Wanted(
             frozenset(keys), presence=frozenset(keys - compared), short=True, named=self._tests_name
         )
@@ -307,14 +334,15 @@ class ScopeReader:
         is_standard = _is_standard(attributes)
         candidates: list[_Candidate] = []
         for rule in self._rules:
+            is_certain = not rule.needs_long_text(attributes, name)
+            if is_certain and not rule.matches(attributes, name):
+                continue
             result = rule.classification(is_standard=is_standard)
-            if rule.needs_long_text(attributes, name):
-                candidates.append(rule.remaining(name, result, certain=False))
-            elif rule.matches(attributes, name):
-                candidates.append(rule.remaining(name, result, certain=True))
+            candidates.append(rule.remaining(name, result, certain=is_certain))
+            if is_certain:
                 break
         if candidates and candidates[0].value is not None:
-            keys = frozenset(each.key for each in candidates if each.value is not None)
+            keys = frozenset(rule.key for rule in candidates if rule.value is not None)
             return _Undecided(self._searched.setdefault(keys, Wanted(keys)), tuple(candidates))
         return candidates[0].result if candidates else UNRECOGNIZED
 
@@ -336,7 +364,7 @@ class ScopeReader:
         decided = next((rule for rule in self._rules if rule.matches(attributes, span.name)), None)
         if mark is not None or decided is None:
             return Recognition(evaluation_mark=mark, looked_at=attributes)
-        return Recognition(table=decided.table.name, rule=decided.rule, looked_at=attributes)
+        return Recognition(decided.convention.name, decided.rule, looked_at=attributes)
 
 
 def _is_standard(attributes: Mapping[str, Any]) -> bool:
@@ -368,49 +396,32 @@ class Reader:
     """All tables, in order: the first whose scopes match and one of whose rules matches decides."""
 
     def __init__(self, conventions: Iterable[Convention]) -> None:
-        self.tables = tuple(ReadTable(each) for each in conventions)
+        self._tables = tuple(map(_CompiledTable, conventions))
         self._scopes: dict[str, ScopeReader] = {}
-        # by whether the scope is ours, and its tables
+        # by whether the scope is ours, and the indexes of its tables
         self._readers: dict[tuple[bool, tuple[int, ...]], ScopeReader] = {}
         self._memos: list[_Memo] = []
-        self._rules = tuple(
-            (
-                tuple(glob(each) for each in table.convention.scopes),
-                tuple(_compile(rule, table) for rule in table.convention.rules),
-            )
-            for table in self.tables
-        )
 
     def of_scope(self, scope_name: str) -> ScopeReader:
         """The reader for the spans of one instrumentation scope."""
-        known = self._scopes.get(scope_name)
-        if known is None:
+        reader = self._scopes.get(scope_name)
+        if reader is None:
             # scope names are input, and must not fill the memory
             if len(self._scopes) >= MEMO_LIMIT:
                 self._scopes.clear()
-            known = self._scopes[scope_name] = self._for(scope_name)
-        return known
+            reader = self._scopes[scope_name] = self._for(scope_name)
+        return reader
 
     def _for(self, scope: str) -> ScopeReader:
         """Find or create the reader with the rules that apply to a scope."""
         # Spans that this package records about its own work must not be evaluated in turn.
-        own = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
-        tables = [
-            at
-            for at, (scopes, _) in enumerate(self._rules)
-            if not scopes or any(each.fullmatch(scope) for each in scopes)
-        ]
-        key = own, tuple(tables)
+        is_ours = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
+        indexes = [index for index, table in enumerate(self._tables) if table.applies_to(scope)]
+        key = is_ours, tuple(indexes)
         if key not in self._readers:
-            rules = [rule for at in tables for rule in self._rules[at][1]]
-            self._readers[key] = ScopeReader(rules, self._memos, dropped=own)
+            rules = [rule for index in indexes for rule in self._tables[index].rules]
+            self._readers[key] = ScopeReader(rules, self._memos, dropped=is_ours)
         return self._readers[key]
-
-
-def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
-    # "*" needs no text to be compared, only the attribute to be present.
-    value = None if rule.value == "*" else alternatives_of(rule.value)
-    return _CompiledRule(rule, table, value, glob(rule.name) if rule.name else None)
 
 
 # OTLP: SERVER, CONSUMER. They start a process's part even where no flag records it.

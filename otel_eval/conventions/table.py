@@ -125,10 +125,6 @@ FINISH_REASONS: Final = (
     "anthropic.message.stop_reason",
     "gen_ai.response.stop_reason",
 )
-# Tools that the model's API defines and the program that calls it runs: items of OpenAI's Responses
-# API, and types of Anthropic's tools, such as `computer_20250124`.
-CLIENT_TOOLS: Final = ("computer_call|local_shell_call|shell_call|apply_patch_call",)
-CLIENT_TOOL_TYPES: Final = ("computer_*|bash_*|text_editor_*|memory_*",)
 RESPONSE_ID: Final = ("gen_ai.response.id",)
 # Attributes of spans that were stored without content: what is kept of the messages, see
 # `trajectory.kept_messages`, and the tools that were offered, in the form of pydantic-ai.

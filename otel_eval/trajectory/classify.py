@@ -46,8 +46,7 @@ class Plan:
         tables, needs, records_tool_spans: as above.
         wants_content_of_calls: whether anything of a call beyond name, times and error is needed.
         run_wanted: the attributes that are read of a run's own span that no table recognises.
-        agent_wanted, tool_readers: what to ask an agent span, and how to read a tool span, by the
-            name of the table.
+        agent_fields: the fields that are read of an agent span.
     """
 
     def __init__(
@@ -65,21 +64,26 @@ class Plan:
         self.attributes_wanted: Final = Wanted(attributes)
         content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in needs else ()
         tokens = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) if "tokens" in needs else ()
-        agent = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID, *tokens, *content)
-        self.agent_wanted: Final = {
-            each.name: each.keys_wanted(*agent) for each in (NO_TABLE, *self.reader.tables)
-        }
-        # what is read of the own span of a run that no table recognises
-        own = self.agent_wanted[NO_TABLE.name]
-        self.run_wanted: Final = Wanted(own.keys | attributes, own.prefixes)
-        self._declared: Final = [glob(each) for each in records_tool_spans]
-        self.tool_readers: Final = {
-            each.name: ToolReader(each, needs) for each in self.reader.tables
-        }
+        self.agent_fields: Final = (
+            *(Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID),
+            *tokens,
+            *content,
+        )
+        unrecognized = NO_TABLE.keys_wanted(*self.agent_fields)
+        self.run_wanted: Final = Wanted(unrecognized.keys | attributes, unrecognized.prefixes)
+        self._declared: Final = [glob(pattern) for pattern in records_tool_spans]
+        self._tool_readers: Final[dict[str, ToolReader]] = {}
+
+    def tool_reader(self, table: ReadTable) -> ToolReader:
+        """What reads the tool spans of the table."""
+        reader = self._tool_readers.get(table.name)
+        if reader is None:
+            reader = self._tool_readers[table.name] = ToolReader(table, self.needs)
+        return reader
 
     def declared(self, scope: str) -> bool:
         """Whether the configuration declares that each tool call of the scope leaves a span."""
-        return any(each.fullmatch(scope) for each in self._declared)
+        return any(pattern.fullmatch(scope) for pattern in self._declared)
 
 
 # Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the

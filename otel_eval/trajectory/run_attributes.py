@@ -47,7 +47,7 @@ class RunAttributes:
         """The attributes of an agent span that its table asks for."""
         known = self._agents.get(place)
         if known is None:
-            wanted = self._spans.plan.agent_wanted[self._spans.table(place).name]
+            wanted = self._spans.table(place).keys_wanted(*self._spans.plan.agent_fields)
             known = self._agents[place] = self._spans.readers[place].attributes(wanted)
         return known
 

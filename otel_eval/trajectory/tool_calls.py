@@ -133,7 +133,7 @@ def _call_builder(
         spans.tree.ids[place],
         spans.resource_scopes[place].scope_name,
     )
-    tool_reader = spans.plan.tool_readers[table.name]
+    tool_reader = spans.plan.tool_reader(table)
     is_whole = is_plain and not reader.dropped_attributes
     succeeded = tool_reader.succeeded(reader) if is_whole else None
     if succeeded is not None:
@@ -362,9 +362,7 @@ def call_id_of(spans: ClassifiedTrace, call: ToolCallBuilder) -> str:
     if call.call_id or spans.plan.wants_content_of_calls:
         return call.call_id
     table = call.table
-    recorded = _held(
-        _tool_span(spans, call.place, spans.plan.tool_readers[table.name]), (Field.RESULT,)
-    )
+    recorded = _held(_tool_span(spans, call.place, spans.plan.tool_reader(table)), (Field.RESULT,))
     held = spans.readers[call.place].attributes(table.keys_wanted(Field.ARGUMENTS))
     for value, wrappers in (
         (recorded.get(Field.RESULT), table.result_wrappers),
@@ -381,7 +379,7 @@ def has_result(spans: ClassifiedTrace, call: ToolCallBuilder) -> bool:
     """Whether a result of the call was recorded, also if no scorer needs it."""
     if call.result is not UNRECORDED:
         return True
-    span = _tool_span(spans, call.place, spans.plan.tool_readers[call.table.name])
+    span = _tool_span(spans, call.place, spans.plan.tool_reader(call.table))
     return Field.RESULT in _recorded(spans, span)
 
 

@@ -92,7 +92,7 @@ class UnknownCalls:
             whole = frozenset(key for key in outputs if not key.endswith("."))
             return bool(outputs) and not spans.readers[place].attributes(Wanted(whole))
         if spans.kinds[place] is Kind.TOOL:
-            fields = spans.plan.tool_readers[table.name].read_fields(spans.readers[place])
+            fields = spans.plan.tool_reader(table).read_fields(spans.readers[place])
             return fields.unnamed
         scope = spans.plan.reader.of_scope(spans.resource_scopes[place].scope_name)
         return table is NO_TABLE and scope.known

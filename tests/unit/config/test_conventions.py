@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
-from otel_eval.config.conventions import convention_from_mapping
+from otel_eval.config import EvalConfig
+from otel_eval.config.conventions import (
+    convention_from_mapping,
+    conventions_from_list,
+    mapping_of,
+)
 from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field
 from otel_eval.conventions.fields import ReadTable
-from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.conventions.reader import Reader
 from otel_eval.conventions.values import unwrap
 from otel_eval.errors import ConfigError
@@ -50,72 +52,15 @@ def test_a_mapping_becomes_a_table():
     assert not table.tool_spans
 
 
-TYPES = {
-    dict: {"type": "object"},
-    list: {"type": "array"},
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-}
-
-
-def written(value: Any) -> Any:
-    """A table or a part of it as a user writes it, without what is the default anyway."""
-    if isinstance(value, Wrapper):
-        return written(
-            {
-                **vars_of(value),
-                "needs": {key: TYPES.get(wanted, wanted) for key, wanted in value.needs},
-            }
-        )
-    if is_dataclass(value):
-        return written(vars_of(value))
-    if isinstance(value, Mapping):
-        return {written(key): written(each) for key, each in value.items()}
-    if isinstance(value, frozenset):
-        return sorted(value)
-    return (
-        [written(each) for each in value]
-        if isinstance(value, tuple)
-        else str(value)
-        if isinstance(value, StrEnum)
-        else value
-    )
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    """The fields that hold something else than their default."""
-    held = {each.name: getattr(value, each.name) for each in fields(value)}
-    empty = {each.name: each.default for each in fields(value) if each.default is not MISSING}
-    return {key: each for key, each in held.items() if key not in empty or each != empty[key]}
-
-
-def test_every_built_in_table_can_be_written_by_a_user(
-    subtests: pytest.Subtests,
-) -> None:
-    """As YAML, and nothing is lost on the way."""
-    for table in TABLES:
-        with subtests.test(table=table):
-            assert (
-                convention_from_mapping(
-                    yaml.safe_load(yaml.safe_dump(written(table), sort_keys=False))
-                )
-                == table
-            )
-
-
 def test_every_built_in_wrapper_can_be_written_by_a_user(subtests: pytest.Subtests) -> None:
     """A user's instrumentation may have its own."""
-    for name in WRAPPERS:
+    mine = convention_from_mapping(MINE)
+    for name, wrapper in WRAPPERS.items():
         with subtests.test(name=name):
-            table = convention_from_mapping(
-                {
-                    **MINE,
-                    "wrappers": yaml.safe_load(
-                        yaml.safe_dump([written(WRAPPERS[name])], sort_keys=False)
-                    ),
-                }
+            written = yaml.safe_dump(
+                mapping_of(replace(mine, wrappers=(wrapper,))), sort_keys=False
             )
-            assert table.wrappers == (WRAPPERS[name],)
+            assert convention_from_mapping(yaml.safe_load(written)).wrappers == (wrapper,)
 
 
 def test_a_wrapper_of_a_users_own_is_taken_off():
@@ -140,6 +85,87 @@ def test_a_wrapper_of_a_users_own_is_taken_off():
         {"payload": {}, "version": 2, "own": 1},
     ):
         assert unwrap(json.dumps(other), (wrapper,)).value == other
+
+
+GEN_AI = next(table for table in TABLES if table.name == "gen_ai")
+FAMILY: dict[str, Any] = {
+    "name": "family",
+    "extends": "gen_ai",
+    "scopes": ["my.*"],
+    "rules": [
+        {"kind": "tool", "key": "my.tool"},
+        {"from": "gen_ai"},
+        {"kind": "other", "key": "x"},
+    ],
+    "fields": {"arguments": ["my.args", {"from": "gen_ai"}], "result": None, "input": "my.input"},
+    "messages": [{"from": "gen_ai"}, {"key": "my.messages"}],
+    "masks": None,
+}
+
+
+def test_a_table_takes_from_the_one_it_extends_what_it_does_not_have_itself():
+    """Its own rules stand before and after those that it names, its attributes before others."""
+    table = convention_from_mapping(FAMILY)
+    assert (table.name, table.source) == ("family", "configuration")
+    assert [rule.key for rule in (table.rules[0], table.rules[-1])] == ["my.tool", "x"]
+    assert table.rules[1:-1] == GEN_AI.rules
+    assert table.fields[Field.ARGUMENTS] == ("my.args", *GEN_AI.fields[Field.ARGUMENTS])
+    assert table.fields[Field.INPUT] == ("my.input",)
+    assert table.fields[Field.OUTPUT] == GEN_AI.fields[Field.OUTPUT]
+    assert table.messages[:-1] == GEN_AI.messages
+    assert table.placeholders == GEN_AI.placeholders
+
+
+def test_null_takes_an_inherited_key_away():
+    """Of the table, and of a mapping of it."""
+    table = convention_from_mapping(FAMILY)
+    assert Field.RESULT not in table.fields
+    assert (GEN_AI.masks != (), table.masks) == (True, ())
+
+
+def test_entries_that_a_list_has_already_are_not_repeated():
+    """An attribute that is looked at first need not be looked at again."""
+    fields = {"agent_name": ["gen_ai.agent.name", "my.agent", {"from": "gen_ai"}]}
+    table = convention_from_mapping({**FAMILY, "fields": fields})
+    assert table.fields[Field.AGENT_NAME] == (
+        "gen_ai.agent.name",
+        "my.agent",
+        "gen_ai.workflow.name",
+    )
+
+
+def test_a_table_extends_those_above_it_in_the_configuration():
+    """Dialects of one instrumentation share what is the same."""
+    child = {"name": "child", "extends": "family", "scopes": ["my.child"], "tool_spans": True}
+    config = EvalConfig(conventions=[FAMILY, child])
+    parent, table = config.own_conventions.tables
+    assert table == replace(
+        parent, name="child", source="configuration", scopes=("my.child",), tool_spans=True
+    )
+    with pytest.raises(ConfigError, match=r"\[0\].extends: 'family' is no convention"):
+        conventions_from_list([child, FAMILY])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extends": "gen_aj"}, "extends: 'gen_aj' is no convention; did you mean 'gen_ai'?"),
+        ({"extends": ["gen_ai"]}, "extends: ['gen_ai'] is no convention"),
+        ({"not_calls": ["a", {"from": "b"}]}, "not_calls[1].from: 'b' is no convention"),
+        (
+            {"rules": [{"from": "gen_ai"}, {"kind": "robot", "key": "k"}]},
+            "rules[1].kind: 'robot' is invalid",
+        ),
+        ({"fields": {"result": [{"from": "gen_ai"}, 3]}}, "fields.result[1]: 3 is not text"),
+    ],
+)
+def test_a_problem_of_an_extended_table_names_the_entry_as_it_was_written(
+    change: dict[str, Any], message: str
+):
+    """However many entries another table put before it."""
+    with pytest.raises(ConfigError) as raised:
+        convention_from_mapping({**FAMILY, **change})
+    assert message in str(raised.value)
 
 
 def test_a_users_table_goes_first():

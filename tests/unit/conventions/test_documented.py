@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import yaml
 
-from otel_eval.config.conventions import convention_from_mapping
+from otel_eval.config.conventions import conventions_from_list
 from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule
 from otel_eval.conventions.message_formats import Wrapper
 from tests.support.doc_pages import page
@@ -32,9 +32,8 @@ def examples(text):
 
 def test_each_example_of_a_users_table_is_one():
     """They are what people copy."""
-    small, whole = examples(OWN)
-    assert convention_from_mapping(small).rules
-    assert convention_from_mapping(whole).rules
+    tables = conventions_from_list(examples(OWN))
+    assert [len(table.rules) for table in tables] == [2, 7, 2]
 
 
 def test_every_key_of_a_users_table_is_documented():
@@ -54,5 +53,5 @@ def test_every_key_of_a_users_table_is_documented():
 
 def test_the_example_of_a_users_table_shows_every_key():
     """A copy of it is complete."""
-    (given,) = examples(OWN.partition("## Every key")[2])
-    assert {*given} == {key.name for key in fields(Convention)}
+    (table,) = examples(OWN.partition("## Every key")[2])
+    assert {*table} == {key.name for key in fields(Convention)}

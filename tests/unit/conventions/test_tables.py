@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_eval.conventions import TABLES, Convention, Rule
+from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import WRAPPERS
 from otel_eval.conventions.reader import DROPPED, Reader
 from otel_eval.conventions.values import TEXT_WRAPPERS
@@ -654,7 +655,7 @@ def test_a_rule_that_speaks_of_the_spans_name_takes_it_literally(name: str, kind
 
 def test_a_mark_may_be_a_glob():
     """Some write how a call ended only at the beginning of a text."""
-    table = next(each for each in READER.tables if each.name == "traceloop_agno")
+    table = ReadTable(next(table for table in TABLES if table.name == "traceloop_agno"))
     said = [
         {"traceloop.entity.output": text}
         for text in ("status='failure' result=None", "status='success' result='failure'")
