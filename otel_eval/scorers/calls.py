@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, nearest
-from otel_eval.interfaces import TooLarge
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment import Alignment
 from otel_eval.scorers.alignment.expected import (
     Comparison,
     Criterion,
     Expectation,
+    TooManyPairs,
     calls,
     names,
     span_names,
@@ -135,7 +135,7 @@ class Matching(BaseScorer):
             alignment = Alignment(
                 criterion, actual, any_order=any_order, concurrency=self.concurrency == "respect"
             )
-        except TooLarge:
+        except TooManyPairs:
             return Skipped(
                 f"too many calls to be weighed: {expected} expected, {called} made",
                 reason="too_large",

@@ -8,20 +8,23 @@ equally near, the longest counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from otel_eval.interfaces import Steps, TooLarge
 from otel_eval.model import Skipped
 from otel_eval.scorers.base_scorer import NoScore, too_large
 
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
-_REACHED: Final = 50  # steps for a state that insertions lead to
+# Calls times states: checked before it is tried whether the automaton accepts the calls as they
+# are, and before a search for edits, for which a group of parallel calls counts once for each
+# number of calls of each name that may match.
+_MOST_STEPS: Final = 20_000_000
+_MOST_REACHED: Final = 800_000
 # cost = edits * _EDIT - length of the word: fewer edits first, then longer words
 _EDIT: Final = 1 << 40
 
@@ -82,13 +85,12 @@ _Edits = tuple[Any, "_Edits"] | None
 _Costs = dict[int, tuple[int, _Edits]]  # state → cost and the edits so far, last first
 
 
-def accepts(automaton: NFA, names: Sequence[str], work: Steps) -> bool:
+def accepts(automaton: NFA, names: Sequence[str]) -> bool:
     """Whether the automaton accepts the names in this order without edits; faster than
     `fewest_edits`.
     """
     states = _free_closure(automaton, {0})
     for name in names:
-        work.take(len(states))
         states = _free_closure(
             automaton,
             {target for state in states for by, target in automaton.named[state] if by == name},
@@ -111,13 +113,10 @@ def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) 
     allow.
 
     Raises:
-        NoScore: a group contains too many different calls to try every order, or the search takes
-            too many steps.
+        NoScore: a group contains too many different calls to try every order, or there are too many
+            calls for the size of the pattern.
     """
-    try:
-        cost, chain = _cheapest(automaton, names, groups, Steps())
-    except TooLarge as error:
-        raise NoScore(too_large(str(error))) from None
+    cost, chain = _cheapest(automaton, names, groups)
     edits = []
     while chain is not None:
         edit, chain = chain
@@ -127,33 +126,56 @@ def fewest_edits(automaton: NFA, names: Sequence[str], groups: Sequence[range]) 
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
-def _cheapest(
-    automaton: NFA, names: Sequence[str], groups: Sequence[range], work: Steps
-) -> tuple[int, _Edits]:
+def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> tuple[int, _Edits]:
     """The least cost at which the automaton accepts, and the edits, last first."""
-    if accepts(automaton, names, work):
+    states = len(automaton.free)
+    _limit(len(names) * states, _MOST_STEPS)
+    if accepts(automaton, names):
         return -len(names), None
     costs: _Costs = {0: (0, None)}
     known = automaton.names
-    for group in groups:
-        costs = _consume(automaton, costs, names, group, known, work)
-    return _with_insertions(automaton, costs, len(names), work)[automaton.end]
+    places = [_places(names, group) for group in groups]
+    _limit(sum(_number_of_vectors(of_name, known) for of_name in places) * states, _MOST_REACHED)
+    for group, of_name in zip(groups, places, strict=True):
+        costs = _consume(automaton, costs, group, of_name, known)
+    return _with_insertions(automaton, costs, len(names))[automaton.end]
+
+
+def _limit(number: int, most: int) -> None:
+    if number > most:
+        raise NoScore(too_large("too many calls for the size of the pattern"))
+
+
+def _places(names: Sequence[str], group: range) -> dict[str, list[int]]:
+    """The positions of each name in a group."""
+    places: dict[str, list[int]] = {}
+    for position in group:
+        places.setdefault(names[position], []).append(position)
+    return places
+
+
+def _number_of_vectors(places: Mapping[str, Sequence[int]], known: frozenset[str]) -> int:
+    """How many numbers of matched calls by name there are.
+
+    Raises:
+        NoScore: there are too many.
+    """
+    number = prod(len(positions) + 1 for name, positions in places.items() if name in known)
+    if number > _MOST_VECTORS:
+        raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
+    return number
 
 
 def _consume(
     automaton: NFA,
     costs: _Costs,
-    names: Sequence[str],
     group: range,
+    places: Mapping[str, list[int]],
     known: frozenset[str],
-    work: Steps,
 ) -> _Costs:
     """Match or delete every call of a group: match some of them in any order, then delete the
     others.
     """
-    places: dict[str, list[int]] = {}
-    for position in group:
-        places.setdefault(names[position], []).append(position)
     useful = [name for name in places if name in known]
     after: _Costs = {}
     layers: dict[tuple[int, ...], _Costs] = {(0,) * len(useful): costs}
@@ -171,7 +193,7 @@ def _consume(
             _improve(after, state, cost + _EDIT * len(deleted), chain)
         if len(deleted) > len(group) - sum(map(len, (places[name] for name in useful))):
             unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
-            closed = _with_insertions(automaton, reached, group.start, work)
+            closed = _with_insertions(automaton, reached, group.start)
             for at, target, cost, chain in _matches(automaton, closed, unused):
                 successor = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
                 _improve(layers.setdefault(successor, {}), target, cost, chain)
@@ -193,12 +215,7 @@ def _matches(
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The possible numbers of matched calls by name, from none to all; each vector follows those
     that have fewer of a name.
-
-    Raises:
-        NoScore: there are too many.
     """
-    if prod(number + 1 for number in most) > _MOST_VECTORS:
-        raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
     # The first number varies fastest: the order decides which of several equally good words is
     # chosen.
     return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
@@ -209,7 +226,7 @@ def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:
         costs[state] = (cost, chain)
 
 
-def _with_insertions(automaton: NFA, costs: _Costs, position: int, work: Steps) -> _Costs:
+def _with_insertions(automaton: NFA, costs: _Costs, position: int) -> _Costs:
     """The lowest costs of all states that empty transitions and insertions before `position` lead
     to, by Dijkstra.
     """
@@ -232,5 +249,4 @@ def _with_insertions(automaton: NFA, costs: _Costs, position: int, work: Steps) 
                     queue,
                     (cost + _EDIT - 1, next(order), target, (("insert", name, position), chain)),
                 )
-    work.take(_REACHED * len(done))
     return done

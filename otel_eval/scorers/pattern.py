@@ -231,8 +231,7 @@ class TrajectoryPattern(BaseScorer):
     make them match the pattern, and the length is the number of calls after that; if several ways
     take equally few edits, the one with the greatest length counts. Parallel calls may come in any
     order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many different calls ran
-    in parallel that not every order can be tried; the search takes more than 20 million steps,
-    because both the pattern and the run are long.
+    in parallel that not every order can be tried; both the pattern and the run are long.
 
     Attributes:
         pattern: a tool's name; a list or `sequence`, in order; `any_order` (up to 10, each once);

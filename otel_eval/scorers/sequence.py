@@ -13,7 +13,6 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import ConfigError, redacted_repr
-from otel_eval.interfaces import STEP_LIMIT, TOO_LARGE
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
@@ -40,6 +39,7 @@ _SHAPES: Final = (
 )
 _KEYWORD: Final = re.compile(r"(?<!\S)(?:never|before|then|within|after)(?!\S)")
 _NS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_MOST_COMPARED: Final = 20_000_000  # calls, once for each length of a cycle
 _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a"
 
 
@@ -406,8 +406,8 @@ class LoopDetection(IdenticalCalls):
             NoScore: there are too many lengths to look for.
         """
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
-        if len(lengths) * len(keys) > STEP_LIMIT:
-            raise NoScore(too_large(TOO_LARGE))
+        if len(lengths) * len(keys) > _MOST_COMPARED:
+            raise NoScore(too_large("too many calls for cycles of so many lengths"))
         found = [_most_repeated(keys, length) for length in lengths]
         # A cycle that consists of repetitions of a shorter one is listed already.
         listed_cycles: list[_Repetition] = []

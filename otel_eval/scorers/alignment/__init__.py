@@ -3,8 +3,8 @@ the differences.
 
 Where calls agree only if their words (hashable keys, see `Word`) are equal, counting words gives
 the assignment in any order, and their longest common subsequence gives the alignment in order.
-Otherwise each pair is weighed first (`Relation`). Work is limited in steps, not in seconds, so that
-equal inputs give equal outcomes on every machine.
+Otherwise each pair is weighed first (`Relation`). The number of pairs is limited, not the time, so
+that equal inputs give equal outcomes on every machine.
 
 The details of every scorer that aligns: `matched` [[expected, actual], …] (with the weight where
 arguments or results are compared), `missing` [{tool, expected}], `extra` [{tool, actual}],
@@ -20,12 +20,16 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import fsum
 from typing import Any, Final
 
-from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
 from otel_eval.scorers.alignment.differences import Difference, difference
-from otel_eval.scorers.alignment.expected import Criterion, check_recorded, words_of
+from otel_eval.scorers.alignment.expected import (
+    Criterion,
+    check_recorded,
+    limit_pairs,
+    words_of,
+)
 from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups
@@ -52,7 +56,17 @@ def _values(call: Any) -> dict[str, Any]:
     return fields
 
 
-_MOST_STEPS: Final = 600_000  # about a tenth of a second
+_MOST_BY_WORDS: Final = 2**28
+_MOST_PAIRS: Final[Mapping[tuple[bool, bool], int]] = {
+    (False, False): 16_000_000,
+    (True, False): 250_000,
+    (False, True): 250_000,
+    (True, True): 10_000,
+}
+"""Expected calls times actual calls: by whether pairs have weights of their own, and whether a
+group of several calls has to keep its place. Each takes a second or two at most. Where no order has
+to be kept, `relation_of` limits what has weights.
+"""
 
 
 class Alignment:
@@ -77,8 +91,7 @@ class Alignment:
 
     Raises:
         NoScore: a call with an expected name did not record arguments or results that are compared.
-        TooLarge: the alignment would take too many steps, because many calls agree in part or ran
-            in parallel.
+        TooManyPairs: too many pairs would be compared.
     """
 
     def __init__(
@@ -144,11 +157,11 @@ class Alignment:
             check_recorded(criterion, self._actual)
             self._words = None if expected is None else words_of(criterion, self._actual)
         if sequential and expected is not None and self._words is not None:
-            equal = (
-                _assigned_words(expected.names, self._words)
-                if any_order
-                else common(expected, self._words)
-            )
+            if any_order:
+                equal = _assigned_words(expected.names, self._words)
+            else:
+                limit_pairs(len(expected.names) * len(self._words), _MOST_BY_WORDS)
+                equal = common(expected, self._words)
             # Equal calls weigh 1, the most a pair can. If they cover the shorter side, no partial
             # agreement adds weight.
             if criterion.decisive or len(equal) == min(len(self._words), len(expected.names)):
@@ -169,21 +182,24 @@ class Alignment:
         return [call.arguments for call in criterion.expectation.calls] == actual
 
     def _by_relation(self) -> Pairs:
-        criterion, columns, work = self._criterion, len(self._actual), Steps(_MOST_STEPS)
-        relation = self._relation = self._equal_words() or relation_of(
-            criterion, self._actual, self._words, work
-        )
+        criterion, columns = self._criterion, len(self._actual)
         groups, column_groups = (
             criterion.expectation.groups,
             self._column_groups or [range(at, at + 1) for at in range(columns)],
         )
+        has_weights = criterion.comparison.arguments == "overlap" and not self._any_order
+        is_grouped = not self._any_order and (criterion.nested or len(column_groups) < columns)
+        limit_pairs(len(criterion.names) * columns, _MOST_PAIRS[has_weights, is_grouped])
+        relation = self._relation = self._equal_words() or relation_of(
+            criterion, self._actual, self._words
+        )
         if relation.rows is None:
             if self._any_order:
-                return assign_masks(relation.masks, columns, work)
-            return align_masks_in_order(relation.masks, columns, groups, column_groups, work)
+                return assign_masks(relation.masks, columns)
+            return align_masks_in_order(relation.masks, columns, groups, column_groups)
         if self._any_order:
-            return assign_kinds(relation.rows, relation.alike, work)
-        return align_in_order(relation.rows, groups, column_groups, work=work)
+            return assign_kinds(relation.rows, relation.alike)
+        return align_in_order(relation.rows, groups, column_groups)
 
     def _equal_words(self) -> Relation | None:
         """Return the relation of the calls whose words are equal, or None if equal words do not

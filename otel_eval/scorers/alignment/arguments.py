@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, Final
 
-from otel_eval.interfaces import Steps
 from otel_eval.scorers.alignment.assignment import bits_of, positions
-from otel_eval.scorers.alignment.expected import ANY, PARTIAL, Criterion, Mode, Word, arguments_word
+from otel_eval.scorers.alignment.expected import (
+    ANY,
+    PARTIAL,
+    Criterion,
+    Mode,
+    Word,
+    arguments_word,
+    limit_pairs,
+)
 from otel_eval.scorers.values import (
     agreement,
     as_object,
@@ -25,9 +32,9 @@ from otel_eval.scorers.values import (
 )
 
 _FEW_PAIRS: Final = 100  # up to this number of pairs, comparing them costs less than hashing
-_PAIR: Final = 3  # steps for weighing two calls by `overlap`
-_COMPARED: Final = 20  # steps for comparing values that cannot be hashed
-_SHARE: Final = 15  # steps for weighing two nested objects
+# Pairs of different arguments of one tool that are weighed by `overlap`, or of calls whose values
+# cannot be hashed. Members of nested objects are weighed, too.
+_MOST_WEIGHED: Final = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ Words = Sequence[Word] | None
 Columns = Mapping[str, list[int]]  # the positions of the calls of each name
 
 
-def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: Steps) -> Relation:
+def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words) -> Relation:
     """Return the relation of expected and actual calls, for criteria that equal words do not
     decide.
 
@@ -58,10 +65,9 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: 
         criterion: the expected calls.
         calls: the actual calls.
         words: the words of the actual calls, or None if these were not computed.
-        work: the steps that are left.
 
     Raises:
-        TooLarge: the comparison would take more steps than are left.
+        TooManyPairs: too many pairs would be weighed one by one.
     """
     columns: dict[str, list[int]] = {}
     for at, call in enumerate(calls):
@@ -71,23 +77,21 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], words: Words, work: 
         criterion.keys is None
         or sum([len(columns.get(name, ())) for name in criterion.names]) <= _FEW_PAIRS
     ):
-        return _pairwise(criterion, calls, columns, work)
+        return _pairwise(criterion, calls, columns)
     try:
-        return _hashed(criterion, criterion.keys, calls, words, columns, work)
+        return _hashed(criterion, criterion.keys, calls, words, columns)
     except (TypeError, RecursionError):
-        return _pairwise(criterion, calls, columns, work)
+        return _pairwise(criterion, calls, columns)
 
 
-def _pairwise(
-    criterion: Criterion, calls: Sequence[Any], columns: Columns, work: Steps
-) -> Relation:
+def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns) -> Relation:
     """Compare each pair of calls: for few calls, or for values that cannot be hashed."""
+    limit_pairs(sum([len(columns.get(name, ())) for name in criterion.names]), _MOST_WEIGHED)
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
-    results = {at: decode_json(calls[at].result) for found in columns.values() for at in found}
+    results = {at: decode_json(calls[at].result) for same in columns.values() for at in same}
     for call, fields in zip(criterion.expectation.calls, criterion.each, strict=True):
         row = dict[int, float]()
-        work.take(_COMPARED * len(columns.get(call.name, ())))
         for at in columns.get(call.name, ()):
             if not fields.result or results[at] == call.result:
                 weight = (
@@ -117,19 +121,22 @@ def _hashed(
     calls: Sequence[Any],
     words: Words,
     columns: Columns,
-    work: Steps,
 ) -> Relation:
     """Compare by the words of the fields that each expected call names; expected calls with equal
     words are compared once.
     """
     mode = criterion.comparison.arguments
-    tools = {name: _Tool(calls, words, found, mode) for name, found in columns.items()}
+    tools = {name: _Tool(calls, words, same, mode) for name, same in columns.items()}
     for call, (name, arguments, _) in zip(criterion.expectation.calls, keys, strict=True):
         if arguments is not ANY and name in tools:
             tools[name].wanted.setdefault(arguments, call.arguments)
+    for tool in tools.values():
+        tool.set_words()
+    if mode == "overlap":
+        limit_pairs(sum([tool.pairs_to_weigh() for tool in tools.values()]), _MOST_WEIGHED)
     agreeing: dict[Word, tuple[int, dict[int, float] | None]] = {}
     for name, tool in tools.items():
-        tool.compare(work)
+        tool.compare()
         for key in keys:
             if key[0] == name and key not in agreeing:
                 agreeing[key] = tool.agreeing(key[1], key[2])
@@ -162,32 +169,48 @@ class _Tool:
         self._all = bits_of(columns)
         self._given = None if words is None else [words[at][1] for at in columns]
         self._words: list[Hashable] = []
+        self._made: dict[Hashable, Any] = {}  # actual arguments by their word
         self._results: list[Hashable] = []
         self._of_result: dict[Hashable, int] | None = None
         self._masks: dict[Hashable, int] = {}
         self._weights: dict[Hashable, dict[int, float]] = {}
 
-    def compare(self, work: Steps) -> None:
-        """Find the actual calls that agree with each of the expected arguments (`wanted`)."""
+    def set_words(self) -> None:
+        """Compute the words of the actual arguments, if arguments are expected."""
         if not self.wanted:
             return
         # equal words become one object, which is looked up without a comparison
         known = {word: word for word in self.wanted}
         words = self._given or [arguments_word(call.arguments, self._mode) for call in self._calls]
-        words = self._words = [known.setdefault(word, word) for word in words]
+        self._words = [known.setdefault(word, word) for word in words]
+        self._made = dict(zip(self._words, [call.arguments for call in self._calls], strict=True))
+
+    def pairs_to_weigh(self) -> int:
+        """How many pairs of different arguments there are; one with nested objects counts for each
+        of their members, too.
+        """
+        sides = (self.wanted, self._made)
+        (expected, members), (actual, other_members) = (
+            (len(side), len(side) + sum(map(_nested_members, side.values()))) for side in sides
+        )
+        return (expected * other_members + actual * members) // 2
+
+    def compare(self) -> None:
+        """Find the actual calls that agree with each of the expected arguments (`wanted`)."""
+        if not self.wanted:
+            return
+        words, made = self._words, self._made
         if self._mode not in PARTIAL:
             places = _places(words, self._columns)
             self._masks = {word: bits_of(places.get(word, ())) for word in self.wanted}
             return
-        made = dict(zip(words, [call.arguments for call in self._calls], strict=True))
         wanted, had, places = _items(self.wanted), _items(made), _places(words, self._columns)
         if self._mode == "subset":
-            self._masks = _holding(wanted, had, places, self._all, work)
+            self._masks = _holding(wanted, had, places, self._all)
         elif self._mode == "superset":
-            self._masks = _held_by(wanted, had, places, work)
+            self._masks = _held_by(wanted, had, places)
         else:
-            shares = _Shares(self.wanted, made, work)
-            work.take(len(self.wanted) * len(self._columns))
+            shares = _Shares(self.wanted, made)
             self._weights = {
                 word: _row(shares.of(word), words, self._columns) for word in self.wanted
             }
@@ -260,7 +283,7 @@ def _items(arguments: Mapping[Hashable, Any]) -> Items:
 
 
 def _holding(
-    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int, work: Steps
+    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int
 ) -> dict[Hashable, int]:
     """Return for each of the expected arguments a mask of the calls that have all of its items, by
     intersecting sets of calls.
@@ -273,7 +296,6 @@ def _holding(
     masks = {item: bits_of(found) for item, found in columns.items()}
     found = {}
     for word, items in wanted.items():
-        work.take(1 + len(items))
         mask = everything
         for item in items:
             mask &= masks.get(item, 0)
@@ -282,16 +304,15 @@ def _holding(
 
 
 def _held_by(
-    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps
+    wanted: Items, had: Items, places: Mapping[Hashable, list[int]]
 ) -> dict[Hashable, int]:
     """Return for each of the expected arguments a mask of the calls that have no other items:
     `_holding` with sides exchanged.
     """
     found: list[list[int]] = [[] for _ in wanted]
     for word, holders in _holding(
-        had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1, work
+        had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1
     ).items():
-        work.take(holders.bit_count())
         for at in positions(holders):
             found[at] += places[word]
     return dict(zip(wanted, map(bits_of, found), strict=True))
@@ -306,11 +327,7 @@ class _Shares:
     have in common.
     """
 
-    def __init__(
-        self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: Steps
-    ) -> None:
-        work.take(_PAIR * len(wanted) * len(made))
-        self._work = work
+    def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any]) -> None:
         ours, theirs = _items(wanted), _items(made)
         self._items, self._keys = (
             _common(ours.values(), theirs.values()),
@@ -353,12 +370,21 @@ class _Shares:
         equal.
         """
         pairs = [(value, theirs[key]) for key, value in objects.items() if key in theirs]
-        self._work.take(_SHARE * len(pairs))
         return [
             part
             for one, other in pairs
             if is_object(other) and one != other and (part := overlap_share(one, other))
         ]
+
+
+def _nested_members(arguments: Any) -> int:
+    """How many members the objects inside of arguments have."""
+    count, objects = 0, [value for value in as_object(arguments).values() if is_object(value)]
+    while objects:
+        members = objects.pop()
+        count += len(members)
+        objects += [value for value in members.values() if is_object(value)]
+    return count
 
 
 def _keys(items: Iterable[Item]) -> list[Any]:

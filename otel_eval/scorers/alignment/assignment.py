@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
-from otel_eval.interfaces import Steps
-
 _FEW: Final = 8  # below this number of bits, they are added up one by one
 _SPARSE: Final = 20  # if fewer than one bit in 20 is set, the set bits are found one by one
 
@@ -56,8 +54,6 @@ def lowest(bits: int) -> int:
 
 
 _NOTHING: Final = -1
-_ROW: Final = 6  # steps for adding a row, beside those for its columns
-_PATH_ROW: Final = 5  # steps for each row on a searched path of an unweighted assignment
 
 
 class _ShortestPath:
@@ -115,11 +111,8 @@ class WeightedAssignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(
-        self, work: Steps | None = None, capacity: Mapping[int, int] | None = None
-    ) -> None:
+    def __init__(self, capacity: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
-        self.work = work or Steps()
         # free capacity of each column; 1 if it is missing here
         self._capacity = dict(capacity or {})
         self._rows: list[int] = []  # the kind of each row
@@ -139,13 +132,11 @@ class WeightedAssignment:
         """
         kind = self._numbers.setdefault(id(weights), len(self._kinds))
         self._rows.append(kind)
-        self.work.take(_ROW)
         if kind == len(self._kinds):
             self._kinds.append(weights)
             self._rent.append(0.0)
         elif kind in self._without:
             return  # a further row of this kind adds no weight either: gains never increase
-        self.work.take(len(weights))
         price, rent, nearest = self._price, 0.0, _NOTHING
         for column, weight in weights.items():
             cost = -weight - price.get(column, 0.0)
@@ -194,7 +185,6 @@ class WeightedAssignment:
 
     def _look_from(self, kind: int, search: _ShortestPath) -> None:
         weights, price, best, done = self._kinds[kind], self._price, search.best, search.done
-        self.work.take(len(weights))
         base = search.here - self._rent[kind]
         for column, weight in weights.items():
             far = base - weight - price.get(column, 0.0)
@@ -246,20 +236,16 @@ class WeightedAssignment:
         ]
 
 
-def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) of a heaviest assignment of all rows.
-
-    Raises:
-        TooLarge: the assignment would take more steps than `work` has left.
-    """
-    best = WeightedAssignment(work)
+def assign(rows: Iterable[Mapping[int, float]]) -> list[tuple[int, int]]:
+    """Return the pairs (row, column) of a heaviest assignment of all rows."""
+    best = WeightedAssignment()
     for row in rows:
         best.add(row)
     return best.pairs()
 
 
 def assign_kinds(
-    rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Steps | None = None
+    rows: Sequence[Mapping[int, float]], alike: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Return the pairs of a heaviest assignment, where each row has equal weights in all columns of
     a kind.
@@ -272,7 +258,9 @@ def assign_kinds(
     columns: dict[int, list[int]] = {}
     for column in range(len(alike) - 1, -1, -1):
         columns.setdefault(alike[column], []).append(column)
-    best = WeightedAssignment(work, {first: len(found) for first, found in columns.items()})
+    best = WeightedAssignment(
+        {first: len(alike_columns) for first, alike_columns in columns.items()}
+    )
     fewer: dict[int, dict[int, float]] = {}
     for row in rows:
         if id(row) not in fewer:
@@ -294,8 +282,7 @@ class UnweightedAssignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, columns: int, work: Steps | None = None) -> None:
-        self.work = work or Steps()
+    def __init__(self, columns: int) -> None:
         self._free = (1 << columns) - 1
         self._open = self._free  # columns from which a free one may still be reached
         self._rows: list[int] = []
@@ -306,7 +293,6 @@ class UnweightedAssignment:
         """Add a row and return whether one more column is assigned. Rows that have a column may
         change it but keep one.
         """
-        self.work.take(_PATH_ROW)
         self._rows.append(row)
         self._column.append(_NOTHING)
         path, ways, seen = [len(self._rows) - 1], list[int](), 0
@@ -321,7 +307,6 @@ class UnweightedAssignment:
                     self._column[owner], self._owner[owned] = owned, owner
                 return True
             if ahead:
-                self.work.take(_PATH_ROW)
                 column = lowest(ahead)
                 seen |= 1 << column
                 ways.append(column)
@@ -340,15 +325,9 @@ class UnweightedAssignment:
         return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
 
 
-def assign_masks(
-    rows: Iterable[int], columns: int, work: Steps | None = None
-) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) of a largest assignment, sorted by row.
-
-    Raises:
-        TooLarge: the assignment would take more steps than `work` has left.
-    """
-    best = UnweightedAssignment(columns, work)
+def assign_masks(rows: Iterable[int], columns: int) -> list[tuple[int, int]]:
+    """Return the pairs (row, column) of a largest assignment, sorted by row."""
+    best = UnweightedAssignment(columns)
     for row in rows:
         best.add(row)
     return best.pairs()

@@ -262,6 +262,20 @@ class Fields:
 _NO_FIELDS: Final = Fields()
 
 
+class TooManyPairs(Exception):
+    """More pairs of an expected and an actual call would be compared than are allowed."""
+
+
+def limit_pairs(pairs: int, most: int) -> None:
+    """Refuse more than `most` pairs.
+
+    Raises:
+        TooManyPairs: there are more.
+    """
+    if pairs > most:
+        raise TooManyPairs
+
+
 class Criterion:
     """An expectation, prepared for comparison with any number of runs.
 

@@ -11,13 +11,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final
-
-from otel_eval.interfaces import TooLarge
 
 Pairs = list[tuple[int, int]]
-
-_MOST_CELLS: Final = 1 << 28  # bits in all rows: 32 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +65,17 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
     mask of the members it equals.
 
     Takes two passes over the masks, with a few operations on integers of `length` bits for each
-    mask.
-
-    Raises:
-        TooLarge: the rows would take too much memory.
+    mask. The rows take up to `length` bits for each mask.
     """
-    if length * len(masks) > _MOST_CELLS:
-        raise TooLarge
     row = full = (1 << length) - 1
-    steps: list[tuple[int, int]] = []  # each member that changed the row, and the row before it
+    changes: list[tuple[int, int]] = []  # each member that changed the row, and the row before it
     for position, mask in enumerate(masks):
         if hits := row & mask:
-            steps.append((position, row))
+            changes.append((position, row))
             row = (row + hits | row - hits) & full
     pairs: Pairs = []
     below = full  # the positions that are still to be paired
-    for position, before in reversed(steps):
+    for position, before in reversed(changes):
         gains = below & ~row
         if not gains:
             break

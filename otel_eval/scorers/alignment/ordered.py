@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from otel_eval.interfaces import Steps
 from otel_eval.scorers.alignment.assignment import (
     WeightedAssignment,
     assign,
@@ -23,11 +22,6 @@ from otel_eval.scorers.alignment.partial_order import walk
 Rows = Sequence[Mapping[int, float]]
 
 _CLOSE = 1e-12  # sums of the same weights in a different order differ by less than this
-_COPIED = 30  # numbers that are copied per step
-_PASSED = 3  # numbers that are read once more per step
-_ROW = 5  # steps for a row that agrees with a column group
-_SEEN = 4  # bits that are read one by one per step
-_BIT = 50  # bits that are transposed per step
 _BLOCK = 512  # rows that are transposed at once, so that their text stays in the processor's cache
 
 
@@ -36,27 +30,18 @@ def align_masks_in_order(
     columns: int,
     groups: Sequence[range],
     column_groups: Sequence[range],
-    work: Steps | None = None,
 ) -> Pairs:
     """Return what `align_in_order` does, if each pair weighs 1: `masks` are rows with one bit for
     each column.
-
-    Raises:
-        TooLarge: the alignment would take more steps than `work` has left.
     """
-    work = work or Steps()
     if len(groups) <= 1 or len(column_groups) <= 1:
-        return assign_masks(masks, columns, work)
+        return assign_masks(masks, columns)
     if len(groups) == len(masks) and len(column_groups) == columns:
-        work.take(len(masks) * columns // _BIT)
         return common_of_masks(len(masks), transpose_bits(masks, columns))
-    work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
     known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
     is_grid = len(groups) < len(masks) and len(column_groups) < columns
     least = len(common_of_masks(len(masks), transpose_bits(masks, columns))) if is_grid else 0
-    return align_in_order(
-        [known[mask] for mask in masks], groups, column_groups, work=work, least=least
-    )
+    return align_in_order([known[mask] for mask in masks], groups, column_groups, least=least)
 
 
 def align_in_order(
@@ -64,7 +49,6 @@ def align_in_order(
     groups: Sequence[range],
     column_groups: Sequence[range],
     *,
-    work: Steps | None = None,
     least: float = 0.0,
 ) -> Pairs:
     """Return the pairs (row, column) of a heaviest alignment.
@@ -73,28 +57,22 @@ def align_in_order(
         rows: for each row, column → weight in (0, 1]; pairs with other columns are not allowed.
         groups: the rows in order, cut into groups.
         column_groups: the columns in order, cut into groups.
-        work: the steps that it may take; unlimited by default.
         least: a weight that some alignment is known to have.
 
     If all groups of one side have one member, the result is exact and takes O(rows² · columns · log
     columns) at worst. If both sides have larger groups, the number of states that are kept is
     bounded, see `partial_order`.
-
-    Raises:
-        TooLarge: the alignment would take more steps than `work` has left.
     """
-    work = work or Steps()
     if len(groups) <= 1 or len(column_groups) <= 1:
-        return assign(rows, work)
+        return assign(rows)
     columns = column_groups[-1].stop
     if len(groups) == len(rows):
-        return _against_groups(rows, column_groups, work)
+        return _against_groups(rows, column_groups)
     if len(column_groups) == columns:
         return sorted(
-            (row, column)
-            for column, row in _against_groups(_transposed(rows, columns, work), groups, work)
+            (row, column) for column, row in _against_groups(_transposed(rows, columns), groups)
         )
-    return walk(rows, groups, column_groups, work=work, least=least)
+    return walk(rows, groups, column_groups, least=least)
 
 
 def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
@@ -115,8 +93,7 @@ def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
     return turned
 
 
-def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]:
-    work.take(sum([len(row) for row in rows]))
+def _transposed(rows: Rows, columns: int) -> list[dict[int, float]]:
     turned: list[dict[int, float]] = [{} for _ in range(columns)]
     for row, weights in enumerate(rows):
         for column, weight in weights.items():
@@ -124,7 +101,7 @@ def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]
     return turned
 
 
-def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> Pairs:
+def _against_groups(rows: Rows, column_groups: Sequence[range]) -> Pairs:
     """Align single rows with groups of columns: each group is assigned to a range of rows after
     that of the group before.
 
@@ -134,12 +111,12 @@ def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> 
     """
     best = [0.0] * (len(rows) + 1)
     history: list[list[int]] = []
-    turned = _transposed(rows, column_groups[-1].stop, work)
+    turned = _transposed(rows, column_groups[-1].stop)
     for columns in column_groups:
         best, origin = (
-            _add_one(turned[columns.start], best, work)
+            _add_one(turned[columns.start], best)
             if len(columns) == 1
-            else _add_all(turned, columns, best, work)
+            else _add_all(turned, columns, best)
         )
         history.append(origin)
     pairs: Pairs = []
@@ -158,25 +135,21 @@ def _against_groups(rows: Rows, column_groups: Sequence[range], work: Steps) -> 
     return sorted(pairs)
 
 
-def _add_one(
-    weights: Mapping[int, float], best: list[float], work: Steps
-) -> tuple[list[float], list[int]]:
+def _add_one(weights: Mapping[int, float], best: list[float]) -> tuple[list[float], list[int]]:
     """Add a group of one column, which is paired with one row or none: `origin[j]` is that row, or
     -1.
     """
-    after, origin, end, taken = best.copy(), [-1] * len(best), len(best), 0
+    after, origin, end = best.copy(), [-1] * len(best), len(best)
     for row, weight in weights.items():  # in order
         reached, at = best[row] + weight, row + 1
         while at < end and reached > after[at] + _CLOSE:
             after[at], origin[at] = reached, row
             at += 1
-        taken += at - row
-    work.take(taken + 1 + len(best) // _COPIED)
     return after, origin
 
 
 def _add_all(
-    turned: Sequence[Mapping[int, float]], columns: range, best: list[float], work: Steps
+    turned: Sequence[Mapping[int, float]], columns: range, best: list[float]
 ) -> tuple[list[float], list[int]]:
     """Add a group of columns, which is assigned to rows from some start on: `origin[j]` is that
     start, or -1.
@@ -185,7 +158,6 @@ def _add_all(
     for column in columns:
         for row, weight in turned[column].items():
             edges.setdefault(row, {})[column] = weight
-    work.take(_ROW * len(edges) + len(best) // _PASSED)
     touched = sorted(edges)
     after, origin = list(best), [-1] * len(best)
     most = sum([max(turned[column].values()) for column in columns if turned[column]])
@@ -196,7 +168,7 @@ def _add_all(
             # can reach
             continue
         last = best[start]
-        for row, total in _growing_weights(touched[index:], edges, best, last + most, work):
+        for row, total in _growing_weights(touched[index:], edges, best, last + most):
             if last + total > after[row + 1] + _CLOSE:
                 after[row + 1], origin[row + 1] = last + total, start
     for row in range(len(best) - 1):
@@ -210,12 +182,11 @@ def _growing_weights(
     edges: Mapping[int, Mapping[int, float]],
     best: Sequence[float],
     most: float,
-    work: Steps,
 ) -> Iterator[tuple[int, float]]:
     """Yield row and weight of the group's assignment as rows are added, while that can exceed the
     alignment without the group.
     """
-    group, start = WeightedAssignment(work), best[touched[0]]
+    group, start = WeightedAssignment(), best[touched[0]]
     for row in touched:
         if most <= best[row + 1] + _CLOSE:
             return

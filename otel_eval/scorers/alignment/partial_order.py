@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from otel_eval.interfaces import Steps
 from otel_eval.model import SpanRef, ToolCall
 
 TimedCall = ToolCall | SpanRef
@@ -133,9 +132,6 @@ Member = tuple[int, Mapping[int, float]]
 
 _WORK: Final = 50_000  # number of states in the whole grid
 _FEWEST, _MOST = 8, 128
-_PAST: Final = 20  # steps for each cell of the grid
-_LOOKS: Final = 2  # pairs that are read per step
-_STATE: Final = 15  # steps for a state
 
 
 def walk(
@@ -143,7 +139,6 @@ def walk(
     groups: Sequence[range],
     column_groups: Sequence[range],
     *,
-    work: Steps | None = None,
     least: float = 0.0,
 ) -> list[tuple[int, int]]:
     """Return the pairs (row, column) of a heaviest alignment, sorted.
@@ -154,29 +149,18 @@ def walk(
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
     [(0, 1), (1, 0)]
     """
-    return (
-        _Walk(rows, groups, column_groups, work or Steps()).pairs(least)
-        if groups and column_groups
-        else []
-    )
+    return _Walk(rows, groups, column_groups).pairs(least) if groups and column_groups else []
 
 
 class _Walk:
     """The grid of row groups and column groups."""
 
-    def __init__(
-        self, rows: Rows, groups: Sequence[range], column_groups: Sequence[range], work: Steps
-    ) -> None:
-        self._rows, self._row_groups, self._column_groups, self._work = (
-            rows,
-            groups,
-            column_groups,
-            work,
-        )
+    def __init__(self, rows: Rows, groups: Sequence[range], column_groups: Sequence[range]) -> None:
+        self._rows, self._row_groups, self._column_groups = rows, groups, column_groups
         self._limit: Final = max(
             _FEWEST, min(_MOST, _WORK // (1 + groups[-1].stop * column_groups[-1].stop))
         )
-        self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, column_groups[-1].stop, work)
+        self._kinds_of_rows, self._kinds_of_columns = _kinds(rows, column_groups[-1].stop)
 
     def pairs(self, least: float) -> list[tuple[int, int]]:
         """Return the pairs on a heaviest path through the grid, sorted."""
@@ -187,7 +171,6 @@ class _Walk:
         for group in self._row_groups:
             from_left: States = {}
             for index, columns in enumerate(self._column_groups):
-                self._work.take(_PAST)
                 if (
                     min(group.stop, columns.stop) + min(height - group.start, width - columns.start)
                     < least
@@ -224,7 +207,6 @@ class _Walk:
             )
             for row in group
         ]
-        self._work.take(len(group) * len(columns))
         if not any(found for _, found in by_row):
             return _past_cell(from_left, from_above)
         by_column = [
@@ -258,7 +240,6 @@ class _Walk:
                 for partner in partners:
                     if not bits >> partner - first & 1:
                         first_free.setdefault(kinds[partner], partner)
-                self._work.take(_STATE * (1 + len(first_free)) + len(partners) // _LOOKS)
                 for partner in first_free.values():
                     pair = (member, partner) if rows_first else (partner, member)
                     _merge(
@@ -285,7 +266,7 @@ class _Walk:
         return kept
 
 
-def _kinds(rows: Rows, columns: int, work: Steps) -> tuple[list[int], list[int]]:
+def _kinds(rows: Rows, columns: int) -> tuple[list[int], list[int]]:
     """Return for each row and each column the first of its kind: rows that are the same object,
     columns with equal weights.
     """
@@ -295,7 +276,6 @@ def _kinds(rows: Rows, columns: int, work: Steps) -> tuple[list[int], list[int]]
     for at, row in enumerate(rows):
         if id(row) not in first:
             first[id(row)] = at
-            work.take(len(row))
             for column, weight in row.items():
                 weights[column].append((at, weight))
         of_rows.append(first[id(row)])

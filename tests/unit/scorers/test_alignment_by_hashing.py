@@ -80,6 +80,12 @@ def test_the_weight_is_that_of_all_pairs(spec, wanted, made, times, alike, neste
     assert len(outcome.details["matched"]) == len(pairwise.details["matched"])
 
 
+def allow_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty at most are compared with one another."""
+    monkeypatch.setattr(alignment, "_MOST_PAIRS", dict.fromkeys(alignment._MOST_PAIRS, 50))
+    monkeypatch.setattr(arguments, "_MOST_WEIGHED", 50)
+
+
 def unhashable(*_):
     """As for a set."""
     raise TypeError
@@ -99,7 +105,7 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
     ]
     before = [scorer(run) for run in runs]
     explained = [(outcome.explanation, outcome.details) for outcome in before]
-    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    allow_few_pairs(monkeypatch)
     other = trajectory(*(call("a", arguments={"x": at, "y": 1}) for at in range(20)))
     assert scorer(other) == Skipped(
         "too many calls to be weighed: 20 expected, 20 made", reason="too_large"
@@ -113,7 +119,7 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
 @pytest.mark.parametrize("mode", ["exact", "overlap"])
 def test_equal_calls_decide_wherever_they_are_expected(match, mode, monkeypatch):
     """Inline or by a reference, where weighing all others would be too much."""
-    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    allow_few_pairs(monkeypatch)
     calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
     general = {"type": "trajectory_match", "match": match, "arguments": mode}
     run = trajectory(
@@ -135,7 +141,7 @@ def test_equal_calls_in_another_order_are_said_to_match_where_any_will_do(
     match, pairs, monkeypatch
 ):
     """Where weighing all others would be too much as well."""
-    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    allow_few_pairs(monkeypatch)
     calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
     scorer = create_scorer(
         {"type": "trajectory_match", "match": match, "arguments": "exact", "expected": calls}

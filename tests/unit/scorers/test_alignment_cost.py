@@ -103,3 +103,35 @@ def test_calls_on_one_side_alone_are_scored_however_many_there_are(mode: Any) ->
                 assert isinstance(scorer(calls), Scored)
                 works.append(partial(scorer, calls))
             assert is_in_proportion(*works, most=20.0)
+
+
+@pytest.mark.parametrize(
+    ("match", "mode", "group", "scored", "skipped"),
+    [
+        ("in_order", "subset", 1, 300, 4_100),
+        ("in_order", "overlap", 1, 300, 510),
+        ("in_order", "subset", 3, 300, 510),
+        ("in_order", "overlap", 3, 60, 110),
+        ("any_order", "overlap", 1, 300, 510),
+    ],
+)
+def test_a_run_is_skipped_by_the_number_of_pairs_alone(
+    match: str, mode: str, group: int, scored: int, skipped: int
+) -> None:
+    """Expected calls times actual ones: whatever else the calls are, and however they agree."""
+    for count, is_scored in ((scored, True), (skipped, False)):
+        spec = {
+            "type": "trajectory_match",
+            "match": match,
+            "arguments": mode,
+            "expected": expected(count, distinct, group),
+        }
+        others = [
+            call("t", arguments={"q": -at, "limit": 3}, start_ns=10 * at + 1, end_ns=10 * at + 2)
+            for at in range(count)
+        ]
+        outcome = create_scorer(spec)(trajectory(*others))
+        assert isinstance(outcome, Scored) is is_scored
+        assert is_scored or outcome == Skipped(
+            f"too many calls to be weighed: {count} expected, {count} made", reason="too_large"
+        )

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.interfaces import Steps, TooLarge
 from otel_eval.model import Scored, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.alignment.assignment import WeightedAssignment, assign
-from otel_eval.scorers.alignment.ordered import align_in_order
 from otel_eval.scorers.values import agreement
 from otel_eval.testing import call, trajectory
 
@@ -139,25 +137,6 @@ def test_a_search_that_would_take_minutes_is_skipped(spec, size):
     assert isinstance(outcome, Skipped)
     assert outcome.reason == "too_large"
     assert isinstance(create_scorer(spec)(trajectory(*calls[:6])), Scored)
-
-
-@pytest.mark.parametrize("size", [1, 5])
-def test_an_alignment_in_batches_ends_with_its_work(size):
-    """On one side or on both."""
-    rows = [{column: 0.5 + (row + column) % 5 / 10 for column in range(60)} for row in range(60)]
-    groups = [range(at, at + size) for at in range(0, 60, size)]
-    batches = [range(at, at + 4) for at in range(0, 60, 4)]
-    with pytest.raises(TooLarge):
-        align_in_order(rows, groups, batches, work=Steps(5000))
-
-
-def test_work_ends_after_its_last_step():
-    """Not with it."""
-    work = Steps(5)
-    work.take(3)
-    work.take(2)
-    with pytest.raises(TooLarge):
-        work.take(1)
 
 
 @pytest.mark.parametrize(
