@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, NO_TABLE, ReadTable
 from otel_eval.conventions.table import (
     EVALUATION_MARKS,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension

@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions import Field, MessageRow, Side
 from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.messages import (

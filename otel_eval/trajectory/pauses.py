@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Final
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions.model_calls import Finish
 from otel_eval.interfaces import steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace

@@ -12,10 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools

@@ -11,9 +11,9 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Final
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions import Side
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.model_calls import Finish
