@@ -11,14 +11,14 @@ import os
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from otel_eval.counters import BoundedNames, Counts, Warnings, named_count, renew_after_fork
+from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
-from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
+from otel_eval.evaluations import FailedCondition, Matcher, RunMatch, ScorerSet
 from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import (
@@ -34,8 +34,16 @@ from otel_eval.scorers.tool_names import ToolNameCheck, plural
 
 _log = logging.getLogger("otel_eval")
 
-Found = Sequence[tuple[Trajectory, Sequence[ScorerSet]]]
-"""Runs of a trace, each with the evaluations that match it."""
+
+class DiagnosedProcess(Protocol):
+    """The process whose missing scores are diagnosed."""
+
+    def counts(self) -> Mapping[str, Any]:
+        """The counters of all its parts."""
+
+    def why_no_span(self) -> str:
+        """A possible reason why no span has arrived; "" if there is nothing to warn of."""
+
 
 CHECK_AFTER_S: Final = 60.0
 _END_IT: Final = "a run is evaluated when its own span has ended"
@@ -109,25 +117,26 @@ class Coverage:
             if each.match.runs == "outermost"
         }
 
-    def observe(self, trace: ClosedTrace, found: Found) -> list[Trajectory]:
+    def observe(self, trace: ClosedTrace, runs: Sequence[RunMatch]) -> list[Trajectory]:
         """Count the runs of an evaluated trace, and return the new ones."""
         last = trace.last_evaluations
         alone = {
             bytes.fromhex(run.span_id)
-            for run, matching in found
+            for run, matching in runs
             if run.is_tool_call and not matching
         }
         if (
             trace.frames
-            and len(alone) == len(found)
+            and len(alone) == len(runs)
             and last.keys() <= {NO_RUN, *alone}
             and trace.changed is None
         ):
             self.without_run(trace)
         new = [
-            each
-            for each in found
-            if (before := last.get(bytes.fromhex(each[0].span_id))) is None or not before.revision
+            match
+            for match in runs
+            if (before := last.get(bytes.fromhex(match.trajectory.span_id))) is None
+            or not before.revision
         ]
         with self._lock:
             for run, matching in new:
@@ -137,8 +146,10 @@ class Coverage:
                     self._count(run, bool(matching))
             due = [
                 warning
-                for run, each in found
-                for warning in self._tool_names.observe(run, [one.name for one in each])
+                for run, matching in runs
+                for warning in self._tool_names.observe(
+                    run, [evaluation.name for evaluation in matching]
+                )
             ]
         for warning in due:
             _log.warning("%s", warning)
@@ -337,9 +348,7 @@ class Diagnostics(Coverage):
     from any thread.
 
     Args:
-        counts: returns the counters of all parts, for the warning.
-        why_no_span: returns a possible reason why no span has arrived, for the warning; "" if there
-            is nothing to warn of.
+        process: knows the counters of all parts, and why no span may have arrived.
         evaluations: the evaluations in use; none if other processes evaluate and diagnose: then the
             only warning is of missing spans.
         one_process: whether every span is of this process, so that a tool span outside an open run
@@ -348,14 +357,13 @@ class Diagnostics(Coverage):
 
     def __init__(
         self,
-        counts: Counts,
-        why_no_span: Callable[[], str],
+        process: DiagnosedProcess,
         evaluations: Sequence[ScorerSet] = (),
         *,
         one_process: bool = False,
     ) -> None:
         super().__init__(evaluations, live=True)
-        self._counts, self._why_no_span = counts, why_no_span
+        self._process: Final = process
         self._lost_context: Final = LostContext() if one_process else None
         self._warnings: Final = Warnings()
         self._shows_place: Final = os.environ.get("OTEL_EVAL_DEBUG") == "1"
@@ -364,9 +372,11 @@ class Diagnostics(Coverage):
         with suppress(RuntimeError):  # the interpreter is ending
             self._timer.start()
 
-    def evaluated(self, trace: ClosedTrace, found: Found, reports: Sequence[Report]) -> None:
-        """Observe an evaluated trace, its new or changed runs, and the reports on them."""
-        for run in self.observe(trace, found):
+    def examine(
+        self, trace: ClosedTrace, runs: Sequence[RunMatch], reports: Sequence[Report]
+    ) -> None:
+        """Examine an evaluated trace, its new or changed runs, and the reports on them."""
+        for run in self.observe(trace, runs):
             if self._lost_context is not None:
                 self._lost_context.add(run)
         if self.lone_calls:
@@ -379,22 +389,15 @@ class Diagnostics(Coverage):
             # within a process the source warns of that
             self._warnings.once("full", _FULL)
         if _log.isEnabledFor(logging.DEBUG):
-            for run, _ in found:
+            for run, _ in runs:
                 _log.debug(
                     "%s", _run_line(run, [each for each in reports if each.trajectory is run])
                 )
 
-    def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
-        """Return a function that calls `emit` after it has counted the results and logged failed
-        scorers.
-        """
-
-        def count_and_emit(report: Report) -> None:
-            for failure in self.add(report):
-                self._warn(*failure)
-            emit(report)
-
-        return count_and_emit
+    def count(self, report: Report) -> None:
+        """Count the results of a report, and log failed scorers."""
+        for failure in self.add(report):
+            self._warn(*failure)
 
     def _warn(self, scorer: str, failed: Failed, error: str, times: int) -> None:
         place = f" ({failed.place})" if self._shows_place and failed.place else ""
@@ -438,10 +441,10 @@ class Diagnostics(Coverage):
             _log.warning("%s", warning)
 
     def _why_no_run(self) -> str:
-        counts, traces, unended = self._counts(), self.traces_without_run, self.unended
+        counts, traces, unended = self._process.counts(), self.traces_without_run, self.unended
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
-            why = "" if _has_forked else self._why_no_span()
+            why = "" if _has_forked else self._process.why_no_span()
             return why and f"no span arrived; {why}"
         if not self.evaluations:
             return ""

@@ -1,22 +1,24 @@
 """Evaluates closed traces: which evaluations apply to which run, the results of their scorers, and
 their revision.
 
-The same closed trace gives the same reports.
+`Engine.build` makes the runs of a trace, `Engine.score` the reports on them. Neither changes
+anything: the same closed trace gives the same reports, and the caller records what
+`TraceReports.last_evaluations` says of the next evaluation.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly import evidence_of
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.reader import DROPPED, Classification, parent_is_remote
-from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
+from otel_eval.evaluations import FailedCondition, Matcher, RunMatch, ScorerSet
 from otel_eval.interfaces import (
     LATE,
     NO_RUN,
@@ -102,8 +104,63 @@ class CaseOfRun:
         return blake2b(given.encode(), key=self.key, digest_size=16).hexdigest()
 
 
-RunObserver = Callable[[Trajectory, Sequence[ScorerSet]], None]
-"""Called with a run and the evaluations that match it."""
+@dataclass(slots=True)
+class BuiltTrace:
+    """The runs of a closed trace that are new or have changed since their last evaluation.
+
+    Attributes:
+        trace, stamp: the trace, and evaluator and time for the reports.
+        steps: the remaining steps of the evaluation.
+        runs: the runs to score.
+        why_no_report: why the trace has no result if none of them gives one; "" if that is not
+            reported.
+    """
+
+    trace: ClosedTrace
+    stamp: Stamp
+    steps: Steps
+    runs: list[_RunToScore] = field(default_factory=list)
+    why_no_report: str = ""
+
+    @property
+    def matches(self) -> list[RunMatch]:
+        """The runs, each with the evaluations that match it."""
+        return [
+            RunMatch(run.trajectory, tuple([matching.evaluation for matching in run.matching]))
+            for run in self.runs
+        ]
+
+
+class _RunToScore(NamedTuple):
+    """A run with the evaluations that report on it.
+
+    Attributes:
+        span_id, trajectory, revision: the id of its own span, the run, and the revision of the
+            reports on it.
+        matching: the evaluations that score it.
+        withdrawing: those that reported on it before it turned out to lie inside another run, and
+            do not evaluate it now.
+        part_of: the outcome of their scorers.
+    """
+
+    span_id: bytes
+    trajectory: Trajectory
+    revision: int
+    matching: list[_PreparedEvaluation]
+    withdrawing: list[_PreparedEvaluation]
+    part_of: Skipped
+
+
+class TraceReports(NamedTuple):
+    """The reports on a closed trace.
+
+    Attributes:
+        reports: the reports on its runs, or on the trace itself.
+        last_evaluations: what these reports change in `ClosedTrace.last_evaluations`.
+    """
+
+    reports: Sequence[Report]
+    last_evaluations: Mapping[bytes, LastEvaluation]
 
 
 class Engine:
@@ -223,87 +280,99 @@ class Engine:
             return None
 
     def evaluate(
-        self,
-        trace: ClosedTrace,
-        stamp: Stamp = _NO_STAMP,
-        on_run: RunObserver | None = None,
-        instead: Outcome | None = None,
+        self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP, instead: Outcome | None = None
     ) -> list[Report]:
-        """The reports on every run of the trace that is new or has changed since its last
-        evaluation.
+        """Build and score the runs of a trace, and record the evaluation in it."""
+        scored = self.score(self.build(trace, stamp), instead)
+        trace.last_evaluations.update(scored.last_evaluations)
+        return list(scored.reports)
+
+    def build(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP) -> BuiltTrace:
+        """Build every run of the trace that is new or has changed since its last evaluation.
 
         Args:
             trace: the closed trace.
             stamp: evaluator and time, for the reports.
-            on_run: called with each of these runs and the evaluations that match it, before it is
-                scored.
-            instead: the outcome of every scorer; if it is given no scorer is called, and no result
-                is pending.
         """
+        built = BuiltTrace(trace, stamp, Steps())
         if trace.is_late:
-            return self._late(trace, stamp)
+            return built
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
-        reports: list[Report] = []
-        evidence: Evidence | None = None
-        was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
-        steps = Steps()
-        runs = build(trace, self.plan, steps, inner=self._reads_inner, lone_calls=True)
+        runs = build(trace, self.plan, built.steps, inner=self._reads_inner, lone_calls=True)
         for run in runs:
             last = trace.last_evaluations.get(run.span_id)
             revision = _revision(trace, run, last)
             if revision is None:
                 continue
-            trace.last_evaluations[run.span_id] = LastEvaluation(
-                revision, run.trajectory.incomplete, run.trajectory.outermost
-            )
             _mark_joined(run, stamp.since_ns)
-            inner = self._no_longer_outermost(run, last, draw)
-            matching = (
-                self._matching(run.trajectory, draw)
-                if not run.former and _is_changed(trace, run, last)
-                else []
-            )
-            if on_run is not None:
-                on_run(run.trajectory, [each.evaluation for each in matching])
-            if matching or inner:
-                evidence = evidence or trace.evidence or evidence_of(trace.frames)
-                attributes = run.trajectory.attributes
-                occasion = (
-                    {key: attributes[key] for key in self._exported if key in attributes},
-                    self._case.of(run.trajectory) if self._case else "",
-                    evidence,
-                    stamp,
+            withdrawing = self._no_longer_outermost(run, last, draw)
+            is_scored = not run.former and _is_changed(trace, run, last)
+            matching = self._matching(run.trajectory, draw) if is_scored else []
+            built.runs.append(
+                _RunToScore(
+                    run.span_id, run.trajectory, revision, matching, withdrawing, _part_of(run)
                 )
-                reports += [
-                    each.report(run.trajectory, revision, draw, occasion, steps, instead)
-                    for each in matching
-                ]
-                reports += [
-                    each.report(
-                        run.trajectory, revision, draw, occasion, steps, _part_of(run), is_part=True
-                    )
-                    for each in inner
-                ]
+            )
+        built.why_no_report = _why_nothing(trace, runs)
+        return built
+
+    def score(self, built: BuiltTrace, instead: Outcome | None = None) -> TraceReports:
+        """The reports on the runs of a trace.
+
+        Args:
+            built: the runs.
+            instead: the outcome of every scorer; if it is given no scorer is called, and no result
+                is pending.
+        """
+        trace, stamp = built.trace, built.stamp
+        if trace.is_late:
+            return self._late(trace, stamp)
+        draw = sampling_hash(trace.trace_id) if self._samples else 0.0
+        was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
+        evaluations = {
+            run.span_id: LastEvaluation(
+                run.revision, run.trajectory.incomplete, run.trajectory.outermost
+            )
+            for run in built.runs
+        }
+        reports: list[Report] = []
+        evidence: Evidence | None = None
+        for run in built.runs:
+            if not (run.matching or run.withdrawing):
+                continue
+            evidence = evidence or trace.evidence or evidence_of(trace.frames)
+            occasion = self._occasion(run.trajectory, evidence, stamp)
+            shared = run.trajectory, run.revision, draw, occasion, built.steps
+            reports += [each.report(*shared, instead) for each in run.matching]
+            reports += [each.report(*shared, run.part_of, is_part=True) for each in run.withdrawing]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace,
         # has nothing to report.
         if self.waits:
             reports = [report for report in reports if report.results or report.pending]
-        if not reports:
-            return [] if was_reported else self.no_run(trace, stamp, _why_nothing(trace, runs))
-        return [*reports, *self._withdrawn(trace, stamp)]
+        if reports:
+            of_trace = self._withdrawn(trace, stamp)
+        elif was_reported or not built.why_no_report:
+            of_trace = _NO_REPORTS
+        else:
+            of_trace = self.no_run(trace, stamp, built.why_no_report)
+        evaluations.update(of_trace.last_evaluations)
+        return TraceReports([*reports, *of_trace.reports], evaluations)
 
-    def evaluate_run(
-        self, run: Trajectory, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None
-    ) -> list[Report]:
-        """The reports on a run that has no trace; its ids are hexadecimal, as those of a trace."""
-        draw = sampling_hash(bytes.fromhex(run.trace_id)) if self._samples else 0.0
+    def _occasion(self, run: Trajectory, evidence: Evidence, stamp: Stamp) -> _Occasion:
+        attributes = run.attributes
+        exported = {key: attributes[key] for key in self._exported if key in attributes}
+        return exported, self._case.of(run) if self._case else "", evidence, stamp
+
+    def build_run(self, run: Trajectory, stamp: Stamp = _NO_STAMP) -> BuiltTrace:
+        """The counterpart of `build` for a run that has no trace; its ids are hexadecimal, as those
+        of a trace.
+        """
+        trace = ClosedTrace(bytes.fromhex(run.trace_id), {}, run.completeness)
+        draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         matching = self._matching(run, draw)
-        if on_run is not None:
-            on_run(run, [each.evaluation for each in matching])
-        case = self._case.of(run) if self._case else ""
-        occasion: _Occasion = ({}, case, evidence_of({}), stamp)
-        steps = Steps()
-        return [each.report(run, 0, draw, occasion, steps, None) for each in matching]
+        unrelated = Skipped("")  # the outcome for no evaluation
+        to_score = _RunToScore(bytes.fromhex(run.span_id), run, 0, matching, [], unrelated)
+        return BuiltTrace(trace, stamp, Steps(), [to_score])
 
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
@@ -316,7 +385,7 @@ class Engine:
             case=self._case,
         )
 
-    def unbuilt(self, trace: ClosedTrace, stamp: Stamp, outcome: Outcome) -> list[Report]:
+    def report_unbuilt(self, trace: ClosedTrace, stamp: Stamp, outcome: Outcome) -> TraceReports:
         """Reports with the same outcome for every evaluation that samples the trace, made without
         decoding its spans.
 
@@ -326,50 +395,48 @@ class Engine:
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
         revision = _following(trace.last_evaluations.get(span_id))
-        trace.last_evaluations[span_id] = LastEvaluation(revision, "")
         run = Trajectory(
             trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
         )
         occasion: _Occasion = ({}, "", trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self._prepared if draw < each.evaluation.sample]
         reports = [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
-        return [*reports, *self._withdrawn(trace, stamp)]
+        withdrawn = self._withdrawn(trace, stamp)
+        return TraceReports(
+            [*reports, *withdrawn.reports],
+            {span_id: LastEvaluation(revision, ""), **withdrawn.last_evaluations},
+        )
 
-    def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
-        """A report on why the trace has no result; [] if it had one before, is not sampled, or such
-        reports are disabled.
+    def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> TraceReports:
+        """A report on why the trace has no result; none if it had one before, is not sampled, or
+        such reports are disabled.
         """
         before = trace.last_evaluations.get(NO_RUN)
         was_evaluated = trace.changed is not None if before is None else trace.part is not None
         is_settled = before is not None and bool(before.incomplete)
         if was_evaluated or is_settled or not self._tells_no_run(trace):
-            return []
-        revision = _following(before)
-        trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
-        return [_row(trace, stamp, why, "", revision)]
+            return _NO_REPORTS
+        return _report_on_trace(trace, stamp, why, "", _following(before))
 
     def _tells_no_run(self, trace: ClosedTrace) -> bool:
         return self._reports_no_run and not (
             self._samples and sampling_hash(trace.trace_id) >= self._most_sampled
         )
 
-    def _late(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
+    def _late(self, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
         """One report for a trace with spans that came after their run was forgotten."""
         before = trace.last_evaluations.get(NO_RUN)
         is_told = before is not None and before.incomplete == LATE
         if is_told or not self._tells_no_run(trace):
-            return []
-        trace.last_evaluations[NO_RUN] = LastEvaluation(0, LATE)
-        return [_row(trace, stamp, _TOO_LATE, LATE, 0)]
+            return _NO_REPORTS
+        return _report_on_trace(trace, stamp, _TOO_LATE, LATE, 0)
 
-    def _withdrawn(self, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
-        """A report that withdraws that the trace has no result; [] if there was none."""
+    def _withdrawn(self, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
+        """A report that withdraws that the trace has no result; none if there was none."""
         before = trace.last_evaluations.get(NO_RUN)
         if before is None or before.incomplete:
-            return []
-        revision = before.revision + 1
-        trace.last_evaluations[NO_RUN] = LastEvaluation(revision, _WITHDRAWN)
-        return [_row(trace, stamp, _HAS_RESULT, _WITHDRAWN, revision)]
+            return _NO_REPORTS
+        return _report_on_trace(trace, stamp, _HAS_RESULT, _WITHDRAWN, before.revision + 1)
 
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
@@ -386,14 +453,20 @@ class Engine:
         return [each for each in before if run.former or each.evaluation.match.runs == "outermost"]
 
 
-def _row(trace: ClosedTrace, stamp: Stamp, why: str, reason: str, revision: int) -> Report:
+_NO_REPORTS: Final = TraceReports((), {})
+
+
+def _report_on_trace(
+    trace: ClosedTrace, stamp: Stamp, why: str, reason: str, revision: int
+) -> TraceReports:
     """The report on a trace itself."""
     run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
     evidence = trace.evidence or evidence_of(trace.frames)
     # a late one is no revision of that on a trace without a result, nor of another late one
     scorer = f"{LATE} {evidence.digest}" if reason == LATE else ""
     no_run = NoRun(why, result_id(run.trace_id, "", "", scorer, "", revision), reason)
-    return Report(run, "", revision, (), evidence=evidence, stamp=stamp, no_run=no_run)
+    report = Report(run, "", revision, (), evidence=evidence, stamp=stamp, no_run=no_run)
+    return TraceReports([report], {NO_RUN: LastEvaluation(revision, reason)})
 
 
 def _mark_joined(run: Run, since_ns: int) -> None:

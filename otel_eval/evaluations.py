@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer
@@ -56,6 +56,13 @@ class ScorerSet:
         object.__setattr__(
             self, "later", tuple(scorer for scorer in self.scorers if is_awaited(scorer))
         )
+
+
+class RunMatch(NamedTuple):
+    """A run, with the evaluations that match it."""
+
+    trajectory: Trajectory
+    evaluations: tuple[ScorerSet, ...]
 
 
 @dataclass(frozen=True, slots=True)

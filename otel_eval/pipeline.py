@@ -19,9 +19,9 @@ from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
-from otel_eval.evaluations import ScorerSet
+from otel_eval.evaluations import RunMatch
 from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, JoinedLog, SpanFrame
-from otel_eval.model import Completeness, Report, Stamp, Trajectory
+from otel_eval.model import Completeness, Report, Stamp
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
-
-Runs = list[tuple[Trajectory, Sequence[ScorerSet]]]
-"""Runs, each with the evaluations that match it."""
 
 _TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
 _REST_S: Final = 1.0  # between two checks while the buffer is empty
@@ -45,77 +42,93 @@ _SLOW_S: Final = 5.0
 _PARTS: Final = 32  # traces that are being evaluated may have this fraction (1/32) of `max_bytes`
 
 
+class PipelineListener:
+    """What a pipeline tells the process that it runs in, and asks of it.
+
+    No method may raise. These do nothing; a way of running overrides those that it needs.
+    """
+
+    def on_spans_accepted(self, spans: Sequence[SpanFrame]) -> None:
+        """Spans were accepted; called by the threads that call `Pipeline.spans`."""
+
+    def on_tick(self) -> None:
+        """Called by the worker between two checks for due traces: at least ten times a second, once
+        a second while no trace is due soon.
+        """
+
+    def on_evaluated(
+        self, trace: ClosedTrace, runs: Sequence[RunMatch], reports: Sequence[Report]
+    ) -> None:
+        """A trace was evaluated; called before its reports are passed on, with its runs that are
+        new or have changed.
+        """
+
+    def on_report(self, report: Report) -> None:
+        """A report is to be exported, except for its pending results."""
+
+    def on_decided(self, trace_id: bytes) -> None:
+        """All reports on a trace except pending results were passed on, or there are none."""
+
+    def on_resting(self, trace_id: bytes) -> None:
+        """Nothing of a trace is part of a run: it waits for spans that may never come."""
+
+    def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
+        """These `detached` runs, trace id and span id in hex, can no longer turn out to lie inside
+        another run.
+        """
+
+    def backpressure(self) -> str:
+        """Why evaluation must pause because exporters do not accept more reports; "" if they
+        do.
+        """
+        return ""
+
+    def may_be_joined(self, trace_id: bytes) -> bool:
+        """Whether runs of a trace can be `joined`."""
+        return True
+
+
 class Pipeline:
-    """Accepts spans, evaluates their traces when they are due, and emits reports.
+    """Accepts spans, evaluates their traces when they are due, and passes reports on.
 
     Args:
         engine: evaluates closed traces.
-        emit: called with each report; never raises.
+        listener: gets the reports, and is told what happens.
         limits: the limits of the buffer.
         clock: returns monotonic seconds.
-        evaluated: called with the id of each trace when all its reports except pending results were
-            emitted, or there are none.
-        later: gets the reports with pending results, after they were emitted. Required if the
+        later: gets the reports with pending results, after they were passed on. Required if the
             engine `waits`.
         journal: records requests, closed traces and reports on disk.
-        note: called with accepted spans, by the threads that call `spans`; never raises.
-        between: called by the worker between two checks for due traces, at least ten times a
-            second, once a second while no trace is due soon; never raises.
-        backpressure: returns why evaluation must pause because exporters do not accept more
-            reports; "" if they do.
         evaluator: the evaluator id in reports; a random one if None.
-        now_ns: returns the time for the stamp of reports, in Unix nanoseconds.
         since_ns: the Unix time since which all spans arrive here; runs that began before are
             `joined`. 0: no run is.
-        may_be_joined: whether runs of a trace can be `joined`.
-        watch: called with each evaluated trace, its runs and their reports, for diagnostics.
-        final: called with the ids of traces and `detached` runs, once they can no longer turn out
-            to lie inside another run.
-        resting: called with the id of each trace of which nothing is part of a run: it waits for
-            spans that may never come.
     """
 
     def __init__(
         self,
         engine: Engine,
-        emit: Callable[[Report], None],
+        listener: PipelineListener,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        evaluated: Callable[[bytes], object] = lambda _: None,
+        *,
         later: AsyncEvaluator | None = None,
         journal: Durable | None = None,
-        backpressure: Callable[[], str] = lambda: "",
         evaluator: str | None = None,
-        now_ns: Callable[[], int] = time.time_ns,
         since_ns: int = 0,
-        may_be_joined: Callable[[bytes], bool] = lambda _: True,
-        note: Callable[[Sequence[SpanFrame]], None] = lambda _: None,
-        between: Callable[[], None] = lambda: None,
-        watch: Callable[[ClosedTrace, Runs, Sequence[Report]], None] = lambda *_: None,
-        final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
-        resting: Callable[[bytes], object] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are asynchronous; pass later")
         self._later = later
         self._journal: Final = journal
-        self._backpressure, self._note, self._between, self._watch = (
-            backpressure,
-            note,
-            between,
-            watch,
-        )
-        self._final, self._resting = final, resting
-        self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
-        self._runs: Runs = []  # runs of the trace that is being evaluated
+        self._listener: Final = listener
+        self._engine, self._clock = engine, clock
         self._buffer: Final = TraceBuffer(
             limits,
             lambda frame: self._engine.role_of(frame),
             lambda frame: self._engine.slim(frame),
         )
         self._evaluator: Final = evaluator or uuid4().hex
-        self._now_ns: Final = now_ns
-        self._since_ns, self._may_be_joined = since_ns, may_be_joined
+        self._since_ns: Final = since_ns
         self._lock = threading.Lock()  # guards _buffer
         # one evaluation at a time; taken before _lock, never after it
         self._evaluating = threading.RLock()
@@ -147,7 +160,7 @@ class Pipeline:
                 written, or the process is ending.
         """
         self._push(spans, origin, self._buffer.push_many)
-        self._note(spans)
+        self._listener.on_spans_accepted(spans)
 
     def logs(self, logs: Sequence[JoinedLog], origin: Any = None) -> None:
         """Accept log records; raises as `spans` does."""
@@ -158,7 +171,7 @@ class Pipeline:
     ) -> None:
         journal = self._journal
         try:
-            if why := "the process is ending" if self._stopping else self._backpressure():
+            if why := "the process is ending" if self._stopping else self._listener.backpressure():
                 raise Overloaded(why)
             with self._lock:
                 if why := self._buffer.refusal(items, self._clock()):
@@ -204,7 +217,7 @@ class Pipeline:
 
     def _work(self) -> None:
         while not self._stopping:
-            self._between()
+            self._listener.on_tick()
             if not self.step():
                 self._wake.wait(self._pause_s())
                 self._worker_rests = False
@@ -237,7 +250,7 @@ class Pipeline:
 
     def step(self) -> bool:
         """Evaluate due traces; True if more may be due already."""
-        paused = self._backpressure()
+        paused = self._listener.backpressure()
         self.progress.moved(paused)
         if paused:
             return False
@@ -248,11 +261,11 @@ class Pipeline:
                 final, resting = self._buffer.take_final(), self._buffer.take_resting()
             self._evaluate(closed)
             if final:
-                self._final([(trace_id.hex(), run.hex()) for trace_id, run in final])
+                self._listener.on_final([(trace_id.hex(), run.hex()) for trace_id, run in final])
             for trace_id in resting:
-                self._resting(trace_id)
+                self._listener.on_resting(trace_id)
                 if not self.undecided((trace_id,)):
-                    self._evaluated(trace_id)
+                    self._listener.on_decided(trace_id)
         return bool(closed)
 
     def _evaluate_recovered(self) -> None:
@@ -363,26 +376,30 @@ class Pipeline:
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
         if self._journal is None:
             for trace in closed:
-                self._emit_all(trace, self._reports(trace))
+                self._pass_on(trace, self._reports(trace))
             return
         for index in range(0, len(closed), _BATCH):
-            evaluated: list[tuple[ClosedTrace, list[Report]]] = []
+            evaluated: list[tuple[ClosedTrace, Sequence[Report]]] = []
             for batch in self._journal.attempts.batches(closed[index : index + _BATCH]):
-                noted = [(trace, self._attempt(trace, self._journal.attempts)) for trace in batch]
-                self._journal.note(noted)
-                evaluated += noted
-            if not self._journal.evaluated():
+                of_batch = [
+                    (trace, self._attempt(trace, self._journal.attempts)) for trace in batch
+                ]
+                self._journal.record_evaluated(of_batch)
+                evaluated += of_batch
+            if not self._journal.wait_until_journaled():
                 return
             for trace, reports in evaluated:
-                self._emit_all(trace, reports)
+                self._pass_on(trace, reports)
 
-    def _attempt(self, trace: ClosedTrace, attempts: RecordedAttempts) -> list[Report]:
+    def _attempt(self, trace: ClosedTrace, attempts: RecordedAttempts) -> Sequence[Report]:
         """Evaluate a trace, unless the process crashed twice while it was evaluated."""
         crashes = attempts.begin(trace)
         try:
             if crashes.times >= MOST_CRASHES:
                 self._counters["traces_crashed"] += 1
-                return attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
+                scored = attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
+                trace.last_evaluations.update(scored.last_evaluations)
+                return scored.reports
             reports = self._reports(trace)
         finally:
             attempts.end(trace)
@@ -391,24 +408,25 @@ class Pipeline:
         return reports
 
     def _stamp(self, trace: ClosedTrace) -> Stamp:
-        since_ns = self._since_ns if self._may_be_joined(trace.trace_id) else 0
-        return Stamp(self._evaluator, self._now_ns(), since_ns)
+        is_joinable = self._since_ns and self._listener.may_be_joined(trace.trace_id)
+        return Stamp(self._evaluator, time.time_ns(), self._since_ns if is_joinable else 0)
 
-    def _reports(self, trace: ClosedTrace) -> list[Report]:
-        self._runs, engine, stamp = [], self._engine, self._stamp(trace)
+    def _reports(self, trace: ClosedTrace) -> Sequence[Report]:
+        engine, stamp = self._engine, self._stamp(trace)
         self.progress.began(trace.trace_id)
         try:
-            reports = engine.evaluate(trace, stamp, self._observe)
-            self._watch(trace, self._runs, reports)
-            return reports
+            built = engine.build(trace, stamp)
+            if self._journal is not None:
+                self._journal.attempts.scoring()
+            scored = engine.score(built)
+            trace.last_evaluations.update(scored.last_evaluations)
+            self._listener.on_evaluated(trace, built.matches, scored.reports)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
             self._counters["traces_failed"] += 1
-            _log.warning(
-                "trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__
-            )
-            return engine.no_run(
-                trace, stamp, f"the trace could not be evaluated: {type(error).__name__}"
-            )
+            why = f"could not be evaluated: {type(error).__name__}"
+            _log.warning("trace %s %s", trace.trace_id.hex(), why)
+            scored = engine.no_run(trace, stamp, f"the trace {why}")
+            trace.last_evaluations.update(scored.last_evaluations)
         finally:
             if self.progress.evaluating_s >= _SLOW_S:
                 _log.warning(
@@ -417,6 +435,7 @@ class Pipeline:
                     self.progress.evaluating_s,
                 )
             self.progress.moved()
+        return scored.reports
 
     def evaluation(self) -> ProgressState:
         """Whether the evaluation of due traces makes progress."""
@@ -429,33 +448,28 @@ class Pipeline:
             check = self._buffer.next_check()
         return check is not None and check <= self._clock()
 
-    def _observe(self, trajectory: Trajectory, evaluations: Sequence[ScorerSet]) -> None:
-        self._runs.append((trajectory, evaluations))
-        if self._journal is not None:
-            self._journal.attempts.scoring()
-
-    def _emit_all(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
+    def _pass_on(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
             self._counters["reports"] += not report.no_run
-            self._emit(report)
+            self._listener.on_report(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
         if trace.part is None or not self.undecided((trace.trace_id,)):
-            self._evaluated(trace.trace_id)
+            self._listener.on_decided(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces that are open, due or being evaluated; every report on the others was
         emitted.
         """
         with self._lock:
-            found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
-        if len(found) < len(set(trace_ids)):
+            undecided = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
+        if len(undecided) < len(set(trace_ids)):
             # One of the others may just have been removed from the buffer, and its evaluation may
             # not have ended.
             if not self._evaluating.acquire(timeout=_MOMENT_S):
                 return set(trace_ids)
             self._evaluating.release()
-        return found
+        return undecided
 
     def reserve(self, size: int) -> None:
         """Forget evaluated traces until `size` bytes, which the source holds, fit into `max_bytes`,

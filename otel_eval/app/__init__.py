@@ -34,10 +34,10 @@ from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.datasets import Dataset
-from otel_eval.diagnostics import Coverage, Found
-from otel_eval.engine import Engine, RunObserver
+from otel_eval.diagnostics import Coverage
+from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.evaluations import FailedCondition, ScorerSet
+from otel_eval.evaluations import FailedCondition, RunMatch, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
 from otel_eval.scorers.values import Reference, references_of
@@ -68,22 +68,21 @@ class ReplayCoverage(Coverage):
         self, engine: Engine, trace: ClosedTrace, *, cases: CaseFolder | None = None
     ) -> list[Report]:
         """Evaluate a trace, and count its runs; `cases` observes them."""
-        runs: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
-        reports = evaluate_now(engine, trace, lambda *run: runs.append(run))
-        self.note(trace, runs)
+        built = engine.build(trace, Stamp(at_ns=time.time_ns()))
+        scored = engine.score(built)
+        trace.last_evaluations.update(scored.last_evaluations)
+        self.note(trace, built.matches)
         if cases is not None:
-            cases.observe(trace, runs, reports)
-        return reports
+            cases.observe(trace, scored.reports)
+        return list(scored.reports)
 
     def evaluate_run(self, engine: Engine, run: Trajectory) -> list[Report]:
         """Evaluate a run that has no trace, and count it."""
-        runs: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
-        stamp = Stamp(at_ns=time.time_ns())
-        reports = engine.evaluate_run(run, stamp, lambda *run: runs.append(run))
-        self.note(ClosedTrace(bytes.fromhex(run.trace_id), {}, run.completeness), runs)
-        return reports
+        built = engine.build_run(run, Stamp(at_ns=time.time_ns()))
+        self.note(built.trace, built.matches)
+        return list(engine.score(built).reports)
 
-    def note(self, trace: ClosedTrace, runs: Found) -> None:
+    def note(self, trace: ClosedTrace, runs: Sequence[RunMatch]) -> None:
         """Count an evaluated trace with its runs."""
         self.observe(trace, runs)
         for run, matching in runs:
@@ -227,7 +226,7 @@ def replay(
     counted = coverage or ReplayCoverage()
     engine = engine_of(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
-    cases = cases_of(config, Counters(), lambda: engine) if export else None
+    cases = cases_of(config, Counters(), engine.plan) if export else None
     exporters = replay_fanout(config, cases) if export else None
     notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
     traced, untraced = _split(paths, on_problem)
@@ -489,13 +488,11 @@ def score_spans(
     return [report for report in reports if report.no_run is None]
 
 
-def evaluate_now(
-    engine: Engine, trace: ClosedTrace, on_run: RunObserver | None = None
-) -> list[Report]:
+def evaluate_now(engine: Engine, trace: ClosedTrace) -> list[Report]:
     """Evaluate a trace at the time of the call. The reports name no evaluator: stored traces give
     the same results anywhere.
     """
-    return engine.evaluate(trace, Stamp(at_ns=time.time_ns()), on_run)
+    return engine.evaluate(trace, Stamp(at_ns=time.time_ns()))
 
 
 def complete_reports(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,9 +30,9 @@ from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal
 from otel_eval.retry import AcceptedBefore
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
+from otel_eval.trajectory.classify import Plan
 
 if TYPE_CHECKING:
-    from otel_eval.engine import Engine
     from otel_eval.exporters.cases import CaseFolder
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
@@ -216,23 +216,21 @@ def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExpor
     )
 
 
-def cases_of(
-    config: EvalConfig, counters: Counters, engine: Callable[[], Engine]
-) -> CaseFolder | None:
+def cases_of(config: EvalConfig, counters: Counters, plan: Plan) -> CaseFolder | None:
     """The folder of runs that become test cases; None if none is configured.
 
     Args:
-        engine: returns the engine that evaluates now.
+        plan: how the engine builds the runs of a trace.
 
     Raises:
         ConfigError: the folder cannot be written to.
     """
-    given = config.exporters.cases
-    if given is None:
+    options = config.exporters.cases
+    if options is None:
         return None
     from otel_eval.exporters.cases import CaseFolder  # deferred: it loads the encoder of spans
 
-    return CaseFolder(**dict(given), engine=engine, counters=counters)
+    return CaseFolder(**dict(options), plan=plan, counters=counters)
 
 
 def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout:

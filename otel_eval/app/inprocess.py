@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from typing import Any, Final
@@ -29,19 +29,13 @@ from otel_eval.app.exporting import (
     result_format,
     window_limits,
 )
-from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.wiring import (
-    MOST_TIMEOUTS,
-    ExpectedResults,
-    engine_of,
-    later_of,
-    limits_of,
-    watched_by,
-)
+from otel_eval.app.judge_clients import dataset_counts
+from otel_eval.app.live import EngineBuilder, EvaluationParts, LiveEvaluation
+from otel_eval.app.wiring import MOST_TIMEOUTS, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
-from otel_eval.diagnostics import Diagnostics
+from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, Overloaded, redacted_repr
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
@@ -80,18 +74,98 @@ _OVER_LIMIT: Final = (
 _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 
+class _ProcessorEvaluation(LiveEvaluation):
+    """The evaluation of the spans of a processor."""
+
+    def __init__(self, parts: EvaluationParts) -> None:
+        super().__init__(parts)
+        # Used by the worker only. A span can have an explicit start time in the past.
+        self._early: Final[dict[bytes, None]] = {}
+
+    def add_early(self, trace_id: bytes) -> None:
+        """Note a trace that began before the processor."""
+        self._early[trace_id] = None
+        if len(self._early) > _MOST_EARLY:
+            del self._early[next(iter(self._early))]
+
+    def may_be_joined(self, trace_id: bytes) -> bool:
+        """Whether the trace began before the processor."""
+        return trace_id in self._early
+
+
+class _ExporterEvaluation(LiveEvaluation):
+    """The evaluation of the spans of an exporter, which holds the runs' own spans meanwhile."""
+
+    def __init__(self, parts: EvaluationParts, exporter: EvalSpanExporter) -> None:
+        super().__init__(parts)
+        self._exporter: Final = exporter
+
+    def on_decided(self, trace_id: bytes) -> None:
+        """Release the spans of the trace: they have their scores."""
+        self._exporter.release([trace_id])
+
+    def on_resting(self, trace_id: bytes) -> None:
+        """Release the spans of the trace."""
+        self._exporter.release([trace_id])
+
+
 class _EvaluatesInProcess:
     """Evaluates the traces of this process, diagnoses missing scores, and exports the results."""
 
     _fanout: Fanout
+    _evaluation: LiveEvaluation
+    _core: Pipeline
 
-    def _configure(self, config: ConfigSource) -> list[Exporter]:
-        """Load the configuration, and return the exporters that it names."""
-        self._settings, self._counters = load(config), Counters()
-        exporters = exporters_of(self._settings, self._counters)
-        self._cases = cases_of(self._settings, self._counters, lambda: self._engine)
-        _log.info("scores go to %s", ", ".join([*destinations(self._settings), *self._scores_to()]))
+    def _configure(self, config: ConfigSource, longest_s: float = inf) -> list[Exporter]:
+        """Load the configuration, and return the exporters that it names.
+
+        Args:
+            config: the configuration, or where it is loaded from.
+            longest_s: an upper bound in seconds for the configured time limit of user-defined
+                scorers.
+        """
+        settings = self._settings = load(config)
+        counters = self._counters = Counters()
+        exporters = exporters_of(settings, counters)
+        self._longest_s = longest_s
+        self._engine = self._build_engine()
+        self._cases = cases_of(settings, counters, self._engine.plan)
+        _log.info("scores go to %s", ", ".join([*destinations(settings), *self._scores_to()]))
         return exporters
+
+    def _build_engine(self, before: Engine | None = None) -> Engine:
+        builder = EngineBuilder(
+            self._counters,
+            writes_no_run=self._settings.exporters.has_no_run,
+            longest_s=self._longest_s,
+        )
+        return builder.build(self._settings, before)
+
+    def _begin(self) -> None:
+        """Start empty in a forked child, because the parent evaluates the traces that began
+        there.
+        """
+        self._engine = self._build_engine(before=self._engine)
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        """Create diagnostics and pipeline."""
+        raise NotImplementedError
+
+    def _parts(self, *, expects_results: bool = False) -> EvaluationParts:
+        return EvaluationParts(
+            config=self._settings,
+            engine=self._engine,
+            exports=self._fanout,
+            process=self,
+            cases=self._cases,
+            expects_results=expects_results,
+            one_process=True,
+        )
+
+    def _pipeline_of(self, limits: Limits) -> Pipeline:
+        evaluation, since_ns = self._evaluation, time.time_ns()
+        return Pipeline(self._engine, evaluation, limits, later=evaluation.later, since_ns=since_ns)
 
     @property
     def _stores(self) -> list[Exporter]:
@@ -102,36 +176,9 @@ class _EvaluatesInProcess:
         """Where scores go beside the configured exporters, for the log."""
         raise NotImplementedError
 
-    def _evaluate_by(
-        self, limits: Limits, why_no_span: Callable[[], str], longest_s: float = inf, **options: Any
-    ) -> None:
-        """Create engine, diagnostics and pipeline, empty.
-
-        Args:
-            limits: the limits of the pipeline.
-            why_no_span: returns a possible reason why no span has arrived.
-            longest_s: an upper bound in seconds for the configured time limit of user-defined
-                scorers.
-            options: further arguments of `Pipeline`.
-        """
-        config, counters = self._settings, self._counters
-        lines, clients = config.exporters.has_no_run, Clients(counters.add)
-        given: dict[str, Any] = {
-            "lines": lines,
-            "clients": clients,
-            "before": getattr(self, "_engine", None),
-        }
-        engine = self._engine = engine_of(config, counters, longest_s=longest_s, **given)
-        self._diagnostics = Diagnostics(
-            self.counts, why_no_span, engine.evaluations, one_process=True
-        )
-        emit = self._diagnostics.counted(self._fanout.export)
-        options |= {
-            "later": later_of(config, engine, emit),
-            "watch": watched_by(self._diagnostics.evaluated, self._cases),
-            "since_ns": time.time_ns(),
-        }
-        self._core = Pipeline(engine, emit, limits, **options)
+    def why_no_span(self) -> str:
+        """A possible reason why no span has arrived."""
+        raise NotImplementedError
 
     def _deliver(self, timeout_s: float) -> bool:
         """Wait for pending results, and deliver all results; False if that was not finished in
@@ -144,7 +191,7 @@ class _EvaluatesInProcess:
     def counts(self) -> dict[str, Any]:
         """The counters of evaluation and delivery, including losses."""
         return (
-            self._diagnostics.counts()
+            self._evaluation.diagnostics.counts()
             | self._fanout.counts()
             | self._counters.snapshot()
             | dataset_counts()
@@ -191,7 +238,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
                 GlobalProvidersExporter(*to, counters=self._counters, only=not exporters, **more)
             )
         self._fanout = Fanout([*exporters, *self._stores], self._counters)
-        self._begin()
+        self._start_empty()
         limits = limits_of(settings)
         # one more, so that the pipeline notices that the trace is over the limit
         most = limits.max_spans_per_trace + 1
@@ -199,6 +246,8 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             self._close_trace,
             limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=most))),
         )
+
+    _evaluation: _ProcessorEvaluation
 
     @property
     def _uses_providers(self) -> bool:
@@ -215,10 +264,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             f" ({chosen if isinstance(chosen, str) else ', '.join(chosen)})",
         )
 
-    def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, because the parent evaluates the
-        traces that began there.
-        """
+    def _start_empty(self) -> None:
         limits = limits_of(self._settings)
         # In one process no agent that encloses an evaluated run can arrive later, so runs are kept
         # for late spans only, and while a span of their trace is open.
@@ -228,16 +274,12 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             keep_s=limits.grace_period_s,
             grace_period_s=limits.max_age_s,
         )
-        # Traces that began before the processor; used by the worker only. A span can have an
-        # explicit start time in the past.
-        self._early: dict[bytes, None] = {}
-        self._evaluate_by(limits, self._why_no_span, may_be_joined=self._early.__contains__)
-        self._expected, self._expects = ExpectedResults(self._fanout, self._engine), False
+        self._evaluation = _ProcessorEvaluation(self._parts(expects_results=True))
+        self._core = self._pipeline_of(limits)
+        self._expects = False
 
     def _note_early(self, trace_id: bytes) -> None:
-        self._early[trace_id] = None
-        if len(self._early) > _MOST_EARLY:
-            del self._early[next(iter(self._early))]
+        self._evaluation.add_early(trace_id)
 
     def _close_trace(self, trace_id: bytes, spans: list[SpanFrame], why: str) -> None:
         self._core.close_and_evaluate(
@@ -254,10 +296,12 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         return self._fanout.blocked_s()
 
     def _tick(self) -> None:
-        if not self._expects:
-            self._expects = True
-            self._expected.start()
-        self.look_at_open(self._expected.examine)
+        expected = self._evaluation.expected
+        if expected is not None:
+            if not self._expects:
+                self._expects = True
+                expected.start()
+            self.look_at_open(expected.examine)
         self._core.step()
 
     def _close(self, timeout_s: float) -> None:
@@ -266,9 +310,9 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         longest_s = DELIVERY_S / 2 if self._fanout.blocked_s() else DELIVERY_S
         self._fanout.close(max(0.0, min(longest_s, deadline - time.monotonic())))
         if not self.is_doubled:
-            self._diagnostics.end()
+            self._evaluation.diagnostics.end()
 
-    def _why_no_span(self) -> str:
+    def why_no_span(self) -> str:
         """A possible reason why no span of this process has reached the processor; "" if an equal
         one gets them, because a cell of a notebook was run twice.
         """
@@ -348,24 +392,16 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             )
         self._inner, self._max_wait = inner, max_wait
         self._warnings: Final = Warnings()
-        self._others: Final = self._configure(config)
+        self._others: Final = self._configure(config, max_wait / MOST_TIMEOUTS)
         self._name_of: Final = result_format(self._settings).name_of
         self._fanout = Fanout([_OnSpans(self), *self._others, *self._stores], self._counters)
-        self._begin()
+        self._start_empty()
         in_each_child(self, EvalSpanExporter._begin)
 
-    def _begin(self) -> None:
-        """Start empty: at construction, and in a forked child, because the parent exports the spans
-        that it holds.
-        """
-        limits, longest_s = _limits(self._settings), self._max_wait / MOST_TIMEOUTS
-        self._evaluate_by(
-            limits,
-            lambda: _NO_SPAN,
-            longest_s,
-            evaluated=lambda trace_id: self._release([trace_id]),
-            resting=lambda trace_id: self._release([trace_id]),
-        )
+    def _start_empty(self) -> None:
+        # In a forked child, too: the parent exports the spans that it holds.
+        self._evaluation = _ExporterEvaluation(self._parts(), self)
+        self._core = self._pipeline_of(_limits(self._settings))
         if self._engine.waits and not self._others:
             self._warnings.once(
                 "judges",
@@ -384,6 +420,10 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
 
     def _scores_to(self) -> Sequence[str]:
         return ("events of the runs' spans",)
+
+    def why_no_span(self) -> str:
+        """A possible reason why no span has arrived."""
+        return _NO_SPAN
 
     # ------------------------------------------------------------------ in
 
@@ -435,7 +475,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             return
         if roots:
             # their trace is closed and not kept: no evaluation will follow
-            self._release(roots - self._core.undecided(roots))
+            self.release(roots - self._core.undecided(roots))
         self._worker.ensure()
 
     # ----------------------------------------------------------------- out
@@ -458,10 +498,11 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         return placed
 
     def _release_unscored(self, trace_ids: Collection[bytes]) -> None:
-        if count := self._release(trace_ids):
+        if count := self.release(trace_ids):
             self._counters.add("exporter.unscored_spans", count)
 
-    def _release(self, trace_ids: Collection[bytes]) -> int:
+    def release(self, trace_ids: Collection[bytes]) -> int:
+        """Release the held spans of these traces to be exported; return their number."""
         released = self._held.release(trace_ids)
         self._released.extend(released)
         return len(released)
@@ -553,7 +594,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             )
         self._warn_of_limits()
         self._fanout.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
-        self._diagnostics.end()
+        self._evaluation.diagnostics.end()
         self._inner.shutdown()
 
     def counts(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,14 +20,14 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Final, NamedTuple
 
-from otel_eval.app import ReplayCoverage, evaluate_now, guarded
+from otel_eval.app import ReplayCoverage, guarded
 from otel_eval.app.wiring import READ_BY_REPLAY, engine_of, require_picklable
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
 from otel_eval.errors import OtelEvalError
-from otel_eval.evaluations import ScorerSet
+from otel_eval.evaluations import RunMatch
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import Completeness, Report, Trajectory
+from otel_eval.model import Completeness, Report, Stamp, Trajectory
 
 _MOST_TRACES: Final = 64  # of one message to a process
 _MOST_BYTES: Final = 1024 * 1024
@@ -58,15 +59,17 @@ class _Worker:
 
     def evaluate(self, trace: ClosedTrace) -> _Evaluated:
         """Evaluate one trace."""
-        runs: list[tuple[Trajectory, Sequence[int]]] = []
         problems: list[str] = []
+        evaluated = [*guarded(trace, self._evaluate, problems.append)]
+        return evaluated[0] if evaluated else _Evaluated([], [], "".join(problems))
 
-        def add(run: Trajectory, matching: Sequence[ScorerSet]) -> None:
-            runs.append((run, [self._position_of[id(evaluation)] for evaluation in matching]))
-
-        reports = guarded(trace, partial(evaluate_now, self._engine, on_run=add), problems.append)
-        # Of a trace that failed nothing is counted, as in one process.
-        return _Evaluated([*reports], [] if problems else runs, "".join(problems))
+    def _evaluate(self, trace: ClosedTrace) -> Iterable[_Evaluated]:
+        built = self._engine.build(trace, Stamp(at_ns=time.time_ns()))
+        runs = [
+            (run, [self._position_of[id(evaluation)] for evaluation in matching])
+            for run, matching in built.matches
+        ]
+        return (_Evaluated(self._engine.score(built).reports, runs, ""),)
 
 
 _workers: Final[list[_Worker]] = []  # in a process that evaluates: its own
@@ -122,7 +125,9 @@ def evaluate_in_processes(
                 coverage.note(
                     trace,
                     [
-                        (run, [engine.evaluations[position] for position in matching])
+                        RunMatch(
+                            run, tuple([engine.evaluations[position] for position in matching])
+                        )
                         for run, matching in evaluated.runs
                     ],
                 )

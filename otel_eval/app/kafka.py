@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
+from otel_eval.app.live import LiveEvaluation, PartitionListener
 from otel_eval.app.server_wiring import receiver_limits
 from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters.delivery import Undelivered
-from otel_eval.model import Report
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import OffsetFinder
@@ -27,9 +27,6 @@ from otel_eval.sources.kafka.records import (
 )
 from otel_eval.sources.kafka.source import KafkaSource
 
-if TYPE_CHECKING:
-    from otel_eval.judges import AsyncEvaluator
-
 _ENCODINGS: Final = {"otlp_proto": Encoding.PROTOBUF, "otlp_json": Encoding.JSON}
 
 
@@ -38,15 +35,10 @@ class KafkaIntake:
 
     Args:
         config: the whole configuration.
-        given: its `receivers.kafka`.
+        options: its `receivers.kafka`.
         engine: an engine that nothing else uses, because the receiver evaluates on its own thread.
-        later: the evaluator of asynchronous scorers, if there are any.
+        live: is told of evaluated traces, and gets their reports.
         counters: counts what the receiver reads.
-        backpressure: returns why evaluation must pause, or "".
-        emit: called with each report.
-        options: arguments of every pipeline beside those that differ between partitions.
-
-    Attributes:
         undelivered: counts the reports that some exporter has not delivered yet.
 
     Raises:
@@ -56,24 +48,22 @@ class KafkaIntake:
     def __init__(
         self,
         config: EvalConfig,
-        given: KafkaReceiver,
+        options: KafkaReceiver,
         engine: Engine,
-        later: AsyncEvaluator | None,
+        live: LiveEvaluation,
         counters: Counters,
-        backpressure: Callable[[], str],
-        emit: Callable[[Report], None],
-        **options: Any,
+        undelivered: Undelivered,
     ) -> None:
-        self._engine, self._later, self._emit, self._options = engine, later, emit, options
-        self._exporters_pause: Final = backpressure
+        self._engine = engine
+        self._live: Final = live
         self._most_pending: Final = config.async_scoring.max_queue // 2
         self._limits: Final = limits_of(config)
-        self.undelivered: Final = Undelivered()
-        finder = OffsetFinder(given.topic, given.initial_offset, counters, time.time)
-        services = self._services(config, given, counters)
+        self._undelivered: Final = undelivered
+        finder = OffsetFinder(options.topic, options.initial_offset, counters, time.time)
+        services = self._services(config, options, counters)
         self.source: Final = KafkaSource(
-            given.settings(),
-            given.group_id,
+            options.settings(),
+            options.group_id,
             services,
             finder,
             self._pipeline,
@@ -81,59 +71,51 @@ class KafkaIntake:
             self._backpressure,
         )
 
-    def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
-        limits = given.max_message_size, receiver_limits(config.receivers.otlp).max_attributes
+    def _services(self, config: EvalConfig, options: KafkaReceiver, counters: Counters) -> Services:
+        limits = options.max_message_size, receiver_limits(config.receivers.otlp).max_attributes
         return Services(
-            topic=given.topic,
+            topic=options.topic,
             reader=RecordReader(
-                _ENCODINGS[given.encoding], *limits, needs_key=given.unkeyed == "refuse"
+                _ENCODINGS[options.encoding], *limits, needs_key=options.unkeyed == "refuse"
             ),
             counters=counters,
-            dead_records=_dead_records(given),
-            margin_s=given.margin,
-            keep_s=max(given.margin, config.traces.max_age),
+            dead_records=_dead_records(options),
+            margin_s=options.margin,
+            keep_s=max(options.margin, config.traces.max_age),
             most_ids=config.traces.max_traces,
-            undelivered=self.undelivered,
+            undelivered=self._undelivered,
         )
 
     def _pipeline(
         self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]
     ) -> Pipeline:
-        given: dict[str, Any] = {
-            "clock": clock,
-            "evaluated": evaluated,
-            "later": self._later,
-            "evaluator": evaluator,
-        }
         return Pipeline(
             self._engine,
-            self._emit,
+            PartitionListener(self._live, evaluated),
             self._limits,
+            clock,
+            later=self._live.later,
+            evaluator=evaluator,
             since_ns=int(since_s * 1e9),
-            **given,
-            **self._options,
         )
 
     def _backpressure(self) -> str:
-        if self._later is not None and self._later.counts()["late_pending"] >= self._most_pending:
+        later = self._live.later
+        if later is not None and later.counts()["late_pending"] >= self._most_pending:
             return "half of async_scoring.max_queue is pending"
-        return self._exporters_pause()
+        return self._live.backpressure()
 
-    def is_own(self, report: Report) -> bool:
-        """Whether the trace of the report was read from the topic."""
-        return report.stamp.evaluator in self.undelivered.evaluators
-
-    def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
-        """Use another engine from the next trace on."""
-        self._engine, self._later = engine, self._later or later
-        self.source.use_engine(engine, later)
+    def use_engine(self, engine: Engine) -> None:
+        """Use another engine from the next trace on, which nothing else uses."""
+        self._engine = engine
+        self.source.use_engine(engine, self._live.later)
 
 
-def _dead_records(given: KafkaReceiver) -> DeadRecords | None:
-    if given.dead_letter:
-        return DeadRecordsFile(given.dead_letter)
+def _dead_records(options: KafkaReceiver) -> DeadRecords | None:
+    if options.dead_letter:
+        return DeadRecordsFile(options.dead_letter)
     return (
-        DeadRecordsTopic(given.settings(), given.dead_letter_topic)
-        if given.dead_letter_topic
+        DeadRecordsTopic(options.settings(), options.dead_letter_topic)
+        if options.dead_letter_topic
         else None
     )

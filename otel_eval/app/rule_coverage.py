@@ -17,7 +17,7 @@ from otel_eval.app import Paths, guarded
 from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
-from otel_eval.evaluations import ScorerSet
+from otel_eval.evaluations import RunMatch
 from otel_eval.interfaces import ClosedTrace, Scorer
 from otel_eval.model import Scored, Skipped, ToolCall, ToolError, Trajectory
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
@@ -103,7 +103,7 @@ def rule_coverage(
         paths, limits_of(config), on_problem=on_problem, on_notice=lambda _: None
     )
     for trace in traces:
-        for run, matching in guarded(trace, partial(_matched, engine), on_problem):
+        for run, matching in guarded(trace, partial(_matches, engine), on_problem):
             names.update({call.name for call in run.calls})
             for evaluation in matching:
                 for rule in rules[evaluation.name]:
@@ -117,11 +117,11 @@ def rule_coverage(
     return [rule.coverage for of_evaluation in rules.values() for rule in of_evaluation]
 
 
-def _matched(engine: Engine, trace: ClosedTrace) -> list[tuple[Trajectory, Sequence[ScorerSet]]]:
-    found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []
-    # no scorer is called: they are applied one rule at a time
-    engine.evaluate(trace, on_run=lambda *run: found.append(run), instead=Skipped("not called"))
-    return found
+def _matches(engine: Engine, trace: ClosedTrace) -> list[RunMatch]:
+    built = engine.build(trace)
+    # of a trace that is evaluated in parts, later parts have only new runs
+    trace.last_evaluations.update(engine.score(built, Skipped("not called")).last_evaluations)
+    return built.matches
 
 
 def _parts_of(scorer: Scorer) -> Iterator[tuple[Scorer, str]]:

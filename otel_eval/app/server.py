@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
-from otel_eval.app.exporting import cases_of, export_queues_of, metrics_of, writes_lines
-from otel_eval.app.judge_clients import Clients, dataset_counts
+from otel_eval.app.exporting import cases_of, writes_lines
+from otel_eval.app.judge_clients import dataset_counts
+from otel_eval.app.live import EngineBuilder, EvaluationParts
 from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
+from otel_eval.app.receiving import STORED_S, ReceiverEvaluation, ReceiverExports
 from otel_eval.app.server_wiring import (
     AdminServices,
     forward_of,
@@ -21,21 +23,14 @@ from otel_eval.app.server_wiring import (
     receiver_of,
     starting,
 )
-from otel_eval.app.wiring import ExpectedResults, engine_of, later_of, limits_of, watched_by
-from otel_eval.config import EvalConfig, KafkaReceiver, Telemetry
+from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
-from otel_eval.diagnostics import Diagnostics
-from otel_eval.engine import Engine
-from otel_eval.exporters import Exporter
-from otel_eval.exporters.fanout import Fanout, FinalResults
+from otel_eval.exporters.delivery import Undelivered
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
-from otel_eval.interfaces import SpanFrame
-from otel_eval.model import Report
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources import Source
 from otel_eval.sources.receiver.export_handler import DecodingHandler
-from otel_eval.sources.receiver.memory import IdleMemory
 from otel_eval.sources.receiver.server import Bound
 from otel_eval.storage.directory import claim_split
 from otel_eval.storage.durable import Durable
@@ -43,7 +38,6 @@ from otel_eval.storage.recovery import PendingResults, Recovery
 
 if TYPE_CHECKING:
     from otel_eval.app.kafka import KafkaIntake
-    from otel_eval.judges import AsyncEvaluator
 
 NEEDS_RESTART: Final = (
     "workers",
@@ -69,8 +63,6 @@ _REQUESTS: Final = (
 _DRAIN_S: Final = 24 * 3600.0
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
-_CLOSING_S: Final = 1.5  # of the time for stopping, for closing the journal, sockets and so on
-_STORED_S: Final = 3.0  # for delivery before the end if undelivered results are on disk
 _IDLE_S: Final = (
     1.0  # for delivery before the end if nothing was received: there is no score to lose
 )
@@ -118,54 +110,48 @@ class Server:
     ) -> None:
         self._config: Final = config
         self._counters: Final = Counters()
-        self._clients: Final = Clients(self._counters.add)
         self._bound: Bound | None = None
         self._stop_once: Final = threading.Lock()
         self._stopped: bool | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
         self._held_runs: Final = held_runs_of(config.ui)
-        engine = self._engine_of(config)
-        self._diagnostics: Final = Diagnostics(self.counts, self._why_no_span, engine.evaluations)
-        self._emit: Final = self._diagnostics.counted(self._export)
+        writes_no_run = writes_lines(config) or config.exporters.has_no_run
+        self._engines: Final = EngineBuilder(self._counters, writes_no_run=writes_no_run)
+        engine = self._engines.build(config)
         if config.storage:
             claim_split(config.storage.directory, 1)
         self._durable: Final = Durable(config.storage, clock=clock) if config.storage else None
         self._forward: Final = forward_of(config, engine, self._counters, self._durable)
-        accepted = self._durable.accepted if self._durable else None
-        self._delivery: Final = export_queues_of(
-            config, self._counters, self._delivered_to, accepted
+        undelivered = Undelivered() if config.receivers.kafka else None
+        cases = cases_of(config, self._counters, engine.plan)
+        self._exports: Final = ReceiverExports(
+            config,
+            self._counters,
+            durable=self._durable,
+            forward=self._forward,
+            cases=cases,
+            held_runs=self._held_runs,
+            undelivered=undelivered,
         )
-        forward: list[Exporter] = [self._forward] if self._forward else []
-        self._metrics: Final = metrics_of(config, self._counters)
-        # Results of detached runs are measured when they are final.
-        metrics = [FinalResults(self._metrics)] if self._metrics else []
-        self._cases: Final = cases_of(config, self._counters, lambda: self._engine)
-        cases = [self._cases] if self._cases else []
-        self._fanout: Final = Fanout([*forward, *metrics, *cases], self._counters)
-        self._watch: Final = watched_by(self._diagnostics.evaluated, self._cases)
-        self._expected: Final = ExpectedResults(self._fanout, engine) if self._metrics else None
-        note = self._expected.note if self._expected else lambda _: None
-        evaluated = self._forward.evaluated if self._forward else lambda _: None
-        self._engine = engine
-        self._later = self._later_of(config, engine)
-        self._pipeline: Final = Pipeline(
-            engine,
-            self._emit,
-            limits_of(config),
-            clock,
-            evaluated=evaluated,
-            resting=evaluated,
-            later=self._later,
-            journal=self._durable,
-            backpressure=self._delivery.backpressure,
-            final=self._fanout.final,
-            evaluator=self._durable.identity.evaluator if self._durable else None,
-            since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
-            note=note,
-            between=self._run_periodic,
-            watch=self._watch,
+        self._evaluation: Final = ReceiverEvaluation(
+            EvaluationParts(
+                config=config,
+                engine=engine,
+                exports=self._exports,
+                process=self,
+                cases=cases,
+                expects_results=self._exports.metrics is not None,
+                attempts=self._durable.attempts if self._durable else None,
+            ),
+            queues=self._exports.queues,
+            counters=self._counters,
+            durable=self._durable,
+            forward=self._forward,
+            undelivered=undelivered,
+            clock=clock,
         )
+        self._pipeline: Final = self._evaluation.pipeline
         relay = (
             ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
         )
@@ -176,53 +162,38 @@ class Server:
             config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens
         )
         self.take: Final = self._receiver.take
-        self._memory: Final = IdleMemory(
-            lambda: self._receiver.counters.get("requests"),
-            lambda: self._pipeline.held_bytes,
-            self._pipeline.compact,
-        )
-        self._kafka: Final = (
-            self._kafka_of(config, given, note) if (given := config.receivers.kafka) else None
-        )
+        self._kafka: Final = self._kafka_of(config, undelivered) if undelivered else None
         self._instance: Final = uuid4().hex
         self.page: Final = (
-            LivePage(config.ui, self._held_runs, self.counts, self._diagnostics.why_no_score)
+            LivePage(
+                config.ui, self._held_runs, self.counts, self._evaluation.diagnostics.why_no_score
+            )
             if self._held_runs and listens
             else None
         )
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self)
 
-    def _run_periodic(self) -> None:
-        self._memory.look()
-        self._delivery.reopen()
-        if self._expected is not None:
-            self._expected.examine_queued()
-
     def scores(self) -> list[Family]:
         """The metrics of results, for `/metrics`."""
-        return list(families_of(self._metrics.collect() if self._metrics else None))
+        return list(families_of(metrics.collect() if (metrics := self._exports.metrics) else None))
 
     def state(self) -> tuple[dict[str, Any], Readiness]:
         """The counters and the readiness, for the front."""
         return self.counts(), self.readiness()
 
-    def _kafka_of(
-        self, config: EvalConfig, given: KafkaReceiver, note: Callable[[Sequence[SpanFrame]], None]
-    ) -> KafkaIntake:
+    def _kafka_of(self, config: EvalConfig, undelivered: Undelivered) -> KafkaIntake | None:
+        if config.receivers.kafka is None:
+            return None
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
-        engine = self._engine_of(config)  # another one: an engine is used by one thread only
-        hooks = {"final": self._fanout.final, "watch": self._watch, "note": note}
         return KafkaIntake(
             config,
-            given,
-            engine,
-            self._later,
+            config.receivers.kafka,
+            self._engines.build(config),  # another one: an engine is used by one thread only
+            self._evaluation,
             self._counters,
-            self._delivery.backpressure,
-            self._emit,
-            **hooks,
+            undelivered,
         )
 
     @property
@@ -244,53 +215,16 @@ class Server:
         paused = f"evaluation is paused: {now.why}" if now.state == "paused" else now.why
         return Readiness(now.state != "stalled", paused, shown)
 
-    def _engine_of(self, config: EvalConfig) -> Engine:
-        lines = writes_lines(self._config) or self._config.exporters.has_no_run
-        return engine_of(config, self._counters, lines=lines, clients=self._clients)
-
-    def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
-        if self._durable is None:
-            return later_of(config, engine, self._emit_late)
-        return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
-
     def held_runs(self, after: int) -> HeldByWorker | None:
         """The last runs that changed after a change with this number, for the front."""
         if self._held_runs is None:
             return None
         changes = self._held_runs.changes(after)
-        why = self._diagnostics.why_no_score() if self._held_runs.is_empty else ()
+        why = self._evaluation.diagnostics.why_no_score() if self._held_runs.is_empty else ()
         return HeldByWorker(self._instance, changes, self._held_runs.exported_ms, why)
 
-    def _export(self, report: Report) -> None:
-        if self._held_runs:
-            self._held_runs.add(report)
-        if self._forward or self._metrics or self._cases:
-            self._fanout.export(report)
-        if self._kafka:
-            self._kafka.undelivered.made(report, len(self._delivery.exporters_for(report)))
-        self._delivery.put(report)
-
-    def _delivered_to(self, exporter: str, reports: Sequence[Report]) -> None:
-        if self._held_runs:
-            self._held_runs.note_export()
-        if self._kafka:
-            self._kafka.undelivered.delivered(reports)
-        if self._durable:
-            self._durable.delivered(exporter, reports)
-
-    def _write_dead_letters(self, reports: Sequence[Report], why: str) -> bool:
-        """Write failed results to the dead-letter file, and count them; False if that is not
-        possible.
-        """
-        if not self._delivery.write_dead_letters(reports, "evaluation", why):
-            return False
-        count = self._diagnostics.counted(lambda _: None)
-        for report in reports:
-            count(report)
-            self._counters.add("results.dead_letters", len(report.results), exporter="evaluation")
-        return True
-
-    def _why_no_span(self) -> str:
+    def why_no_span(self) -> str:
+        """A possible reason why no span has arrived."""
         return why_no_span(self._receiver.counts(), self._bound)
 
     def note_stop(self) -> None:
@@ -300,36 +234,28 @@ class Server:
         if self._durable:
             self._durable.note_stop()
 
-    def _emit_late(self, report: Report) -> None:
-        if self._kafka and self._kafka.is_own(report):
-            # otherwise the next owner of its partition evaluates the trace again
-            if self._kafka.source.is_open:
-                self._emit(report)
-            return
-        if self._durable is None or self._durable.late(report):
-            self._emit(report)
-
     def _recover(self) -> None:
         if self._durable is None:
             return
-        self._durable.takers = self._delivery.exporters_for
-        self._durable.attempts.set_aside = self._write_dead_letters
+        queues, later = self._exports.queues, self._evaluation.later
+        self._durable.takers = queues.exporters_for
+        self._durable.attempts.set_aside = self._evaluation.write_dead_letters
         resuming = (
             ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         )
         limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
-        recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
+        recovery = Recovery(self._durable, queues.requeue, *limits, queues.revised)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
-            self._delivery.expect_duplicates()
-        unfinished = recovery.unfinished(self._engine) if self._later is not None else []
-        if self._later is not None and unfinished:
+            queues.expect_duplicates()
+        unfinished = recovery.unfinished(self._evaluation.engine) if later is not None else []
+        if later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout
             self._pending_results = PendingResults(
                 unfinished,
                 self._durable,
-                self._later,
-                self._emit,
+                later,
+                self._evaluation.on_report,
                 self._pipeline.caught_up,
                 timeout_s,
             )
@@ -343,14 +269,14 @@ class Server:
         """
         with starting(self.admin, self._receiver, self.stop):
             self._recover()
-            self._delivery.start()
+            self._exports.queues.start()
             if self._forward:
                 self._forward.start()
             self._bound = self._receiver.start()
             # After the addresses are bound, so that a server that cannot start exports no counters;
             # before the first result.
-            if self._expected is not None:
-                self._expected.start()
+            if self._evaluation.expected is not None:
+                self._evaluation.expected.start()
             self._pipeline.start()
             if self._kafka:
                 self._kafka.source.start()
@@ -363,7 +289,7 @@ class Server:
         before that was finished.
         """
         self._recover()
-        self._delivery.start()
+        self._exports.queues.start()
         if self._forward:
             self._forward.start()
         with ThreadPoolExecutor(1) as pool:
@@ -374,14 +300,14 @@ class Server:
             if self._durable and stopping.is_set():
                 self._durable.stop()
                 self._pipeline.stop_waiting(0.0)
-        self._diagnostics.warn_of_names()
-        while not self._delivery.flush(_LOOK_S) and not stopping.is_set():
+        self._evaluation.diagnostics.warn_of_names()
+        while not self._exports.queues.flush(_LOOK_S) and not stopping.is_set():
             pass
         while self._forward and not self._forward.wait(_LOOK_S) and not stopping.is_set():
             pass
         if self._forward:
             self._forward.stop(0.0)
-        delivered = self._deliver(time.monotonic() + _STORED_S)
+        delivered = self._exports.close(time.monotonic() + STORED_S)
         if self._durable:
             self._durable.close()
         return delivered and scored.result() and not stopping.is_set()
@@ -414,7 +340,7 @@ class Server:
             deadline = min(deadline, time.monotonic() + _IDLE_S)
         scored = self._stop_evaluation(max(0.0, (deadline - time.monotonic()) * 0.7))
         forwarded = self._stop_forwarding((deadline - time.monotonic()) * 0.7)
-        delivered = self._deliver(deadline)
+        delivered = self._exports.close(deadline)
         for source in self._sources:
             source.close(max(0.5, deadline - time.monotonic()))
         if self._durable:
@@ -423,7 +349,7 @@ class Server:
             self.page.stop()
         self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
         if self._bound is not None:  # otherwise the start failed
-            self._diagnostics.end()
+            self._evaluation.diagnostics.end()
         return is_idle or (scored and delivered and forwarded)
 
     @property
@@ -435,22 +361,8 @@ class Server:
         """Forward the queued requests; with storage, those not accepted within 3 s are forwarded
         after the next start.
         """
-        left_s = min(left_s, _STORED_S) if self._durable else left_s
+        left_s = min(left_s, STORED_S) if self._durable else left_s
         return self._forward is None or self._forward.stop(max(0.1, left_s))
-
-    def _deliver(self, deadline: float) -> bool:
-        self._delivery.stop()
-        left_s = max(0.1, deadline - time.monotonic())
-        # With storage, results that no endpoint accepts now are delivered after the next start.
-        delivered = (
-            self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s)
-            or self._durable is not None
-        )
-        flushed = self._fanout.flush(max(0.1, deadline - time.monotonic()))
-        self._fanout.close(max(0.1, deadline - time.monotonic()))
-        # an export may not return: the other parts need time to close, too
-        self._delivery.close(max(0.1, deadline - _CLOSING_S - time.monotonic()))
-        return delivered and flushed
 
     def _stop_evaluation(self, timeout_s: float) -> bool:
         """Stop evaluation. Without storage, or if it was removed, open traces are evaluated now;
@@ -470,26 +382,21 @@ class Server:
         Raises:
             ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
         """
-        self._delivery.reopen()
-        engine = self._engine_of(config)
-        later = self._later or self._later_of(config, engine)
-        if self._forward:
-            self._forward.use_engine(engine)
-        self._pipeline.use_engine(engine, later)
-        self._diagnostics.use(engine.evaluations)
-        if self._expected is not None:
-            self._expected.use_engine(engine)
-            self._expected.start()
-        if self._kafka:
-            self._kafka.use_engine(self._engine_of(config), later)
-        self._engine, self._later = engine, later
+        self._exports.queues.reopen()
+        engine = self._engines.build(config)
+        of_kafka = self._engines.build(config) if self._kafka else None
+        self._evaluation.use(engine, config)
+        if self._kafka and of_kafka:
+            self._kafka.use_engine(of_kafka)
         return [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part."""
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
-        waiting |= self._delivery.counts() | self._diagnostics.counts() | dataset_counts()
+        waiting |= (
+            self._exports.queues.counts() | self._evaluation.diagnostics.counts() | dataset_counts()
+        )
         waiting |= self._receiver.not_after()
         evaluated = self._pipeline.counts()
         if self._kafka:

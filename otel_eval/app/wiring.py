@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
@@ -24,11 +24,9 @@ from otel_eval.counters import Counters
 from otel_eval.engine import CaseOfRun, Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
-from otel_eval.exporters.fanout import Fanout
 from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import ClosedTrace, Scorer, SpanFrame, SpanReader
+from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
-from otel_eval.pipeline import Runs
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer, scorer_schema
@@ -38,13 +36,9 @@ from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from otel_eval.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
-    from otel_eval.exporters.cases import CaseFolder
     from otel_eval.judges import AsyncEvaluator
 
 _log = logging.getLogger("otel_eval")
-
-Watch = Callable[[ClosedTrace, Runs, Sequence[Report]], None]
-"""Observes an evaluated trace, its runs and their reports."""
 
 
 def limits_of(config: EvalConfig) -> Limits:
@@ -209,20 +203,6 @@ def later_of(
     return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
 
 
-def watched_by(observe: Watch, cases: CaseFolder | None) -> Watch:
-    """The observer of evaluated traces of a pipeline: the given one, and then the folder of
-    cases.
-    """
-    if cases is None:
-        return observe
-
-    def watch(trace: ClosedTrace, runs: Runs, reports: Sequence[Report]) -> None:
-        observe(trace, runs, reports)
-        cases.observe(trace, runs, reports)
-
-    return watch
-
-
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ID: Final = "urn:otel-eval:configuration"
 
@@ -246,6 +226,13 @@ _MOST_SEEN: Final = 10_000
 _WILD: Final = frozenset("*?[")
 
 
+class CountingExports(Protocol):
+    """Exports results, and counts them."""
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+        """Start the counters of results of these scorers at 0."""
+
+
 class ExpectedResults:
     """Starts counters of results at 0 before the first result, because a rate ignores the first
     value of a series.
@@ -259,7 +246,7 @@ class ExpectedResults:
         engine: recognises agents, and has the evaluations.
     """
 
-    def __init__(self, exporters: Fanout, engine: Engine) -> None:
+    def __init__(self, exporters: CountingExports, engine: Engine) -> None:
         self._exporters: Final = exporters
         self._spans: deque[Any] = deque()
         self.use_engine(engine)
@@ -282,7 +269,7 @@ class ExpectedResults:
                 each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent)
             )
 
-    def note(self, spans: Iterable[SpanFrame]) -> None:
+    def queue(self, spans: Iterable[SpanFrame]) -> None:
         """Queue the first of the spans that arrived until the queue is full; called by the threads
         of requests.
         """

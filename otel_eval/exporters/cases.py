@@ -31,9 +31,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_eval.assembly import TraceBuffer
 from otel_eval.conventions.content import WithoutContent
 from otel_eval.counters import Counters, Warnings, in_each_child
-from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, InputError
-from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import (
@@ -97,7 +95,7 @@ class CaseFolder(Exporter):
         sample: the share of the runs that pass which is stored, too.
         keep: how many cases the folder may hold; the oldest are removed.
         content: whether messages, arguments and results are stored.
-        engine: returns the engine that evaluates now.
+        plan: how the runs of a trace are built.
         counters: counts `cases.written`, and what was not written by `reason`.
 
     Raises:
@@ -114,12 +112,12 @@ class CaseFolder(Exporter):
         sample: float,
         keep: int,
         content: bool,
-        engine: Callable[[], Engine],
+        plan: Plan,
         counters: Counters,
     ) -> None:
         self._folder: Final = Path(directory)
         self._when, self._sample, self._keep, self._content = when, sample, keep, content
-        self._engine, self._counters = engine, counters
+        self._counters: Final = counters
         self._warnings: Final = Warnings()
         try:
             self._folder.mkdir(mode=_OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
@@ -132,7 +130,7 @@ class CaseFolder(Exporter):
                 f"exporters.cases.directory: {os.fspath(directory)!r} cannot be written; name a"
                 " directory that can be"
             )
-        self._encoder: tuple[Engine, CaseEncoder] | None = None
+        self.use_plan(plan)
         self._worker: Final = WorkerThread("otel-eval-cases", "a case was not written", self._write)
         self._begin()
         in_each_child(self, CaseFolder._begin)
@@ -144,12 +142,11 @@ class CaseFolder(Exporter):
         self._queued = 0
         self._worker.reset()
 
-    def observe(
-        self,
-        trace: ClosedTrace,
-        runs: Sequence[tuple[Trajectory, Sequence[ScorerSet]]],
-        reports: Sequence[Report],
-    ) -> None:
+    def use_plan(self, plan: Plan) -> None:
+        """Build runs by another plan from now on."""
+        self._encoder = CaseEncoder(plan)
+
+    def observe(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         """Take the runs of an evaluated trace that are cases; those with results to come wait."""
         by_run: dict[_RunKey, list[Report]] = {}
         for report in reports:
@@ -236,7 +233,7 @@ class CaseFolder(Exporter):
         with self._lock:
             self._queued -= 1
         try:
-            encoded = self._encoder_now().encode(job.trace, content=self._content)
+            encoded = self._encoder.encode(job.trace, content=self._content)
         except (ValueError, TypeError, LookupError, DecodeError, InputError) as error:
             self._lose("unreadable", "its spans cannot be written (%s)", type(error).__name__)
             return
@@ -258,16 +255,10 @@ class CaseFolder(Exporter):
         except OSError as error:
             self._lose("disk", "%s", error.strerror or error)
 
-    def _encoder_now(self) -> CaseEncoder:
-        engine = self._engine()
-        if self._encoder is None or self._encoder[0] is not engine:
-            self._encoder = engine, CaseEncoder(engine.plan)
-        return self._encoder[1]
-
     def _record(self, job: _Job, case: str) -> dict[str, Any]:
         run = next(
             run.trajectory
-            for run in build(job.trace, self._encoder_now().plan)
+            for run in build(job.trace, self._encoder.plan)
             if run.trajectory.span_id == job.run.span_id
         )
         record: dict[str, Any] = {"case": case, "agent": run.agent, "verdict": str(job.verdict)}

@@ -142,26 +142,36 @@ class Undelivered:
     Attributes:
         evaluators: the ids of the evaluators whose reports are counted.
         finished: the traces whose last report was delivered, for the thread that evaluates them.
+        is_stopped: whether the evaluators have stopped: results that come later are not exported.
     """
 
     def __init__(self) -> None:
         self.evaluators: Final[set[str]] = set()
         self.finished: Final[SimpleQueue[Trace]] = SimpleQueue()
+        self.is_stopped = False
         self._lock = threading.Lock()  # guards _count
         self._count: Final[Counter[Trace]] = Counter()
+
+    def stop(self) -> None:
+        """Note that the evaluators stop."""
+        self.is_stopped = True
+
+    def counts(self, report: Report) -> bool:
+        """Whether the report is of one of the evaluators."""
+        return report.stamp.evaluator in self.evaluators
 
     def made(self, report: Report, exporters: int) -> None:
         """Count a report before it is queued for this number of exporters; each pending result will
         be a report of its own.
         """
-        if report.stamp.evaluator in self.evaluators:
+        if self.counts(report):
             # A late report is one that was counted as pending before.
             self._add(_trace(report), exporters + len(report.pending) - report.late)
 
     def delivered(self, reports: Sequence[Report]) -> None:
         """Count reports that one exporter exported or refused permanently."""
         for report in reports:
-            if report.stamp.evaluator in self.evaluators:
+            if self.counts(report):
                 self._add(_trace(report), -1)
 
     def _add(self, trace: Trace, number: int) -> None:

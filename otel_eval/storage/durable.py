@@ -288,15 +288,15 @@ class Durable:
         """Whether the directory was removed, moved or replaced."""
         return self.journal.is_removed
 
-    def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
-        """Journal the reports on traces. If that fails, `evaluated` tries again."""
+    def record_evaluated(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
+        """Journal the reports on traces. If that fails, `wait_until_journaled` tries again."""
         self._unconfirmed.append(
             (traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces]))
         )
 
-    def evaluated(self) -> bool:
-        """Wait until all reports given to `note` are on the disk, however long that takes; False if
-        `stop` is called first. Does not wait for a directory that was removed.
+    def wait_until_journaled(self) -> bool:
+        """Wait until all reports given to `record_evaluated` are on the disk, however long that
+        takes; False if `stop` is called first. Does not wait for a directory that was removed.
         """
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for traces, written in unconfirmed:
@@ -481,7 +481,7 @@ class Durable:
 
     def stop(self) -> None:
         """Reject asynchronous results from now on (they are computed after the next start), and end
-        the wait in `evaluated`.
+        the wait in `wait_until_journaled`.
         """
         self._stopping.set()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_eval.assembly import TraceBuffer
-from otel_eval.engine import Engine
+from otel_eval.engine import Engine, TraceReports
 from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.storage.directory import NO_LINK, DirectoryLock
@@ -317,7 +317,7 @@ class RecordedAttempts:
 
     def give_up(
         self, engine: Engine, trace: ClosedTrace, stamp: Stamp, crashes: Crashes
-    ) -> list[Report]:
+    ) -> TraceReports:
         """Fail a trace instead of evaluating it again: write its failed results to the dead-letter
         file.
 
@@ -327,12 +327,12 @@ class RecordedAttempts:
         Returns:
             The reports to export: without those in the dead-letter file.
         """
-        reports = (
+        scored = (
             self._failed_reports(engine, trace, stamp)
             if crashes.scoring
-            else engine.unbuilt(trace, stamp, _CRASHED)
+            else engine.report_unbuilt(trace, stamp, _CRASHED)
         )
-        failed = [each for each in reports if each.results]
+        failed = [report for report in scored.reports if report.results]
         aside = bool(failed) and self.set_aside(failed, REASON)
         where = "in the dead-letter file" if aside else "exported"
         _log.warning(
@@ -341,18 +341,22 @@ class RecordedAttempts:
             REASON,
             where,
         )
-        return [each for each in reports if not (aside and each.results)]
+        if not aside:
+            return scored
+        return scored._replace(reports=[each for each in scored.reports if not each.results])
 
-    def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
+    def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
         try:
-            return engine.evaluate(trace, stamp, lambda *_: self.scoring(), _CRASHED)
+            built = engine.build(trace, stamp)
+            self.scoring()
+            return engine.score(built, _CRASHED)
         except Exception as error:  # noqa: BLE001 - the trace must be completed, whatever it contains
             _log.warning(
                 "the runs of trace %s could not be built: %s",
                 trace.trace_id.hex(),
                 type(error).__name__,
             )
-            return engine.unbuilt(trace, stamp, _CRASHED)
+            return engine.report_unbuilt(trace, stamp, _CRASHED)
 
     def _crashes(self, trace: ClosedTrace) -> Crashes:
         return self._in_progress.crashes(_key(trace))

@@ -23,6 +23,7 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.classify import Plan, classified
 from tests.support import recorded_traces
+from tests.support.listening import Listener
 
 LIMITS = Limits(
     decision_wait_s=1,
@@ -103,7 +104,7 @@ def arriving(batches: list[tuple[list[bytes], float]], frames: Frames) -> dict[s
         last[report.trajectory.span_id] = said(report)
         revisions[report.trajectory.span_id].append(report.revision)
 
-    pipeline = Pipeline(engine(), take, LIMITS, clock=lambda: now[0])
+    pipeline = Pipeline(engine(), Listener(take), LIMITS, clock=lambda: now[0])
 
     def wait(seconds: float) -> None:
         until, step = now[0] + seconds, max(1.0, seconds / 40)

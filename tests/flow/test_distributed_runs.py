@@ -34,6 +34,7 @@ from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 from tests.support import distributed_runs
 from tests.support.distributed_runs import AGENT, CHAT, CONFIG, FORMS, MCP, Run, tool
+from tests.support.listening import Listener
 
 DEFAULTS = load({})
 STEP_S = 1.0  # of the driven clock
@@ -46,7 +47,8 @@ Arrivals = list[tuple[float, Run, list[str]]]
 def through_pipeline(limits: Limits, arrivals: Arrivals) -> list[Report]:
     """What a receiver, or the exporter in a process, reports."""
     reports, now = list[Report](), [0.0]
-    pipeline = Pipeline(distributed_runs.engine(), reports.append, limits, clock=lambda: now[0])
+    listener = Listener(reports.append)
+    pipeline = Pipeline(distributed_runs.engine(), listener, limits, clock=lambda: now[0])
     for at, run, names in sorted(arrivals, key=lambda arrival: arrival[0]):
         drive(pipeline, now, at)
         pipeline.spans(read_traces(run.body(names)).spans)
@@ -87,10 +89,9 @@ def through_kafka(arrivals: Arrivals) -> list[Report]:
     def pipeline(_: str, __: float, clock: RecordClock, done: Callable[[bytes], None]) -> Pipeline:
         return Pipeline(
             distributed_runs.engine(),
-            reports.append,
+            Listener(reports.append, decided=done),
             limits_of(DEFAULTS),
             clock,
-            evaluated=done,
             evaluator="e",
         )
 
@@ -166,8 +167,8 @@ class Program:
         self.processor = EvalSpanProcessor(
             {**CONFIG, "exporters": {"jsonl": {"path": str(results)}}}
         )
-        emit = self.processor._core._emit
-        self.processor._core._emit = lambda report: (self.reports.append(report), emit(report))
+        export = self.processor._fanout.export
+        self.processor._fanout.export = lambda report: (self.reports.append(report), export(report))
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
         self.provider.add_span_processor(SimpleSpanProcessor(self.spans))

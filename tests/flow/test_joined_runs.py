@@ -16,6 +16,7 @@ from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import Pipeline
+from tests.support.listening import Listener
 from tests.support.made_spans import frames, span
 
 TRACE = b"t" * 16
@@ -30,7 +31,7 @@ def _completeness(
     started: int | None, *, since_ns: int, why: Completeness | None = None
 ) -> list[str]:
     told: list[Report] = []
-    pipeline = Pipeline(engine_of(load(CONFIG)), told.append, Limits(), since_ns=since_ns)
+    pipeline = Pipeline(engine_of(load(CONFIG)), Listener(told.append), Limits(), since_ns=since_ns)
     run = span(
         "run", start_ns=started or 0, end_ns=(started or 0) and started + 5, attributes=AGENT
     )

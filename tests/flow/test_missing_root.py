@@ -17,6 +17,7 @@ from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
+from tests.support.listening import Listener
 from tests.support.made_spans import FakeSpan, span
 
 TRACE = b"t" * 16
@@ -75,7 +76,7 @@ class Life:
         self.now, self.reports, self.last = 0.0, list[Report](), dict[str, Any]()
         self.final: list[str] = []
         self.pipeline = Pipeline(
-            engine, self.take, limits, clock=lambda: self.now, final=self.finish
+            engine, Listener(self.take, final=self.finish), limits, clock=lambda: self.now
         )
 
     def finish(self, runs: Sequence[tuple[str, str]]) -> None:

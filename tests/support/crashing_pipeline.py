@@ -14,6 +14,7 @@ from otel_eval.otlp.protobuf import read_traces
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery
+from tests.support.listening import Listener
 from tests.support.receiver_process import request
 
 
@@ -62,7 +63,11 @@ class Lives:
         self.durable.takers = lambda _: ("all",)
         limits = limits_of(self.config)
         self.pipeline = Pipeline(
-            engine_of(self.config), self.tell, limits, clock=lambda: self.now, journal=self.durable
+            engine_of(self.config),
+            Listener(self.tell),
+            limits,
+            clock=lambda: self.now,
+            journal=self.durable,
         )
         owed: list[Any] = []
         self.pipeline.recover(Recovery(self.durable, owed.extend))

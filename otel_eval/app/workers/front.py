@@ -91,15 +91,17 @@ class FrontServer:
             config.receivers.otlp, handler, lambda: self.readiness().ready
         )
         self._bound: Bound | None = None
-        self._diagnostics: Final = Diagnostics(
-            self.counts, lambda: why_no_span(self._receiver.counts(), self._bound)
-        )
+        self._diagnostics: Final = Diagnostics(self)
         self.admin: Final = AdminServices(config.telemetry, self)
         held = held_runs_of(config.ui)
         self.page: LivePage | None = None
         if held:
             fetched = FetchedRuns(held, self._workers)
             self.page = LivePage(config.ui, held, self.counts, fetched.why, fetched.fetch)
+
+    def why_no_span(self) -> str:
+        """A possible reason why no span has arrived."""
+        return why_no_span(self._receiver.counts(), self._bound)
 
     def readiness(self) -> Readiness:
         """Whether requests are accepted and every worker is ready."""

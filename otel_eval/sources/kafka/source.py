@@ -115,6 +115,7 @@ class KafkaSource:
         owner.
         """
         self._stopping.set()
+        self._services.undelivered.stop()
 
     def close(self, timeout_s: float) -> None:
         """Commit what is finished and leave the group."""

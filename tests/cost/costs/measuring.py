@@ -32,6 +32,7 @@ from otel_eval.sources.receiver.export_handler import (
 from otel_eval.sources.receiver.memory import Reservation
 from tests.cost.costs.otlp import body
 from tests.cost.costs.shapes import Request, Shape
+from tests.support.listening import Listener
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 
@@ -97,7 +98,8 @@ class Receiver:
 
     def __init__(self, engine: Engine, results: Path) -> None:
         self._exporter = exporter = JsonLinesExporter(results)
-        self.pipeline = Pipeline(engine, lambda report: exporter.export([report]), Limits())
+        listener = Listener(lambda report: exporter.export([report]))
+        self.pipeline = Pipeline(engine, listener, Limits())
         limits = ReceiverLimits(max_inflight_bytes=_MOST, max_attributes=_ATTRIBUTES)
         self._exchange = DecodingHandler(_Intake(self.pipeline), limits)
 

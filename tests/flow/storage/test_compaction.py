@@ -90,8 +90,8 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             closed: ClosedTrace | None = buffer.reclose(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
                 closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")
-                durable.note([(closed, [])])
-                durable.evaluated()
+                durable.record_evaluated([(closed, [])])
+                durable.wait_until_journaled()
     return buffer
 
 
@@ -156,8 +156,8 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
         durable.tidy(buffer)
         close_due = buffer.close_due(now[0])
         durable.closing(close_due)
-        durable.note([(closed, []) for closed in buffer.pop_closed(now[0])])
-        durable.evaluated()
+        durable.record_evaluated([(closed, []) for closed in buffer.pop_closed(now[0])])
+        durable.wait_until_journaled()
         assert durable.journal.size < 30_000
     durable.close()
     again, after = Durable(Storage(directory=str(tmp_path))), TraceBuffer(Limits())
@@ -174,11 +174,11 @@ def test_a_result_that_waits_for_its_exporter_keeps_its_segment(tmp_path: Path):
     durable.takers = lambda _: ("away",)
     report = _report()
     closed = ClosedTrace(TRACE, {}, Completeness.COMPLETE)
-    durable.note([(closed, [report])])
-    durable.evaluated()
+    durable.record_evaluated([(closed, [report])])
+    durable.wait_until_journaled()
     for _ in range(8):
-        durable.note([(closed, [])] * 5)
-        durable.evaluated()
+        durable.record_evaluated([(closed, [])] * 5)
+        durable.wait_until_journaled()
     buffer = TraceBuffer(Limits())
     durable.tidy(buffer)
     assert durable.journal.finished[0].number == 1

@@ -34,6 +34,7 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES
+from tests.support.listening import Listener
 from tests.support.receiver_process import request
 
 ALLOWED = 3
@@ -92,11 +93,10 @@ class Lives:
         self.forward = forwarded.forward = Forwarder(BACKEND, engine, Counters(), journal=forwarded)
         self.pipeline = Pipeline(
             engine,
-            self.export,
+            Listener(self.export, decided=self.forward.evaluated),
             limits_of(self.config),
             clock=lambda: self.now,
             journal=self.durable,
-            evaluated=self.forward.evaluated,
         )
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
         undelivered: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,8 +122,13 @@ def test_traces_that_were_recovered_after_a_crash_are_evaluated_one_by_one(tmp_p
     lives.crash()
     lives.send((6, 60, 0, ""), (6, 61, 60, "search"), (7, 70, 0, ""), (7, 71, 70, "search"))
     batches: list[int] = []
-    note = lives.durable.note
-    lives.durable.note = lambda each: (batches.append(len(each)), note(each))[1]  # type: ignore[method-assign]
+    record = lives.durable.record_evaluated
+
+    def count(traces: Any) -> None:
+        batches.append(len(traces))
+        record(traces)
+
+    lives.durable.record_evaluated = count  # type: ignore[method-assign]
     lives.wait(3)
     assert batches == [1, 1, 1, 1, 1, 2]
     assert {run: [outcome for _, outcome, _ in rows] for run, rows in lives.rows.items()} == {

@@ -25,14 +25,11 @@ def runs_of(engine: Engine, attributes: dict[str, Any]) -> list[tuple[Trajectory
     """The runs of a trace with one agent inside another, with the evaluations that match each."""
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a", **attributes}
     inner = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b"}
-    found: list[tuple[Trajectory, list[str]]] = []
     trace = closed(
         span("a", attributes=agent, service="a"), span("b", "a", attributes=inner, service="a")
     )
-    engine.evaluate(
-        trace, on_run=lambda run, matching: found.append((run, [each.name for each in matching]))
-    )
-    return found
+    matches = engine.build(trace).matches
+    return [(run, [evaluation.name for evaluation in matching]) for run, matching in matches]
 
 
 MATCHES = st.builds(

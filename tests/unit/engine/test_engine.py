@@ -256,9 +256,20 @@ def test_an_outcome_without_reading_the_trace_is_reported_of_its_root():
     engine, trace = engine_of(), closed(span("x"), span("y", "x"))
     gone = Failed(error_type="Crashed", message="")
     for revision in (0, 1):
-        (report,) = engine.unbuilt(trace, Stamp(), gone)
+        (report,), evaluations = engine.report_unbuilt(trace, Stamp(), gone)
+        trace.last_evaluations.update(evaluations)
         assert (report.trajectory.span_id, report.revision) == (b"x".hex(), revision)
         assert [each.outcome for each in report.results] == [gone]
+
+
+def test_building_and_scoring_change_nothing_of_the_trace():
+    """What they say of the next evaluation is recorded by the caller, so both can be repeated."""
+    engine, trace = engine_of(), closed(agent("a"), tool("t", "a"))
+    first, again = (engine.score(engine.build(trace)) for _ in range(2))
+    assert (first, trace.last_evaluations) == (again, {})
+    trace.last_evaluations.update(first.last_evaluations)
+    (report,) = engine.score(engine.build(trace)).reports
+    assert report.revision == 1
 
 
 def test_exported_attributes_are_those_of_the_run():
@@ -272,9 +283,7 @@ def test_exported_attributes_are_those_of_the_run():
 def test_calls_of_runs_inside_others_are_read_only_where_an_evaluation_is_for_them():
     """They are unknown then, not none; agent, times and completeness of the run are there."""
     spans = [agent("a"), agent("b", "a"), tool("t", "b")]
-    seen: list[Trajectory] = []
-    engine_of().evaluate(closed(*spans), on_run=lambda run, _: seen.append(run))
-    outer, inner = seen
+    outer, inner = (match.trajectory for match in engine_of().build(closed(*spans)).matches)
     assert [call.name for call in outer.calls] == ["search"]
     assert (inner.agent, inner.start_ns, inner.calls) == ("agent-b", 10, ())
     assert inner.calls_unknown

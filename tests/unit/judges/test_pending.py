@@ -13,6 +13,7 @@ from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.build import FunctionScorer
+from tests.support.listening import Listener
 from tests.support.made_spans import closed, span
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
@@ -77,7 +78,7 @@ def test_nothing_is_pending_without_asynchronous_scorers():
     engine = Engine([ScorerSet(name="e", scorers=(AT_ONCE, Awaited()))])
     assert engine.waits
     with pytest.raises(ValueError, match="pass later"):
-        Pipeline(engine, lambda report: None)
+        Pipeline(engine, Listener())
 
 
 @pytest.mark.parametrize("nearly", [-1e-9, 1e-9])

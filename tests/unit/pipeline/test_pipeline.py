@@ -19,6 +19,7 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import Completeness, Report, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
+from tests.support.listening import Listener
 from tests.support.made_spans import FakeSpan, span
 from tests.support.waiting import wait_until
 
@@ -45,11 +46,9 @@ class Rig:
         self.engine = Engine([ScorerSet(name="e", scorers=scorers)])
         self.pipeline = Pipeline(
             self.engine,
-            self.reports.append,
+            Listener(self.reports.append, decided=self.done.append, **options),
             limits or Limits(),
             clock=self.clock,
-            evaluated=self.done.append,
-            **options,
         )
 
     def send(self, trace: int, *spans: FakeSpan, size: int = SIZE) -> None:
@@ -286,7 +285,7 @@ def test_the_worker_closes_traces_by_itself():
     """With the real clock, in a thread that ends with `stop`."""
     reports: list[Report] = []
     engine = Engine([ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),))])
-    pipeline = Pipeline(engine, reports.append, Limits(decision_wait_s=0.05))
+    pipeline = Pipeline(engine, Listener(reports.append), Limits(decision_wait_s=0.05))
     pipeline.start()
     each = agent()
     pipeline.spans([(b"t" * 16, b"a", (b"", each, each.resource_scope), SIZE)])
@@ -311,10 +310,10 @@ def test_the_worker_rests_while_nothing_is_held_and_is_woken_by_spans(
     rig.pipeline.start()
     try:
         for trace in range(1, 4):
-            wait_until(lambda: rig.pipeline._resting)
+            wait_until(lambda: rig.pipeline._worker_rests)
             rig.send(trace, agent())
             wait_until(lambda count=trace: len(rig.reports) == count)
             rig.clock.now += 10.0  # the grace period is over
-        wait_until(lambda: rig.pipeline._resting)
+        wait_until(lambda: rig.pipeline._worker_rests)
     finally:
         rig.pipeline.stop(None)

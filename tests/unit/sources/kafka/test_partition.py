@@ -27,6 +27,7 @@ from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.traffic import body, run_of, trace_id
+from tests.support.listening import Listener
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 WAITS = Limits(
@@ -90,7 +91,7 @@ class Owner:
             _: str, __: float, clock: RecordClock, evaluated: Callable[[bytes], None]
         ) -> Pipeline:
             return Pipeline(
-                ENGINE, self.emit, limits, clock, evaluated=evaluated, evaluator="e", since_ns=0
+                ENGINE, Listener(self.emit, decided=evaluated), limits, clock, evaluator="e"
             )
 
         self.partition = Partition(0, "e", start, services, pipeline)

@@ -24,6 +24,7 @@ from otel_eval.sources.kafka.records import RecordReader
 from otel_eval.sources.kafka.source import KafkaSource
 from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.traffic import body, run_of, trace_id
+from tests.support.listening import Listener
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 
@@ -101,10 +102,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     ) -> Pipeline:
         return Pipeline(
             ENGINE,
-            reports.append,
+            Listener(reports.append, decided=evaluated),
             limits,
             clock,
-            evaluated=evaluated,
             evaluator=evaluator,
             since_ns=0,
         )

@@ -1,0 +1,200 @@
+"""Builds the evaluation of live traces, in a process, a receiver, its workers and for a topic of
+Kafka: engine, judges, diagnostics, cases, and the pipelines that tell them of evaluated traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from otel_eval.app.judge_clients import Clients
+from otel_eval.app.wiring import ExpectedResults, engine_of, later_of
+from otel_eval.config import EvalConfig
+from otel_eval.counters import Counters
+from otel_eval.diagnostics import DiagnosedProcess, Diagnostics
+from otel_eval.engine import Engine
+from otel_eval.evaluations import RunMatch
+from otel_eval.interfaces import ClosedTrace, Scorer, SpanFrame
+from otel_eval.model import Report
+from otel_eval.pipeline import PipelineListener
+
+if TYPE_CHECKING:
+    from otel_eval.exporters.cases import CaseFolder
+    from otel_eval.judges import AsyncEvaluator
+    from otel_eval.storage.in_progress import RecordedAttempts
+
+
+class Exports(Protocol):
+    """Where results go."""
+
+    def export(self, report: Report) -> None:
+        """Export a report. Never raises."""
+
+    def final(self, runs: Sequence[tuple[str, str]]) -> None:
+        """Export what waited until these runs were final."""
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+        """Prepare for results of these scorers."""
+
+
+class EngineBuilder:
+    """Builds the engines of one process; those of a reload use the clients of judges again.
+
+    Args:
+        counters: counts calls of judges, and of scorers that do not return in time.
+        writes_no_run: whether a trace without a result has a report, too.
+        longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
+    """
+
+    def __init__(self, counters: Counters, *, writes_no_run: bool, longest_s: float = inf) -> None:
+        self._counters: Final = counters
+        self._clients: Final = Clients(counters.add)
+        self._writes_no_run: Final = writes_no_run
+        self._longest_s: Final = longest_s
+
+    def build(self, config: EvalConfig, before: Engine | None = None) -> Engine:
+        """Build an engine; one is used by one thread at a time.
+
+        Args:
+            config: its evaluations, conventions and judges.
+            before: the engine of the parent process, which a forked child goes on with if a file or
+                a key cannot be read now.
+
+        Raises:
+            ConfigError: a scorer or a judge cannot be built.
+        """
+        return engine_of(
+            config,
+            self._counters,
+            longest_s=self._longest_s,
+            lines=self._writes_no_run,
+            clients=self._clients,
+            before=before,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationParts:
+    """What a live evaluation is made of.
+
+    Attributes:
+        config: the configuration.
+        engine: evaluates traces.
+        exports: gets the reports.
+        process: knows the counters of all parts, and why no span may have arrived.
+        cases: the folder of runs that become test cases.
+        expects_results: whether counters of results start at 0 before the first result.
+        one_process: whether every span is of this process.
+        attempts: records that an asynchronous result is computed.
+    """
+
+    config: EvalConfig
+    engine: Engine
+    exports: Exports
+    process: DiagnosedProcess
+    cases: CaseFolder | None = None
+    expects_results: bool = False
+    one_process: bool = False
+    attempts: RecordedAttempts | None = None
+
+
+class LiveEvaluation(PipelineListener):
+    """Evaluates live traces: the engine, and everything that is told of evaluated traces.
+
+    Attributes:
+        engine: the engine that evaluates now.
+        later: computes the results of asynchronous scorers; None if there are none.
+    """
+
+    def __init__(self, parts: EvaluationParts) -> None:
+        engine = self.engine = parts.engine
+        self.diagnostics: Final = Diagnostics(
+            parts.process, engine.evaluations, one_process=parts.one_process
+        )
+        expects = parts.expects_results
+        self.expected: Final = ExpectedResults(parts.exports, engine) if expects else None
+        self._exports, self._cases, self._attempts = parts.exports, parts.cases, parts.attempts
+        self.later = self._later_of(parts.config, engine)
+
+    def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
+        if self._attempts is None:
+            return later_of(config, engine, self.on_late_report)
+        return later_of(config, engine, self.on_late_report, record=self._attempts.later)
+
+    def use(self, engine: Engine, config: EvalConfig) -> None:
+        """Evaluate with another engine from now on. Pipelines are changed by the caller."""
+        self.later = self.later or self._later_of(config, engine)
+        self.diagnostics.use(engine.evaluations)
+        if self._cases is not None:
+            self._cases.use_plan(engine.plan)
+        if self.expected is not None:
+            self.expected.use_engine(engine)
+            self.expected.start()
+        self.engine = engine
+
+    def on_spans_accepted(self, spans: Sequence[SpanFrame]) -> None:
+        """Look for agents whose results are expected."""
+        if self.expected is not None:
+            self.expected.queue(spans)
+
+    def on_tick(self) -> None:
+        """Expect the results of agents that were found."""
+        if self.expected is not None:
+            self.expected.examine_queued()
+
+    def on_evaluated(
+        self, trace: ClosedTrace, runs: Sequence[RunMatch], reports: Sequence[Report]
+    ) -> None:
+        """Diagnose the trace, and store those of its runs that are cases."""
+        self.diagnostics.examine(trace, runs, reports)
+        if self._cases is not None:
+            self._cases.observe(trace, reports)
+
+    def on_report(self, report: Report) -> None:
+        """Count and export a report."""
+        self.diagnostics.count(report)
+        self._exports.export(report)
+
+    def on_late_report(self, report: Report) -> None:
+        """Export asynchronous results."""
+        self.on_report(report)
+
+    def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
+        """Export what waited until these runs were final."""
+        self._exports.final(runs)
+
+
+class PartitionListener(PipelineListener):
+    """Tells a live evaluation of the traces of one partition of Kafka.
+
+    Args:
+        live: is told of everything but that a trace is decided.
+        decided: called with the id of each trace whose reports were passed on.
+    """
+
+    def __init__(self, live: LiveEvaluation, decided: Callable[[bytes], None]) -> None:
+        self._live, self._decided = live, decided
+
+    def on_spans_accepted(self, spans: Sequence[SpanFrame]) -> None:
+        """As `LiveEvaluation`."""
+        self._live.on_spans_accepted(spans)
+
+    def on_evaluated(
+        self, trace: ClosedTrace, runs: Sequence[RunMatch], reports: Sequence[Report]
+    ) -> None:
+        """As `LiveEvaluation`."""
+        self._live.on_evaluated(trace, runs, reports)
+
+    def on_report(self, report: Report) -> None:
+        """As `LiveEvaluation`."""
+        self._live.on_report(report)
+
+    def on_decided(self, trace_id: bytes) -> None:
+        """Tell the partition, which commits its offsets."""
+        self._decided(trace_id)
+
+    def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
+        """As `LiveEvaluation`."""
+        self._live.on_final(runs)

@@ -1,0 +1,34 @@
+"""A listener of pipelines for tests."""
+
+from collections.abc import Callable, Sequence
+
+from otel_eval.model import Report
+from otel_eval.pipeline import PipelineListener
+
+
+class Listener(PipelineListener):
+    """Passes what a pipeline tells to functions; without `report` the reports are collected."""
+
+    def __init__(
+        self,
+        report: Callable[[Report], object] | None = None,
+        *,
+        decided: Callable[[bytes], object] = lambda _: None,
+        final: Callable[[Sequence[tuple[str, str]]], object] = lambda _: None,
+        backpressure: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.reports: list[Report] = []
+        self._report = report or self.reports.append
+        self._decided, self._final, self._backpressure = decided, final, backpressure
+
+    def on_report(self, report: Report) -> None:
+        self._report(report)
+
+    def on_decided(self, trace_id: bytes) -> None:
+        self._decided(trace_id)
+
+    def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
+        self._final(runs)
+
+    def backpressure(self) -> str:
+        return self._backpressure()
