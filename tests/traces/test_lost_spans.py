@@ -15,33 +15,11 @@ from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan, classified
 from otel_eval.trajectory.tool_calls import call_builders, mcp_name
-from tests.support.recorded_traces import FILES, traces
+from tests.support.recorded_traces import FILES, TRUTH, traces
 
 PLAN = Plan(needs=ALL_NEEDS)
-# Traces that do not show calls that lost their spans, and why.
-SILENT = {
-    "agno_team_openllmetry.json": "no model spans, and agents without messages",
-    "autogen.json": "no model spans and no messages",
-    "claude_agent_sdk_openinference.json": "a sub-agent's span has no messages",
-    "codex.json": "no messages or finish reasons; what an answer asked for is a span of its own, "
-    "beside the model's and without an id",
-    "fastmcp_mounted.json": "no model spans; spans of client and server show each other",
-    "google_adk_default.json": "no messages and no finish reasons",
-    "google_adk_openinference.json": "several model calls on one span, over one another, so that"
-    " the history may be that of earlier turns",
-    "google_genai_otel.json": "the client runs the tools within one model call, and records the"
-    " messages before and after",
-    "langchain_otel_genai.json": "no model spans, and an agent's messages without its requests",
-    "letta.json": "model spans without messages and finish reasons",
-    "logfire_scrubbed.json": "the name is masked, and spans have no ids by which to tell it",
-    "mcp_python_sdk.json": "no model spans and no messages",
-    "openai_agents_otel_genai.json": "no model spans and no messages",
-    "openai_agents_otelv2.json": "requests are the Python text of a message within a text",
-    "smolagents_code_openinference.json": "tools are called by code, which is text",
-    "smolagents_openinference.json": "no model spans, and steps as Python text",
-    "trulens_langgraph.json": "no model spans, and states of the graph as Python text",
-    "voltagent_agent_as_tool.json": "one span for all model calls, with what the last one gave",
-}
+# Traces that do not show calls that lost their spans; the entry in the file says why.
+SILENT = {truth["file"] for truth in TRUTH if "hides_lost_spans" in truth}
 
 
 def outermost(trace: ClosedTrace) -> list[Trajectory]:
