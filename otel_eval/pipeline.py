@@ -77,6 +77,12 @@ class PipelineListener:
         another run.
         """
 
+    def set_aside(self, reports: Sequence[Report], why: str) -> bool:
+        """Write failed results to a dead-letter file instead of exporting them; False if there is
+        none or it cannot be written.
+        """
+        return False
+
     def backpressure(self) -> str:
         """Why evaluation must pause because exporters do not accept more reports; "" if they
         do.
@@ -397,7 +403,8 @@ class Pipeline:
         try:
             if crashes.times >= MOST_CRASHES:
                 self._counters["traces_crashed"] += 1
-                scored = attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
+                stamp = self._stamp(trace)
+                scored = attempts.give_up(self._engine, trace, stamp, crashes, self._listener)
                 trace.last_evaluations.update(scored.last_evaluations)
                 return scored.reports
             reports = self._reports(trace)

@@ -112,15 +112,26 @@ class FetchedRuns:
         return next((why for why in self._why if why), ())
 
 
+class ShownReceiver(Protocol):
+    """The receiver whose runs a page shows."""
+
+    def counts(self) -> Mapping[str, Any]:
+        """The counters of the receiver."""
+
+    def why_no_score(self) -> Sequence[str]:
+        """Why no run was evaluated, in lines."""
+
+    def fetch_runs(self) -> None:
+        """Bring the held runs up to date."""
+
+
 class LivePage:
     """Serves the page of a receiver.
 
     Args:
         given: `ui` of the configuration, with an endpoint.
         held: the last runs.
-        counts: returns the counters of the receiver.
-        why: returns why no run was evaluated, in lines.
-        fetch: brings the held runs up to date.
+        receiver: the receiver whose runs are shown.
 
     Attributes:
         held: the last runs.
@@ -134,17 +145,13 @@ class LivePage:
         self,
         given: Ui,
         held: HeldRuns,
-        counts: Callable[[], Mapping[str, Any]],
-        why: Callable[[], Sequence[str]],
-        fetch: Callable[[], None] = lambda: None,
+        receiver: ShownReceiver,
     ) -> None:
         self._given: Final = given
-        self._counts: Final = counts
-        self._why: Final = why
+        self._receiver: Final = receiver
         self._allow: Final = tokens_of_page(given.auth)
         self._server: PageServer | None = None
         self._bound: Bound | None = None
-        self._fetch: Final = fetch
         self.held: Final = held
         self.address: str | None = None
 
@@ -183,17 +190,17 @@ class LivePage:
 
     def refresh(self) -> None:
         """Bring the held runs up to date."""
-        self._fetch()
+        self._receiver.fetch_runs()
 
     def status(self) -> Mapping[str, Any]:
         """Counters and times that the page shows."""
         return {
             "counts": {
                 key: sum(value.values()) if isinstance(value, Mapping) else value
-                for key, value in self._counts().items()
+                for key, value in self._receiver.counts().items()
                 if key.partition("{")[0] in _SHOWN
             },
             "exported_ms": self.held.exported_ms,
             "left_out": self.held.left_out,
-            "why": list(self._why()) if self.held.is_empty else [],
+            "why": list(self._receiver.why_no_score()) if self.held.is_empty else [],
         }

@@ -201,7 +201,7 @@ class ReceiverEvaluation(LiveEvaluation):
         elif self._durable is None or self._durable.late(report):
             self.on_report(report)
 
-    def write_dead_letters(self, reports: Sequence[Report], why: str) -> bool:
+    def set_aside(self, reports: Sequence[Report], why: str) -> bool:
         """Write failed results to the dead-letter file, and count them; False if that is not
         possible.
         """

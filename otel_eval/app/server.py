@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -22,10 +22,12 @@ from otel_eval.app.server_wiring import (
     receiver_limits,
     receiver_of,
     starting,
+    tokens_of,
 )
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.exporters.delivery import Undelivered
+from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
@@ -121,8 +123,11 @@ class Server:
         engine = self._engines.build(config)
         if config.storage:
             claim_split(config.storage.directory, 1)
-        self._durable: Final = Durable(config.storage, clock=clock) if config.storage else None
-        self._forward: Final = forward_of(config, engine, self._counters, self._durable)
+        held = PendingSpans() if config.exporters.forward else None
+        self._durable: Final = (
+            Durable(config.storage, clock=clock, held=held) if config.storage else None
+        )
+        self._forward: Final = forward_of(config, engine, self._counters, self._durable, held)
         undelivered = Undelivered() if config.receivers.kafka else None
         cases = cases_of(config, self._counters, engine.plan)
         self._exports: Final = ReceiverExports(
@@ -156,7 +161,9 @@ class Server:
             ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
         )
         handler = DecodingHandler(
-            relay or _PipelineConsumer(self._pipeline), receiver_limits(config.receivers.otlp)
+            relay or _PipelineConsumer(self._pipeline),
+            receiver_limits(config.receivers.otlp),
+            tokens_of(config.receivers.otlp) if listens else None,
         )
         self._receiver: Final = receiver_of(
             config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens
@@ -165,11 +172,7 @@ class Server:
         self._kafka: Final = self._kafka_of(config, undelivered) if undelivered else None
         self._instance: Final = uuid4().hex
         self.page: Final = (
-            LivePage(
-                config.ui, self._held_runs, self.counts, self._evaluation.diagnostics.why_no_score
-            )
-            if self._held_runs and listens
-            else None
+            LivePage(config.ui, self._held_runs, self) if self._held_runs and listens else None
         )
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self)
@@ -220,12 +223,19 @@ class Server:
         if self._held_runs is None:
             return None
         changes = self._held_runs.changes(after)
-        why = self._evaluation.diagnostics.why_no_score() if self._held_runs.is_empty else ()
+        why = self.why_no_score() if self._held_runs.is_empty else ()
         return HeldByWorker(self._instance, changes, self._held_runs.exported_ms, why)
 
     def why_no_span(self) -> str:
         """A possible reason why no span has arrived."""
         return why_no_span(self._receiver.counts(), self._bound)
+
+    def why_no_score(self) -> Sequence[str]:
+        """Why no run was evaluated, in lines."""
+        return self._evaluation.diagnostics.why_no_score()
+
+    def fetch_runs(self) -> None:
+        """Do nothing: the runs are held here."""
 
     def note_stop(self) -> None:
         """Record that the process was asked to stop, so that its end does not count as a crash.
@@ -239,7 +249,6 @@ class Server:
             return
         queues, later = self._exports.queues, self._evaluation.later
         self._durable.takers = queues.exporters_for
-        self._durable.attempts.set_aside = self._evaluation.write_dead_letters
         resuming = (
             ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         )
@@ -255,7 +264,7 @@ class Server:
                 unfinished,
                 self._durable,
                 later,
-                self._evaluation.on_report,
+                self._evaluation,
                 self._pipeline.caught_up,
                 timeout_s,
             )

@@ -22,7 +22,6 @@ from otel_eval.app.exporting import (
 from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.wiring import engine_of, require_picklable
 from otel_eval.config import (
-    Auth,
     EvalConfig,
     HttpServer,
     MetricsOtlp,
@@ -35,6 +34,7 @@ from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Skipped, Trajectory
@@ -65,9 +65,6 @@ def receiver_of(
         handler: handles the requests.
         ready: returns whether evaluation makes progress.
         listens: False to have no transport, whatever is configured.
-
-    Raises:
-        ConfigError: a token cannot be read.
     """
     if given is None or not listens:
         return OtlpServer(handler)
@@ -75,7 +72,6 @@ def receiver_of(
     return OtlpServer(
         handler,
         certificates=_certificates(given),
-        tokens=_tokens(given.auth),
         ready=ready,
         **addresses,
     )
@@ -105,12 +101,16 @@ def _certificates(given: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
     }
 
 
-def _tokens(given: Auth | None) -> BearerTokens | None:
-    return (
-        BearerTokens(given.token_files, given.token_env, where="receivers.otlp.auth")
-        if given
-        else None
-    )
+def tokens_of(receiver: OtlpReceiver | None) -> BearerTokens | None:
+    """The bearer tokens, of which every request to the receiver needs one; None if it needs none.
+
+    Raises:
+        ConfigError: a token cannot be read.
+    """
+    auth = receiver.auth if receiver else None
+    if auth is None:
+        return None
+    return BearerTokens(auth.token_files, auth.token_env, where="receivers.otlp.auth")
 
 
 class AdminServices:
@@ -201,7 +201,7 @@ def check(config: EvalConfig) -> None:
     """
     checks: list[Callable[[], object]] = []
     if otlp := config.receivers.otlp:
-        checks += [*_certificates(otlp).values(), partial(_tokens, otlp.auth)]
+        checks += [*_certificates(otlp).values(), partial(tokens_of, otlp)]
     checks += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
         checks += [each.tls.context for each in to.values() if is_secure(each)]
@@ -353,10 +353,17 @@ def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
 
 
 def forward_of(
-    config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None
+    config: EvalConfig,
+    engine: Engine,
+    counters: Counters,
+    durable: Durable | None,
+    held: PendingSpans | None,
 ) -> Forwarder | None:
     """The forwarding stage, if one is configured; with storage, requests are journaled until they
     are forwarded.
+
+    Args:
+        held: where spans are held; the journal knows it.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -367,13 +374,11 @@ def forward_of(
     to = given.address("exporters.forward")
     journal = durable.forwarded if durable else None
     kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
+    kept["held"] = held
     kept["name_of"] = result_format(config).name_of
-    forward = Forwarder(
+    return Forwarder(
         to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept
     )
-    if journal is not None:
-        journal.forward = forward
-    return forward
 
 
 def _check_kafka(settings: Mapping[str, Any], key: str) -> None:

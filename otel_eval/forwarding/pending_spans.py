@@ -18,7 +18,7 @@ from typing import Any, Final
 from otel_eval.conventions.reader import DROPPED, is_local_root
 from otel_eval.engine import Engine, sampling_hash
 from otel_eval.evaluations import Matcher
-from otel_eval.forwarding.splice import SpanContainer
+from otel_eval.forwarding.splice import SpanContainer, wrap_spans
 from otel_eval.interfaces import Frame, SpanFrame, SpanReader
 from otel_eval.model import Kind, Report
 
@@ -140,10 +140,17 @@ class PendingSpans:
                 root.ack = ack
             return former
 
-    def of_trace(self, trace_id: bytes) -> list[PendingSpan]:
-        """The held spans of a trace, which are not removed."""
+    def journaled_of(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
+        """The held spans of a trace whose requests are journaled, which are not removed, and a
+        request that consists of them.
+        """
         with self._lock:
-            return list(self._traces.get(trace_id, _Trace()).roots)
+            roots = [
+                root
+                for root in self._traces.get(trace_id, _Trace()).roots
+                if root.ack is not None and root.ack.place is not None
+            ]
+        return roots, wrap_spans((root.container, root.payload) for root in roots)
 
     def release_all(self) -> list[PendingSpan]:
         """Remove and return all spans, with the scores they have."""

@@ -23,7 +23,7 @@ from otel_eval.forwarding.pending_spans import (
     UnsentRequest,
     checksum_of,
 )
-from otel_eval.forwarding.splice import remove_spans, wrap_spans
+from otel_eval.forwarding.splice import remove_spans
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
@@ -52,6 +52,7 @@ class Forwarder(Exporter):
         counters: counts `forward.*`, by signal.
         limit_bytes: the limit of the queue of each signal.
         signals: the signals that are forwarded; all if left out.
+        held: where spans are held; with a journal, the one that it knows.
         journal: journals requests until they were forwarded. With it, what is left at the end is
             forwarded after the next start.
         before: the signals that the backend accepted in earlier processes.
@@ -73,6 +74,7 @@ class Forwarder(Exporter):
         *,
         limit_bytes: int = 64 * 2**20,
         signals: Collection[str] = (),
+        held: PendingSpans | None = None,
         journal: ForwardedRequests | None = None,
         before: AcceptedBefore | None = None,
         name_of: Callable[[Result], str] | None = None,
@@ -81,7 +83,7 @@ class Forwarder(Exporter):
         self._counters: Final = counters
         self._name_of: Final = name_of
         self._journal: Final = journal
-        self._pending: Final = PendingSpans()
+        self._pending: Final = held if held is not None else PendingSpans()
         self._hold_filter = HoldFilter(engine)
         acknowledge = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
@@ -241,26 +243,6 @@ class Forwarder(Exporter):
             scores[key] = scores.get(key, b"") + self._fields_of(report)
         for (trace_id, span_id), events in scores.items():
             self._pending.add_earlier_scores(trace_id, span_id, events)
-
-    def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
-        """Return the held spans of a trace whose requests are journaled, and a request that
-        consists of these spans.
-        """
-        roots = [
-            root
-            for root in self._pending.of_trace(trace_id)
-            if root.ack is not None and root.ack.place is not None
-        ]
-        return roots, wrap_spans((root.container, root.payload) for root in roots)
-
-    def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
-        """Assign those of the spans that are still held to the request journaled at this place;
-        False if none is held.
-        """
-        former = self._pending.reassign(roots, Ack(place=place))
-        if self._journal is not None and former:
-            self._journal.passed([], former)
-        return bool(former)
 
     # -------------------------------------------------------------- scores
 

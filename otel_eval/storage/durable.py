@@ -75,15 +75,19 @@ class Ack:
     place: Any = None
 
 
-class SpansToForward(Protocol):
-    """The forwarding stage, which holds runs' own spans until their trace is evaluated."""
+class HeldSpans(Protocol):
+    """The runs' own spans that the forwarding stage holds until their trace is evaluated
+    (`forwarding.pending_spans.PendingSpans`).
+    """
 
-    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
-        """Return the held spans of a trace, and a request with these spans."""
+    def journaled_of(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
+        """Return the held spans of a trace whose requests are journaled, and a request with these
+        spans.
+        """
 
-    def moved(self, roots: Sequence[Any], place: Any) -> bool:
-        """Assign those of the spans that are still held to the record at this place; False if none
-        is held.
+    def reassign(self, roots: Sequence[Any], ack: Ack) -> list[Ack]:
+        """Assign those of the spans that are still held to another request; return the acks they
+        had before.
         """
 
 
@@ -101,13 +105,16 @@ class ForwardedRequests:
         append: writes a record. A failure is logged, and then requests may be forwarded twice after
             a restart.
         segment_refs: the references that keep segments.
+        held: the spans that the forwarding stage holds.
     """
 
     def __init__(
-        self, append: Callable[[RecordKind, Sequence[bytes]], object], segment_refs: SegmentRefs
+        self,
+        append: Callable[[RecordKind, Sequence[bytes]], object],
+        segment_refs: SegmentRefs,
+        held: HeldSpans | None,
     ) -> None:
-        self._append, self._segment_refs = append, segment_refs
-        self.forward: SpansToForward | None = None
+        self._append, self._segment_refs, self._held = append, segment_refs, held
         self._lock = threading.Lock()  # guards all acks
 
     def journaled(self, ack: Ack, segment: Segment, end: int) -> None:
@@ -164,15 +171,17 @@ class ForwardedRequests:
         """Return the held spans of a trace, and the record of them in a list; both are empty if no
         span is held.
         """
-        roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
+        roots, request = self._held.journaled_of(trace_id) if self._held is not None else ((), b"")
         return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
     def copied(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
         """Note where the record of these held spans is."""
-        if self.forward is None or not roots:
+        if self._held is None or not roots:
             return
         self.needed(segment)
-        if not self.forward.moved(roots, (segment, end)):
+        if former := self._held.reassign(roots, Ack(place=(segment, end))):
+            self.passed([], former)
+        else:
             self._segment_refs.release(segment)  # they were forwarded meanwhile
 
 
@@ -184,6 +193,7 @@ class Durable:
         now: returns Unix seconds.
         clock: the pipeline's monotonic clock.
         segment_bytes: the size of a segment.
+        held: the spans that the forwarding stage holds, if there is one.
 
     Attributes:
         waits: why evaluation waits for the disk; "" if it does not.
@@ -199,6 +209,7 @@ class Durable:
         now: Clock = time.time,
         clock: Clock = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
+        held: HeldSpans | None = None,
     ) -> None:
         self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
@@ -212,7 +223,7 @@ class Durable:
         self.segment_refs: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._directory, sync=options.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
-        self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs)
+        self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs, held)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = options.max_size

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine, TraceReports
@@ -223,16 +223,19 @@ REASON: Final = "the process crashed twice while the trace was evaluated"
 _CRASHED: Final = Failed("crashed", REASON)
 
 
+class DeadLetters(Protocol):
+    """Takes results that are not exported."""
+
+    def set_aside(self, reports: Sequence[Report], why: str) -> bool:
+        """Write results to the dead-letter file; False if there is none or it cannot be written."""
+
+
 class RecordedAttempts:
     """Records the evaluations of one receiver, and fails traces whose evaluation crashed the
     process twice.
 
     Args:
         in_progress: the file in which they are recorded.
-
-    Attributes:
-        set_aside: writes results to the dead-letter file; False if there is none or it cannot be
-            written.
     """
 
     def __init__(self, in_progress: InProgress) -> None:
@@ -240,7 +243,6 @@ class RecordedAttempts:
         self._recovered: set[bytes] = set()  # recovered after a crash and not evaluated since
         # free slots for asynchronous results
         self._slots: Final = list(range(_PIPELINE + 1, SLOTS))
-        self.set_aside: Callable[[Sequence[Report], str], bool] = lambda *_: False
 
     def recover(
         self, buffer: TraceBuffer, closed: Sequence[ClosedTrace], needed: Callable[[bytes], bool]
@@ -316,7 +318,12 @@ class RecordedAttempts:
         return self._in_progress.crashes(key_of_trace(trace_id, _ASYNC_RESULTS)).times
 
     def give_up(
-        self, engine: Engine, trace: ClosedTrace, stamp: Stamp, crashes: Crashes
+        self,
+        engine: Engine,
+        trace: ClosedTrace,
+        stamp: Stamp,
+        crashes: Crashes,
+        dead_letters: DeadLetters,
     ) -> TraceReports:
         """Fail a trace instead of evaluating it again: write its failed results to the dead-letter
         file.
@@ -333,7 +340,7 @@ class RecordedAttempts:
             else engine.report_unbuilt(trace, stamp, _CRASHED)
         )
         failed = [report for report in scored.reports if report.results]
-        aside = bool(failed) and self.set_aside(failed, REASON)
+        aside = bool(failed) and dead_letters.set_aside(failed, REASON)
         where = "in the dead-letter file" if aside else "exported"
         _log.warning(
             "trace %s is not evaluated again: %s; its results are failed and %s",

@@ -23,7 +23,7 @@ from otel_eval.otlp import RawRequest, read_request
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
-from otel_eval.storage.in_progress import REASON
+from otel_eval.storage.in_progress import REASON, DeadLetters
 from otel_eval.storage.journal import JournalRecord, Segment
 from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, request_of
 
@@ -286,6 +286,13 @@ class Recovery:
 _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for the result")
 
 
+class FailedResults(DeadLetters, Protocol):
+    """Takes results that failed."""
+
+    def on_report(self, report: Report) -> None:
+        """Export a report."""
+
+
 @dataclass(slots=True, eq=False)
 class PendingResults:
     """Submits reports with pending results for evaluation again; if some were in progress at a
@@ -299,7 +306,7 @@ class PendingResults:
         reports: reports with pending results, those in progress at a crash first.
         durable: journals their results.
         later: computes the results.
-        emit: exports failed results that cannot be written to the dead-letter file.
+        exports: set failed results aside, or export them if there is no dead-letter file.
         caught_up: set when the traces that were closed before the restart have been evaluated.
         timeout_s: how long to wait for each result that was in progress at a crash before the next
             one is submitted.
@@ -308,7 +315,7 @@ class PendingResults:
     reports: Sequence[Report]
     durable: Durable
     later: AsyncEvaluator
-    emit: Callable[[Report], None]
+    exports: FailedResults
     caught_up: threading.Event
     timeout_s: float
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -351,7 +358,7 @@ class PendingResults:
             awaited=0,
         )
         # first: journaled results are exported after a kill
-        aside = self.durable.attempts.set_aside([failed], REASON)
+        aside = self.exports.set_aside([failed], REASON)
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process is stopping
         trace_id, where = (
@@ -365,7 +372,7 @@ class PendingResults:
             where,
         )
         if not aside:
-            self.emit(failed)
+            self.exports.on_report(failed)
 
     def _crashes(self, report: Report) -> int:
         return self.durable.attempts.crashes_later(bytes.fromhex(report.trajectory.trace_id))

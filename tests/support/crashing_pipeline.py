@@ -61,10 +61,10 @@ class Lives:
             segment_bytes=self.segment_bytes,
         )
         self.durable.takers = lambda _: ("all",)
-        limits = limits_of(self.config)
+        self.listener, limits = Listener(self.tell), limits_of(self.config)
         self.pipeline = Pipeline(
             engine_of(self.config),
-            Listener(self.tell),
+            self.listener,
             limits,
             clock=lambda: self.now,
             journal=self.durable,

@@ -31,6 +31,7 @@ from otel_eval.app.server_wiring import (
     receiver_of,
     refuse_unshared,
     starting,
+    tokens_of,
 )
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.worker import SupervisedWorker
@@ -42,6 +43,7 @@ from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import Rewritten
+from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.export_handler import (
     ExportHandler,
     ExportResponse,
@@ -86,7 +88,7 @@ class FrontServer:
             for n in numbers
         ]
         limits = receiver_limits(config.receivers.otlp, grpc_threads=_THREADS * config.workers)
-        handler = SplittingHandler(self._workers, limits)
+        handler = SplittingHandler(self._workers, limits, tokens_of(config.receivers.otlp))
         self._receiver: Final = receiver_of(
             config.receivers.otlp, handler, lambda: self.readiness().ready
         )
@@ -95,13 +97,23 @@ class FrontServer:
         self.admin: Final = AdminServices(config.telemetry, self)
         held = held_runs_of(config.ui)
         self.page: LivePage | None = None
+        self._fetched: FetchedRuns | None = None
         if held:
-            fetched = FetchedRuns(held, self._workers)
-            self.page = LivePage(config.ui, held, self.counts, fetched.why, fetched.fetch)
+            self._fetched = FetchedRuns(held, self._workers)
+            self.page = LivePage(config.ui, held, self)
 
     def why_no_span(self) -> str:
         """A possible reason why no span has arrived."""
         return why_no_span(self._receiver.counts(), self._bound)
+
+    def why_no_score(self) -> Sequence[str]:
+        """Why no run was evaluated, as a worker says it."""
+        return self._fetched.why() if self._fetched else ()
+
+    def fetch_runs(self) -> None:
+        """Bring the held runs up to date."""
+        if self._fetched:
+            self._fetched.fetch()
 
     def readiness(self) -> Readiness:
         """Whether requests are accepted and every worker is ready."""
@@ -273,10 +285,16 @@ class SplittingHandler(ExportHandler):
     Args:
         workers: the workers; the spans of a trace always go to the same one.
         limits: the limits for clients.
+        tokens: bearer tokens, of which every request needs one; None: every client is accepted.
     """
 
-    def __init__(self, workers: Sequence[SupervisedWorker], limits: ReceiverLimits) -> None:
-        super().__init__(limits)
+    def __init__(
+        self,
+        workers: Sequence[SupervisedWorker],
+        limits: ReceiverLimits,
+        tokens: BearerTokens | None = None,
+    ) -> None:
+        super().__init__(limits, tokens)
         self._workers: Final = workers
 
     def _reserve(

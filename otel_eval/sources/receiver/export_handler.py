@@ -182,16 +182,18 @@ _COUNTERS: Final = (
 class ExportHandler:
     """Reads requests and counts their outcomes. Subclasses decide what is done with a body.
 
-    Attributes:
+    Args:
         limits: limits on the resources that clients use.
+        tokens: bearer tokens, of which every request needs one; None: every client is accepted.
+
+    Attributes:
         memory: the memory limiter of all requests in flight.
-        tokens: the bearer tokens, of which every request needs one; None: every client is accepted.
     """
 
-    def __init__(self, limits: ReceiverLimits) -> None:
+    def __init__(self, limits: ReceiverLimits, tokens: BearerTokens | None = None) -> None:
         self.limits, self.counters = limits, Counters()
         self.memory: Final = MemoryLimiter(limits.max_inflight_bytes)
-        self.tokens: BearerTokens | None = None
+        self.tokens: Final = tokens
 
     def is_open(self) -> bool:
         """Whether requests are accepted."""
@@ -308,8 +310,10 @@ class ExportHandler:
 class DecodingHandler(ExportHandler):
     """Splits requests into spans and log records for a consumer."""
 
-    def __init__(self, consumer: Consumer, limits: ReceiverLimits) -> None:
-        super().__init__(limits)
+    def __init__(
+        self, consumer: Consumer, limits: ReceiverLimits, tokens: BearerTokens | None = None
+    ) -> None:
+        super().__init__(limits, tokens)
         self._consumer = consumer
 
     def _reserve(

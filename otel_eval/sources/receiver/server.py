@@ -14,7 +14,7 @@ from typing import Final
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.credentials import Certificates
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse
 from otel_eval.sources.receiver.grpc_server import OtlpGrpcServer
 from otel_eval.sources.receiver.http_server import OtlpHttpServer
@@ -52,7 +52,6 @@ class OtlpServer:
             the transport off.
         certificates: by "grpc" or "http", a function that opens the certificates; a transport
             without is not encrypted.
-        tokens: bearer tokens, of which every request needs one; None: every client is accepted.
         ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
     """
 
@@ -63,11 +62,9 @@ class OtlpServer:
         grpc: str | None = None,
         http: str | None = None,
         certificates: Mapping[str, Callable[[], Certificates]] | None = None,
-        tokens: BearerTokens | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._handler, self._ready = handler, ready
-        handler.tokens = tokens
         self.counters, self.counts = handler.counters, handler.counts
         # gRPC last: grpcio does not release the port of a server that was never started.
         self._addresses = {"http": http, "grpc": grpc}

@@ -17,7 +17,7 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
-from otel_eval.forwarding.pending_spans import UnsentRequest
+from otel_eval.forwarding.pending_spans import PendingSpans, UnsentRequest
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.model import Report, Result, Scored
 from otel_eval.otlp.endpoint import Endpoint
@@ -81,8 +81,11 @@ class Assembly:
 
 
 @contextmanager
-def stage(backend: Backend, journal: Keeper) -> Iterator[Forwarder]:
-    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal)
+def stage(
+    backend: Backend, journal: Keeper, held: PendingSpans | None = None
+) -> Iterator[Forwarder]:
+    to = Endpoint(endpoint=backend.url)
+    forward = Forwarder(to, ENGINE, Counters(), held=held, journal=journal)
     forward.start()
     try:
         yield forward
@@ -165,10 +168,10 @@ def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(
 
 def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backend: Backend) -> None:
     """Which of them were is not known, so all are sent."""
-    first, journal = Keeper(), Keeper()
-    with stage(backend, first) as forward:
+    first, journal, held = Keeper(), Keeper(), PendingSpans()
+    with stage(backend, first, held) as forward:
         take(forward, body(1, 2), Assembly())
-        ((root,), _) = forward.waiting(TRACE)
+        ((root,), _) = held.journaled_of(TRACE)
         assert first.notified(("rest", 1))
     with stage(backend, journal) as forward:
         forward.resume(unsent(body(1, 2), waiting=root.ack.cut), lambda _: False)
@@ -180,17 +183,17 @@ def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backen
 
 def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) -> None:
     """Their former request is calls, and the copy stands for them after a restart."""
-    journal, again = Keeper(), Keeper()
-    with stage(backend, journal) as forward:
+    journal, again, held = Keeper(), Keeper(), PendingSpans()
+    with stage(backend, journal, held) as forward:
         take(forward, body(1, 2), Assembly())
         assert journal.notified(("rest", 1))
-        roots, copy = forward.waiting(TRACE)
+        roots, copy = held.journaled_of(TRACE)
         cut = roots[0].ack.cut
-        assert forward.moved(roots, 9)
+        journal.passed([], held.reassign(roots, Ack(place=9)))
         assert journal.notified(("rest", 1), ("span", 1))
         forward.evaluated(TRACE)
         assert journal.notified(("rest", 1), ("span", 1), ("span", 9))
-        assert not forward.moved(roots, 9)
+        assert held.reassign(roots, Ack(place=9)) == []
     assert sorted(arrived(backend)) == [(1, 0), (2, 0)]
     with stage(backend, again) as forward:
         former = {(TRACE, (1).to_bytes(8))}

@@ -85,7 +85,7 @@ def start(intake: ListIntake) -> Iterator[Start]:
             for each, found in files.items()
         }
         receiver = OtlpServer(
-            DecodingHandler(intake, ReceiverLimits(**limits)),
+            DecodingHandler(intake, ReceiverLimits(**limits), options.pop("tokens", None)),
             certificates=opening,
             **{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"} | options,
         )

@@ -25,6 +25,7 @@ from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.result_rows import result_fields
+from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.otlp import RawRequest, read_request
@@ -83,14 +84,19 @@ class Lives:
         self.lives += 1
         self.fuse = self.rng.choice((0, *range(1, 30)))
         engine = engine_of(self.config)
+        held = PendingSpans()
         self.durable = Durable(
-            self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=3000
+            self.config.storage,
+            now=lambda: self.now,
+            clock=lambda: self.now,
+            segment_bytes=3000,
+            held=held,
         )
         self.durable.takers = lambda _: ("all",)
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
         forwarded = self.durable.forwarded
-        self.forward = forwarded.forward = Forwarder(BACKEND, engine, Counters(), journal=forwarded)
+        self.forward = Forwarder(BACKEND, engine, Counters(), held=held, journal=forwarded)
         self.pipeline = Pipeline(
             engine,
             Listener(self.export, decided=self.forward.evaluated),

@@ -100,7 +100,7 @@ def test_results_in_the_dead_letter_file_are_not_exported(tmp_path: Path):
     lives.send(*RUN)
     for _ in range(2):
         crash_while_evaluating(lives, scoring=True)
-    lives.durable.attempts.set_aside = set_aside
+    lives.listener.set_aside = set_aside  # type: ignore[method-assign]
     lives.wait(3)
     assert not lives.rows
     (report,) = aside
