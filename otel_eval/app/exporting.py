@@ -23,7 +23,7 @@ from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.jsonl import ChangedLinesExporter, DeadLetterFile, JsonLinesExporter
 from otel_eval.exporters.registry import create_exporter
-from otel_eval.exporters.scores import RESERVED, KnownScorers, name_problem
+from otel_eval.exporters.scores import RESERVED, VERDICT, KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal
@@ -63,12 +63,9 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
         for name, scorer in built
         if is_awaited(scorer) and is_own_scorer(scorer)
     )
-    later = {name for name, scorer in built if is_awaited(scorer)}
-    at_once = frozenset(each.name for each in config.evaluations if each.name not in later)
     return KnownScorers(
         frozenset(name for name, count in counts.items() if count > 1),
         judges,
-        at_once,
         config.ui.public_url or "",
     )
 
@@ -95,15 +92,10 @@ def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iter
         )
         if config.exporters.phoenix and scorer.name == RESERVED:
             yield f"{where} has a name that Phoenix keeps for notes; give it another name"
-        elif (
-            config.exporters.mlflow
-            and config.exporters.mlflow.evaluation_passed
-            and scorer.name == evaluation
+        elif scorer.name == VERDICT and any(
+            each.options.get("verdict") for each in config.exporters.score_products.values()
         ):
-            yield (
-                f"{where} has the name of its evaluation, which exporters.mlflow.evaluation_passed"
-                " uses; give it another name"
-            )
+            yield f"{where} has the name under which verdicts are sent; give it another name"
         elif problem := name_problem(f"{evaluation}.{scorer.name}"):
             yield f"{where}: with its evaluation {problem}; shorten it"
 

@@ -222,6 +222,10 @@ class AnnotationEndpoint(ExportEndpoint):
 class PhoenixTarget(AnnotationEndpoint):
     """Sends scores to Phoenix as annotations of the runs' spans."""
 
+    verdict: bool = True
+    """Whether the verdict of a run under each evaluation is an annotation, `#verdict`."""
+    annotation_configs: bool = True
+    """Whether annotations without a configuration in Phoenix get one, which gives them colours."""
     trace_annotations: bool = False
     """Whether scores of outermost runs are annotations of their trace, too."""
 
@@ -276,10 +280,8 @@ class MlflowTarget(AnnotationEndpoint):
     """How long a score waits for a trace that MLflow does not have yet. Then it goes to the
     dead-letter file.
     """
-    evaluation_passed: bool = False
-    """Whether each evaluation has an assessment of its own, yes or no. Not for evaluations with
-    judges, which answer later.
-    """
+    verdict: bool = True
+    """Whether the verdict of a run under each evaluation is an assessment, `#verdict`."""
 
 
 class KafkaExporter(KafkaClient):

@@ -21,11 +21,12 @@ from otel_eval.exporters.scores import (
     KnownScorers,
     Score,
     ScoreKey,
+    is_verdict,
     key_of,
     problem_of,
     score_of,
     shows_something,
-    summarized,
+    with_verdict,
 )
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_response
@@ -84,7 +85,7 @@ class AnnotationExporter(Exporter):
         to: the product; the base of its URLs.
         known: the configuration's scorers.
         unscored: send skipped and failed results of the first revision, too.
-        evaluation_passed: send whether the run passed an evaluation as a result of its own.
+        verdict: send the verdict of a run under each evaluation as a score of its own.
         max_wait: how long to wait for the trace of a result, in seconds.
         clock: monotonic seconds.
 
@@ -108,7 +109,7 @@ class AnnotationExporter(Exporter):
         known: KnownScorers,
         *,
         unscored: bool = False,
-        evaluation_passed: bool = False,
+        verdict: bool = False,
         max_wait: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -121,7 +122,7 @@ class AnnotationExporter(Exporter):
             max_wait,
             clock,
         )
-        self._summarized: Final = known.summarized if evaluation_passed else frozenset()
+        self._sends_verdict: Final = verdict
         # the last revision, if it is above 0
         self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()
         self._failed: dict[str, _FailedResult] = {}  # by result id
@@ -141,19 +142,16 @@ class AnnotationExporter(Exporter):
         """
 
     def call(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        """Make a request; a body that is not bytes is encoded as JSON."""
-        return self._client.request(
-            method,
-            path,
-            body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode(),
-        )
+        """Make a request; a body that is not bytes is encoded as JSON, None is no body."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body, allow_nan=False).encode()
+        return self._client.request(method, path, body or b"")
 
     # ---------------------------------------------------------------------- what is sent
 
     def prepared(self, report: Report) -> Report:
-        """Return the report, with a result for the whole evaluation if that is to be sent."""
-        is_summarized = report.evaluation in self._summarized and report.results
-        return summarized(report) if is_summarized else report
+        """Return the report, with its verdict as a result if that is to be sent."""
+        return with_verdict(report) if self._sends_verdict and report.results else report
 
     def revised(self, report: Report) -> None:
         """Record the revision, so that results of earlier ones are not sent."""
@@ -196,6 +194,7 @@ class AnnotationExporter(Exporter):
                     state.not_sent["superseded"] += 1
                 elif not (
                     shows_something(result)
+                    or is_verdict(result)
                     or (self.replaces and (result.revision or self._unscored))
                 ):
                     state.not_sent["unscored"] += 1

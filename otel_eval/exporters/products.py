@@ -25,22 +25,26 @@ second span about the same score is not documented to replace the first.
 from __future__ import annotations
 
 import json
+import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from http.client import HTTPException
 from typing import Any, ClassVar, Final
+from urllib.parse import quote
 from uuid import UUID
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.annotations import AnnotationExporter, response_result
 from otel_eval.exporters.result_requests import request_of, span_below
-from otel_eval.exporters.scores import KnownScorers, Score, clean
-from otel_eval.model import Failed, Scored
+from otel_eval.exporters.scores import KnownScorers, Score, clean, is_verdict
+from otel_eval.model import Failed, Scored, Verdict
 from otel_eval.otlp.client import http_result
 from otel_eval.otlp.endpoint import Endpoint, HttpResponse
-from otel_eval.retry import ExportResult
+from otel_eval.retry import ExportResult, reason_of
 
 
 class PhoenixExporter(AnnotationExporter):
@@ -50,6 +54,8 @@ class PhoenixExporter(AnnotationExporter):
         to: Phoenix; the base of its URLs.
         known: the configuration's scorers.
         trace_annotations: annotate the trace of each outermost run as well.
+        annotation_configs: create a configuration of each annotation that has none, so that
+            Phoenix colours it, and assign it to the project of the runs.
         options: those of every such exporter.
 
     Raises:
@@ -60,10 +66,17 @@ class PhoenixExporter(AnnotationExporter):
     max_scores: ClassVar[int] = 100
 
     def __init__(
-        self, to: Endpoint, known: KnownScorers, *, trace_annotations: bool = False, **options: Any
+        self,
+        to: Endpoint,
+        known: KnownScorers,
+        *,
+        trace_annotations: bool = False,
+        annotation_configs: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(to, known, **options)
         self._on_traces = trace_annotations
+        self._configs: Final = _AnnotationConfigs(self.call) if annotation_configs else None
 
     def send(self, scores: Sequence[Score]) -> ExportResult:
         """Send annotations of spans, and then of traces."""
@@ -71,6 +84,8 @@ class PhoenixExporter(AnnotationExporter):
             _annotation(score) | {"span_id": score.report.trajectory.span_id} for score in scores
         ]
         result = self._post("span", spans)
+        if result.status == "ok" and self._configs is not None:
+            self._configs.set_for(scores)
         outer = (
             [score for score in scores if score.report.trajectory.outermost]
             if self._on_traces
@@ -104,6 +119,90 @@ def _annotation(score: Score) -> dict[str, Any]:
         "metadata": score.metadata,
         "identifier": clean(score.result.evaluation),
     }
+
+
+_log = logging.getLogger("otel_eval")
+_MOST_CONFIGS: Final = 1000  # annotations of projects whose configuration is remembered
+_CONFIGS_AGAIN_S: Final = 30.0  # a project exists once Phoenix has stored a span of it
+
+
+class _Refused(Exception):
+    """Phoenix refused a request about configurations."""
+
+
+class _AnnotationConfigs:
+    """Creates the configurations of Phoenix's annotations, which give them colour and direction,
+    where there are none, and assigns them to the projects of runs. What fails is logged once:
+    scores are shown without it.
+
+    Args:
+        call: makes a request: method, path and body.
+    """
+
+    def __init__(self, call: Callable[..., HttpResponse]) -> None:
+        self._call: Final = call
+        self._assigned: Final[set[tuple[str, str]]] = set()  # project and name
+        self._ids: Final[dict[str, str]] = {}  # by name
+        self._again_at = 0.0
+        self._failed = False
+
+    def set_for(self, scores: Sequence[Score]) -> None:
+        """Configure the annotations of these scores."""
+        missing = {
+            (_project_of(score), score.name): score
+            for score in scores
+            if score.value is not None or is_verdict(score.result)
+        }
+        for key in missing.keys() & self._assigned:
+            del missing[key]
+        is_due = time.monotonic() >= self._again_at and len(self._assigned) < _MOST_CONFIGS
+        if not missing or self._failed or not is_due:
+            return
+        self._again_at = time.monotonic() + _CONFIGS_AGAIN_S
+        try:
+            self._find()
+            for (project, name), score in missing.items():
+                if name not in self._ids:
+                    body = _config_of(score)
+                    self._ids[name] = self._answer("POST", "/v1/annotation_configs", body)["id"]
+                path = f"/v1/projects/{quote(project, safe='')}/annotation_configs"
+                if self._answer("PUT", f"{path}/{quote(self._ids[name], safe='')}") is not None:
+                    self._assigned.add((project, name))
+        except _Refused as refused:
+            self._give_up(str(refused))
+        except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+            self._give_up(reason_of(error))
+
+    def _give_up(self, reason: str) -> None:
+        self._failed = True
+        _log.warning("phoenix: annotations have no colours, which is tried no more: %s", reason)
+
+    def _find(self) -> None:
+        """Look up the configurations that there are."""
+        for config in self._answer("GET", "/v1/annotation_configs?limit=1000"):
+            self._ids[config["name"]] = config["id"]
+
+    def _answer(self, method: str, path: str, body: Any = None) -> Any:
+        """The data of a response; None if the project is not there yet."""
+        response = self._call(method, path, body)
+        if method == "PUT" and response.status == 404:
+            return None
+        if response.status != 200:
+            raise _Refused(f"{method} of an annotation configuration answered {response.status}")
+        return json.loads(response.content)["data"]
+
+
+def _project_of(score: Score) -> str:
+    return str(score.report.trajectory.resource.get("openinference.project.name") or "default")
+
+
+def _config_of(score: Score) -> dict[str, Any]:
+    shared = {"name": score.name, "optimization_direction": "MAXIMIZE"}
+    if not is_verdict(score.result):
+        return shared | {"type": "CONTINUOUS", "lower_bound": 0.0, "upper_bound": 1.0}
+    values = {Verdict.PASS: 1.0, Verdict.NOT_PASSED: 0.0, Verdict.NOT_EVALUATED: None}
+    labels = [{"label": verdict.value, "score": value} for verdict, value in values.items()]
+    return shared | {"type": "CATEGORICAL", "values": labels}
 
 
 _MASK: Final = "assessmentName,feedback,rationale,metadata"
@@ -195,12 +294,12 @@ def _assessment(score: Score) -> dict[str, Any]:
 
 
 def _feedback(score: Score) -> dict[str, Any]:
-    """The score, the recorded label, yes or no for a whole evaluation, or else the reason why there
-    is none.
+    """The score, pass or fail for a verdict, the recorded label, or else the reason why there is
+    none.
     """
     outcome = score.result.outcome
     if isinstance(outcome, Scored):
-        return {"value": score.value if score.result.scorer else "yes" if outcome.passed else "no"}
+        return {"value": names.label_of(score.result) if is_verdict(score.result) else score.value}
     if score.has_label:
         return {"value": score.label}
     code = outcome.error_type if isinstance(outcome, Failed) else outcome.reason

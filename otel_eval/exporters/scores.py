@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.result_rows import outcome_of
-from otel_eval.model import Outcome, Report, Result, Scored, Skipped, Verdict
+from otel_eval.model import (
+    UNKNOWN_REASONS,
+    Failed,
+    Outcome,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    Verdict,
+)
 
 _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 4096  # bytes of an explanation
@@ -19,6 +28,10 @@ _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 
 RESERVED: Final = "note"
 """The name of annotations that Phoenix reserves for users' notes and refuses for scores."""
+VERDICT: Final = "#verdict"
+"""The name of the score that is the verdict of a run. Products show scores in the order of their
+names, by code points or by the alphabet: in both, `#` is before letters and digits.
+"""
 ScoreKey = tuple[str, str, str, str]
 """Trace id, span id, evaluation and scorer: a score replaces an earlier one with the same key."""
 
@@ -31,23 +44,19 @@ class KnownScorers:
         shared: names of scorers that several evaluations have: their scores are named
             `evaluation.scorer`.
         judges: the scorers that call a model, each as (evaluation, name).
-        summarized: evaluations for which a result is added, whether the run passed all of it.
         page: the address at which people reach the page with runs; "" if there is none.
     """
 
     shared: frozenset[str] = frozenset()
     judges: frozenset[tuple[str, str]] = frozenset()
-    summarized: frozenset[str] = frozenset()
     page: str = ""
 
     def name_of(self, result: Result) -> str:
-        """The name under which a result's score is sent; the evaluation's name if it is about the
-        whole evaluation.
-        """
+        """The name under which a result's score is sent."""
         return (
             f"{result.evaluation}.{result.scorer}"
             if result.scorer in self.shared
-            else result.scorer or result.evaluation
+            else result.scorer
         )
 
 
@@ -60,7 +69,8 @@ class Score:
         report, result: the result and its report.
         name: the name of the score.
         value: a number in [0, 1]; None if there is none.
-        label: pass, fail or not_evaluated; of a `label_distribution` the run's label.
+        label: pass, fail or not_evaluated; of a `label_distribution` the run's label; of a verdict
+            the verdict.
         has_label: whether the label was recorded, so that there is something to show without a
             value.
         explanation: at most 4 KiB.
@@ -106,7 +116,7 @@ class Score:
 
 def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result: Result) -> Score:
     """Create the score of a result for which `problem_of` returned ""."""
-    label = _label(result)
+    label = report.verdict or "" if is_verdict(result) else _label(result)
     return Score(
         place,
         report,
@@ -124,6 +134,11 @@ def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result
 def shows_something(result: Result) -> bool:
     """Whether the result has a value, or a recorded label."""
     return isinstance(result.outcome, Scored) or bool(_label(result))
+
+
+def is_verdict(result: Result) -> bool:
+    """Whether the result is the verdict of a run, which `with_verdict` added."""
+    return result.scorer == VERDICT
 
 
 def _label(result: Result) -> str:
@@ -179,46 +194,53 @@ def key_of(report: Report, result: Result) -> ScoreKey:
     return report.trajectory.trace_id, report.trajectory.span_id, result.evaluation, result.scorer
 
 
-def summarized(report: Report) -> Report:
-    """Return the report with its verdict as a further result; unchanged if it has none yet, or no
-    scorer gave a score.
+def with_verdict(report: Report) -> Report:
+    """Return the report with its verdict as a further result, and the reasons of what did not pass;
+    unchanged if it has none yet, or an earlier report of the revision had the same.
     """
-    outcome = _verdict_outcome(report)
-    return (
-        report
-        if outcome is None
-        else replace(report, results=(*report.results, _summary_result(report, outcome)))
-    )
-
-
-def _verdict_outcome(report: Report) -> Outcome | None:
-    """The verdict as an outcome: unknown is not a pass."""
-    # failed first: text is cut
-    scored = sorted(
-        (each for each in report.results if isinstance(each.outcome, Scored)),
-        key=lambda each: each.outcome.passed,
-    )
-    reasons = "; ".join(f"{each.scorer}: {each.outcome.explanation}" for each in scored)
+    reasons = [text for each in report.results if (text := _reason(report.verdict, each))]
+    if report.verdict is None or (
+        report.late and report.verdict is Verdict.NOT_PASSED and not reasons
+    ):
+        return report
+    text = "; ".join(reasons)
     match report.verdict:
         case Verdict.NOT_PASSED:
-            return Scored(0.0, False, reasons)
+            outcome: Outcome = Scored(0.0, False, text)
         case Verdict.NOT_EVALUATED:
-            return Skipped("not every scorer could evaluate the run", reason="not_recorded")
-        case Verdict.PASS if scored:
-            return Scored(1.0, True, reasons)
+            outcome = Skipped(text or "no scorer evaluated the run", reason="not_recorded")
         case _:
-            return None
+            outcome = Scored(1.0, True, "every score passes")
+    return replace(report, results=(*report.results, _verdict_result(report, outcome)))
 
 
-def _summary_result(report: Report, outcome: Outcome) -> Result:
+def _reason(verdict: Verdict | None, result: Result) -> str:
+    """What a result contributes to a verdict that is no pass; "" for nothing."""
+    outcome = result.outcome
+    match verdict:
+        case Verdict.NOT_PASSED:
+            counts = isinstance(outcome, Scored) and not outcome.passed
+        case Verdict.NOT_EVALUATED:
+            counts = isinstance(outcome, Failed) or (
+                isinstance(outcome, Skipped) and outcome.reason in UNKNOWN_REASONS
+            )
+        case _:
+            counts = False
+    counts = counts and result.severity != "warn"
+    return f"{result.scorer}: {outcome.explanation or outcome_of(result)}" if counts else ""
+
+
+def _verdict_result(report: Report, outcome: Outcome) -> Result:
     # the same for every report of the revision: a late result may complete the verdict
     run = report.trajectory
     parts = (run.trace_id, run.span_id, report.evaluation, str(report.revision))
     result_id = sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
-    named: Any = {
-        "evaluation": report.evaluation,
-        "scorer": "",
-        "type": "evaluation",
-        "version": "1",
-    }
-    return Result(outcome=outcome, revision=report.revision, result_id=result_id, **named)
+    return Result(
+        evaluation=report.evaluation,
+        scorer=VERDICT,
+        type="verdict",
+        version="1",
+        outcome=outcome,
+        revision=report.revision,
+        result_id=result_id,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import unquote
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -67,7 +68,7 @@ class FakeProduct:
         with self.lock:
             self.requests.append((method, path, body))
             self.sent_headers.append(headers)
-            status = self.script.pop(0) if self.script else self.status
+            status = (self.script.pop(0) if self.script else 0) or self.status
         if status == HANG:
             self.closing.wait(2 * LIMIT_S)
             return 503, {}
@@ -88,6 +89,8 @@ class FakePhoenix(FakeProduct):
         annotations: what is stored.
         rejected: names that are refused with 422 for the whole request.
         poison: names at which the server fails with 500.
+        configs: configurations of annotations by id.
+        assigned: project and id of each that was assigned.
     """
 
     def __init__(self) -> None:
@@ -95,9 +98,25 @@ class FakePhoenix(FakeProduct):
         self.annotations: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.rejected: set[str] = set()
         self.poison: set[str] = set()
+        self.configs: dict[str, dict[str, Any]] = {}
+        self.assigned: list[tuple[str, str]] = []
+
+    def _configure(self, method: str, path: str, body: Any) -> Answer:
+        if method == "GET":
+            return 200, {"data": [each | {"id": key} for key, each in self.configs.items()]}
+        if method == "POST":
+            if any(each["name"] == body["name"] for each in self.configs.values()):
+                return 409, {"detail": "taken"}
+            self.configs[key := f"id={len(self.configs)}"] = body
+            return 200, {"data": body | {"id": key}}
+        project, _, key = map(unquote, path.removeprefix("/v1/projects/").split("/"))
+        self.assigned.append((project, key))
+        return 200, {"data": self.configs[key]}
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
         """Store all or nothing."""
+        if "annotation_configs" in path:
+            return self._configure(method, path, body)
         route, _, query = path.partition("?")
         target = {"/v1/span_annotations": "span_id", "/v1/trace_annotations": "trace_id"}.get(route)
         if method != "POST" or target is None:
@@ -336,7 +355,7 @@ def serving(product: FakeProduct, wrap: Callable[[Any], Any] = lambda sock: sock
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_PATCH = do_GET = do_DELETE = _serve
+        do_POST = do_PATCH = do_PUT = do_GET = do_DELETE = _serve
 
         def log_message(self, format: str, *args: Any) -> None: ...
 

@@ -97,8 +97,9 @@ def revisions(product: FakeProduct, name: str) -> list[int]:
     """The revisions of a scorer's scores in the order in which the product was sent them."""
     bodies = [
         body
-        for method, _, body in product.requests
-        if (body and method != "POST") or isinstance(product, FakePhoenix)
+        for method, path, body in product.requests
+        if "annotation_configs" not in path
+        and ((body and method != "POST") or isinstance(product, FakePhoenix))
     ]
     items = [
         each
@@ -189,9 +190,10 @@ def receiving(given: Any) -> Iterator[Callable[[bytes], None]]:
 def test_scores_arrive_from_every_way_of_running(
     product: FakeProduct, way: Callable[..., None], tmp_path: Path
 ) -> None:
-    """One score of each scorer, on the run's span."""
+    """One score of each scorer and the verdict, on the run's span."""
     way(product, tmp_path)
-    assert sorted(key.split()[1] for key in stored(product)) == ["tool_call_count", "tool_errors"]
+    names = sorted(key.split()[1] for key in stored(product))
+    assert names == ["#verdict", "tool_call_count", "tool_errors"]
     assert len({key.split()[0] for key in stored(product)}) == 1
 
 
@@ -200,7 +202,7 @@ def test_a_second_replay_changes_no_count(product: FakeProduct, tmp_path: Path) 
     replayed(product, tmp_path)
     before = stored(product)
     replayed(product, tmp_path)
-    assert (stored(product), len(before)) == (before, 2)
+    assert (stored(product), len(before)) == (before, 3)
 
 
 def test_a_receiver_that_exports_to_a_product_writes_no_lines_to_stdout(
@@ -219,7 +221,7 @@ def test_late_spans_replace_the_score(product: FakeProduct, until: Until) -> Non
     given = config(product) | {"traces": QUICK | {"grace_period": "1h"}}
     with receiving(given) as post:
         post(request((1, 1, 0, ""), (1, 2, 1, "search"), (1, 3, 1, "search"), (1, 4, 1, "search")))
-        until(lambda: len(stored(product)) == 2)
+        until(lambda: len(stored(product)) == 3)
         post(request((1, 5, 1, "search")))
         until(lambda: stored(product)[f"{1:016x} tool_call_count"] == (0.0, 1))
     assert revisions(product, "tool_call_count")[-1] == 1
@@ -251,7 +253,7 @@ def test_after_a_crash_no_older_revision_replaces_a_newer_one(
             if isinstance(product, FakePhoenix)
             else getattr(product, "assessments", {})
         )
-        until(lambda: len(scores) == (2 if isinstance(product, FakePhoenix) else 10))
+        until(lambda: len(scores) == (3 if isinstance(product, FakePhoenix) else 15))
     finally:
         receiver.end()
     assert set(revisions(product, "tool_call_count")) == {1}
@@ -344,7 +346,7 @@ def test_scores_are_sent_by_tls_to_the_authority_that_is_named(tmp_path: Path) -
         given = config(product, tls={"ca_file": authority.file})
         check(load(given))
         list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
-        assert len(stored(product)) == 2
+        assert len(stored(product)) == 3
 
 
 # ---------------------------------------------------------------------------------------
@@ -416,12 +418,9 @@ LONG = "x" * 150
             "exporters.mlflow.max_wait: 'soon' is not a duration",
         ),
         (
-            {"mlflow": {"endpoint": "http://h", "evaluation_passed": True}},
-            {"name": "e"},
-            (
-                "has the name of its evaluation, which exporters.mlflow.evaluation_passed uses;"
-                " give it another name"
-            ),
+            {"mlflow": {"endpoint": "http://h"}},
+            {"name": "#verdict"},
+            "has the name under which verdicts are sent; give it another name",
         ),
     ],
 )
@@ -481,6 +480,5 @@ def test_a_name_that_two_evaluations_use_is_qualified(
     evaluations = [{"name": f"e{at}", "scorers": each} for at, each in enumerate(scorers)]
     given = config(product) | {"evaluations": evaluations}
     list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
-    assert sorted(key.split()[1] for key in stored(product)) == (
-        ["a", "b"] if names == ("a", "b") else ["e0.a", "e1.a"]
-    )
+    named = {key.split()[1] for key in stored(product)} - {"#verdict"}
+    assert sorted(named) == (["a", "b"] if names == ("a", "b") else ["e0.a", "e1.a"])

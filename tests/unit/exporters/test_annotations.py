@@ -447,27 +447,76 @@ def test_scores_of_scorers_that_several_evaluations_have_are_named_after_both(pr
     assert {name for _, name in stored(product)} == {"policy.scored", "other.scored"}
 
 
-@pytest.mark.parametrize(
-    ("kinds", "value"),
-    [(("scored",), "yes"), (("scored", "below", "failed"), "no"), (("scored", "skipped"), None)],
-)
-def test_mlflow_gets_yes_or_no_for_a_whole_evaluation_where_asked(
-    mlflow: FakeMlflow, kinds: tuple[str, ...], value: str | None
+VERDICTS = [
+    (("scored",), "pass", "every score passes"),
+    (("scored", "below", "failed"), "not_passed", "below: 1 of 4 in order"),
+    (("scored", "skipped"), "not_evaluated", "skipped: arguments not recorded"),
+]
+
+
+@pytest.mark.parametrize(("kinds", "verdict", "why"), VERDICTS)
+def test_the_verdict_is_a_score_before_all_others(
+    product: Any, kinds: tuple[str, ...], verdict: str, why: str
 ):
-    """Unknown is neither."""
-    with exporting(
-        made(mlflow, KnownScorers(summarized=frozenset({"policy"})), evaluation_passed=True)
-    ) as (queue, _):
-        queue.put([run(0, *kinds)])
+    """With the reasons of what did not pass; unknown is neither."""
+    if isinstance(product, FakePhoenix | FakeMlflow):
+        with exporting(made(product, verdict=True)) as (queue, _):
+            queue.put([run(0, *kinds)])
+            assert queue.drain(LIMIT_S)
+        sent = stored(product)
+        assert min(name for _, name in sent) == "#verdict"
+        if isinstance(product, FakePhoenix):
+            annotation = product.annotations[f"{1:016x}", "#verdict", "policy"]["result"]
+            value = {"pass": 1.0, "not_passed": 0.0}.get(verdict)
+            assert annotation == {"label": verdict, "score": value, "explanation": why}
+        else:
+            [assessment] = [
+                each
+                for each in product.assessments.values()
+                if each["assessment_name"] == "#verdict"
+            ]
+            label = "fail" if verdict == "not_passed" else verdict
+            assert (assessment["feedback"], assessment["rationale"]) == ({"value": label}, why)
+
+
+def test_a_late_result_that_passes_does_not_replace_the_reasons_of_a_verdict(
+    phoenix: FakePhoenix,
+):
+    """A judge's, which comes in a report of its own."""
+    first = run(0, "below")
+    late = replace(run(0, "scored"), late=True, standing=first.standing)
+    with exporting(made(phoenix, verdict=True)) as (queue, _):
+        queue.put([first, late])
         assert queue.drain(LIMIT_S)
-    assert stored(mlflow).get((f"{1:016x}", "policy")) == value
-    why = {
-        each["rationale"]
-        for each in mlflow.assessments.values()
-        if each["feedback"].get("value") in {"yes", "no"}
-    }
-    below = {"no": "below: 1 of 4 in order; ", "yes": ""}  # what it did not pass comes first
-    assert why == ({f"{below[value]}scored: 3 of 4 in order"} if value else set())
+    annotation = phoenix.annotations[f"{1:016x}", "#verdict", "policy"]["result"]
+    assert annotation["explanation"] == "below: 1 of 4 in order"
+
+
+def test_annotations_get_a_configuration_where_the_user_has_none(phoenix: FakePhoenix):
+    """Once, and assigned to the project of the runs."""
+    phoenix.configs["id=0"] = {"name": "scored", "type": "FREEFORM"}
+    exporter = made(phoenix, verdict=True, annotation_configs=True)
+    runs = [
+        run(n, "scored", "below", resource={"openinference.project.name": "a/b"}) for n in (0, 1)
+    ]
+    for each in runs:
+        exporter.export([exporter.prepared(each)])
+    configs = {each["name"]: each["type"] for each in phoenix.configs.values()}
+    assert configs == {"scored": "FREEFORM", "below": "CONTINUOUS", "#verdict": "CATEGORICAL"}
+    assert sorted(phoenix.assigned) == [("a/b", key) for key in ("id=0", "id=1", "id=2")]
+
+
+def test_scores_are_sent_where_configurations_are_refused(
+    phoenix: FakePhoenix, caplog: pytest.LogCaptureFixture
+):
+    """Which is said once."""
+    exporter = made(phoenix, annotation_configs=True)
+    for number in range(2):
+        phoenix.script = [0, 403]
+        assert exporter.export([run(number)]).status == "ok"
+    assert len(phoenix.annotations) == 2
+    assert "have no colours" in caplog.text
+    assert caplog.text.count("answered 403") == 1
 
 
 # ------------------------------------------------------------------------------------- what is
