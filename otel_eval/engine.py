@@ -28,8 +28,6 @@ from otel_eval.interfaces import (
     Role,
     Scorer,
     SpanReader,
-    Steps,
-    TooLarge,
 )
 from otel_eval.model import (
     UNRECORDED,
@@ -66,9 +64,6 @@ _TOO_LATE: Final = (
     "spans arrived after the run of their trace was forgotten; raise traces.grace_period"
 )
 _HAS_RESULT: Final = "a result of the trace has arrived since"
-_SCORER_STEPS: Final = 20
-# for each call or span; scorers that compare calls with one another count further steps themselves
-_ITEM_STEPS: Final = 2
 
 _Occasion = tuple[Mapping[str, Any], str, Evidence, Stamp]
 """The exported attributes of a run, its case, the evidence of its trace, and the stamp: evaluator
@@ -110,7 +105,6 @@ class BuiltTrace:
 
     Attributes:
         trace, stamp: the trace, and evaluator and time for the reports.
-        steps: the remaining steps of the evaluation.
         runs: the runs to score.
         why_no_report: why the trace has no result if none of them gives one; "" if that is not
             reported.
@@ -118,7 +112,6 @@ class BuiltTrace:
 
     trace: ClosedTrace
     stamp: Stamp
-    steps: Steps
     runs: list[_RunToScore] = field(default_factory=list)
     why_no_report: str = ""
 
@@ -294,11 +287,11 @@ class Engine:
             trace: the closed trace.
             stamp: evaluator and time, for the reports.
         """
-        built = BuiltTrace(trace, stamp, Steps())
+        built = BuiltTrace(trace, stamp)
         if trace.is_late:
             return built
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
-        runs = build(trace, self.plan, built.steps, inner=self._reads_inner, lone_calls=True)
+        runs = build(trace, self.plan, inner=self._reads_inner, lone_calls=True)
         for run in runs:
             last = trace.last_evaluations.get(run.span_id)
             revision = _revision(trace, run, last)
@@ -342,7 +335,7 @@ class Engine:
                 continue
             evidence = evidence or trace.evidence or evidence_of(trace.frames)
             occasion = self._occasion(run.trajectory, evidence, stamp)
-            shared = run.trajectory, run.revision, draw, occasion, built.steps
+            shared = run.trajectory, run.revision, draw, occasion
             reports += [each.report(*shared, instead) for each in run.matching]
             reports += [each.report(*shared, run.part_of, is_part=True) for each in run.withdrawing]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace,
@@ -372,7 +365,7 @@ class Engine:
         matching = self._matching(run, draw)
         unrelated = Skipped("")  # the outcome for no evaluation
         to_score = _RunToScore(bytes.fromhex(run.span_id), run, 0, matching, [], unrelated)
-        return BuiltTrace(trace, stamp, Steps(), [to_score])
+        return BuiltTrace(trace, stamp, [to_score])
 
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
@@ -400,7 +393,7 @@ class Engine:
         )
         occasion: _Occasion = ({}, "", trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self._prepared if draw < each.evaluation.sample]
-        reports = [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
+        reports = [each.report(run, revision, draw, occasion, outcome) for each in sampled]
         withdrawn = self._withdrawn(trace, stamp)
         return TraceReports(
             [*reports, *withdrawn.reports],
@@ -565,14 +558,16 @@ class _PreparedEvaluation:
         revision: int,
         draw: float,
         occasion: _Occasion,
-        steps: Steps,
         instead: Outcome | None,
         *,
         is_part: bool = False,
     ) -> Report:
         """Score a run; if `instead` is given it is the outcome of each scorer, and no scorer is
-        called. A run that `is_part` of another one has no verdict.
+        called, as none is for a run that was too large to be read. A run that `is_part` of another
+        one has no verdict.
         """
+        if instead is None and trajectory.too_large and not trajectory.incomplete:
+            instead = too_large(trajectory.too_large)
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
         standing: Verdict | None = None
         later = [scorer for share, scorer in self._later if draw < share]
@@ -581,17 +576,7 @@ class _PreparedEvaluation:
             if not is_part:
                 standing = verdict_of(results)
         else:
-            # A run with missing parts is skipped, which takes no steps.
-            cost = (
-                0
-                if trajectory.incomplete
-                else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
-            )
-            # usually there are enough steps for all scorers
-            if steps.allow(cost * len(self._at_once)):
-                steps.take(cost * len(self._at_once))
-                cost = 0
-            results = [each.scored(ids, trajectory, steps, cost) for each in self._at_once]
+            results = [each.scored(ids, trajectory) for each in self._at_once]
             pending = [each.pending(ids) for each in later]
             standing = verdict_of(results)
         attributes, case, evidence, stamp = occasion
@@ -667,15 +652,10 @@ class _PreparedScorer:
         )
         return Pending(self.result(ids, _PENDING), evaluate)
 
-    def scored(self, ids: _ResultIds, trajectory: Trajectory, steps: Steps, cost: int) -> Result:
+    def scored(self, ids: _ResultIds, trajectory: Trajectory) -> Result:
         """The result of a run. If a scorer raises or returns an invalid outcome, only its own
         result fails.
         """
-        try:
-            if cost:  # `take(0)` would raise, too, if no steps are left
-                steps.take(cost)
-        except TooLarge as error:
-            return self.result(ids, too_large(str(error)))
         try:
             outcome = self._score(trajectory)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - from a user's scorer; SystemExit would end the thread

@@ -177,6 +177,10 @@ class ResourceScope(Protocol):
         """
         ...
 
+    def size(self, payload: Any) -> int:
+        """The bytes of all text that the span recorded, or more."""
+        ...
+
     def slim(self, payload: Any, wanted: Wanted) -> Any:
         """The span without events, links and attributes other than the wanted ones, to take less
         memory; the same object if that would take as much.
@@ -347,64 +351,8 @@ class Scorer(Protocol):
     def __call__(self, trajectory: Trajectory) -> Outcome: ...
 
 
-STEP_LIMIT: Final = 20_000_000
-"""Steps that the evaluation of one trace may take, about 0.1 µs each; see
-docs/reference/scorers.md.
-"""
-TOO_LARGE: Final = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
-_CHARACTERS: Final = 32  # read in one step; values in the text cost more than its characters
-_VALUE_STEPS: Final = 4
-
-
-class TooLarge(Exception):
-    """The evaluation of a trace would take more steps than are allowed."""
-
-
-class Steps:
-    """The remaining steps of the evaluation of one trace; the same trace always takes the same
-    number.
-
-    Time is not measured: it depends on the load, and a trace would be scored on one machine and
-    skipped on another.
-    """
-
-    __slots__ = ("left",)
-
-    def __init__(self, limit: int = STEP_LIMIT) -> None:
-        self.left = limit
-
-    def take(self, count: int) -> None:
-        """Count steps before they are taken.
-
-        Raises:
-            TooLarge: fewer steps are left, now or at an earlier call.
-        """
-        self.left -= count
-        if self.left < 0:
-            raise TooLarge(TOO_LARGE)
-
-    def allow(self, count: int) -> bool:
-        """Whether `count` steps are left."""
-        return count <= self.left
-
-
 def all_but(marks: bytes) -> bytes:
     """The bytes to delete from a text so that only `marks` remain: faster than counting each of
     them.
     """
     return bytes(set(range(256)).difference(marks))
-
-
-_NOT_VALUES: Final = all_but(b",{[")
-
-
-def steps_of_text(text: str) -> int:
-    """The steps of reading JSON: its characters, and the values in lists and objects."""
-    return len(text) // _CHARACTERS + _VALUE_STEPS * (
-        1 + len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_VALUES))
-    )
-
-
-def steps_of(value: Any) -> int:
-    """The steps of reading a value that may be text."""
-    return steps_of_text(value) if isinstance(value, str) else _VALUE_STEPS

@@ -179,8 +179,8 @@ class Trajectory:
         calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`;
             names scopes, no content.
         outermost: False for a run inside another run.
-        too_large: "" or why not all of the run was read: then its calls are unknown, and every
-            scorer skips it.
+        too_large: "" or why the run was not read: then its calls are unknown, and every scorer
+            skips it.
         resource: the resource of the run's own span, all of it unless it is very long; shared by
             runs, not to be changed.
         response_id: the id of the response that the run's own span records, or "".
@@ -292,7 +292,7 @@ SkipReason = Literal[
 * ``not_recorded``: a value that the scorer reads was not recorded.
 * ``no_reference``: the run has no expectation to compare with.
 * ``not_applicable``: nothing to score, for instance no failed call for `error_recovery`.
-* ``too_large``: evaluating the trace, or scoring the run, would exceed a limit of work.
+* ``too_large``: the run is larger than what is read of one, or than a limit of the scorer.
 * ``recorded``: nothing to score by design; the value was recorded for a distribution.
 * ``waiting``: the run waits for a person, for instance for an approval.
 * ``late``: spans arrived after the trace was forgotten.

@@ -30,7 +30,7 @@ from otel_eval.conventions.messages import (
 from otel_eval.conventions.messages import messages_by_number as numbered
 from otel_eval.conventions.table import OFFERED_TOOLS, Field, Side
 from otel_eval.conventions.values import SPACES, decode, parse_json, unwrap
-from otel_eval.interfaces import SpanEvent, Steps, Wanted, steps_of_text
+from otel_eval.interfaces import SpanEvent, Wanted
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for
 # gen_ai.content.*.
@@ -281,13 +281,7 @@ class _KnownHistory(NamedTuple):
 _NO_TEXT: Final = _KnownHistory("")
 _NO_PARTS: Final = _KnownHistory([])
 
-# Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
-_LITERAL_STEPS: Final = 5  # for each character of a Python literal
-_NEW_PART_STEPS: Final = 30
-_NEW_EVENT_STEPS: Final = 100
-_MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value in it is visited
 _SHORT: Final = 4096  # characters: of longer texts, only what they add to earlier ones is read
-SEARCHED: Final = 32  # characters that are searched for words in a step
 # A message of text in these parts alone holds neither requests nor results, unless its role does.
 _TOOL_ROLES: Final = frozenset({"tool", "function"})
 _PLAIN_PARTS: Final = frozenset(
@@ -315,8 +309,7 @@ class Histories:
     a repeated part are the same objects each time: do not change them.
     """
 
-    def __init__(self, steps: Steps) -> None:
-        self._steps: Final = steps
+    def __init__(self) -> None:
         self._known: Final[dict[Hashable, _KnownHistory]] = {}
         self._messages: Final[dict[Hashable, _Mentions]] = {}
         self._events: Final[dict[Hashable, Sequence[tuple[Side, _Mentions]]]] = {}
@@ -330,7 +323,6 @@ class Histories:
         """
         known = self._known.get(conversation)
         if known is None and len(text) < _SHORT and not may_mention(text):
-            self._steps.take(len(text) // SEARCHED)
             return ()
         tail = (
             text[len(known.start) :].strip(SPACES) if known and text.startswith(known.start) else ""
@@ -338,22 +330,16 @@ class Histories:
         if known and tail == "]":
             return known.found
         # the added elements as a list of their own
-        added = self._parsed("[" + tail[1:]) if tail[:1] == "," else None
+        added = parse_json("[" + tail[1:]) if tail[:1] == "," else None
         if not known or not added or not isinstance(added, list):
-            known, added = _NO_TEXT, self._parsed(text.strip(SPACES))
+            known, added = _NO_TEXT, parse_json(text.strip(SPACES))
         if isinstance(added, str):
             literals = text.startswith("[")  # else a list within a JSON string
-            self._steps.take(_LITERAL_STEPS * len(text) if literals else 0)
             return read_messages(decode(text, literals=literals))
         found = [*known.found, *read_messages(added, plain=True)]
-        self._steps.take(len(known.found))
         if added and isinstance(added, list):
             self._known[conversation] = _KnownHistory(text.rstrip(SPACES)[:-1], found)
         return found
-
-    def _parsed(self, text: str) -> Any:
-        self._steps.take(_MESSAGE_STEPS * steps_of_text(text))
-        return parse_json(text)
 
     def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
         """The tool requests and results in flattened messages: a mapping from part, without the
@@ -382,7 +368,6 @@ class Histories:
         key = tuple(message.items())
         found = self._messages.get(key)
         if found is None:
-            self._steps.take(_NEW_PART_STEPS * len(message))
             found = self._messages[key] = read_messages([nested(message)], plain=True)
         return found
 
@@ -394,7 +379,6 @@ class Histories:
         key = (event.name, text)
         found = self._messages.get(key)
         if found is None:
-            self._steps.take(_NEW_EVENT_STEPS + _MESSAGE_STEPS * steps_of_text(text))
             mentions = read_messages({"content": text})
             found = [each for each in mentions if isinstance(each, ToolResult)]
             self._messages[key] = found
@@ -407,10 +391,6 @@ class Histories:
         key = (event.name, tuple(event.attributes.items()))
         found = self._events.get(key)
         if found is None:
-            self._steps.take(
-                _NEW_EVENT_STEPS
-                + _MESSAGE_STEPS * sum(map(steps_of_text, event.attributes.values()))
-            )
             found = [*read_event(event)]
             # equal outputs of a model are two outputs, not one repeated
             if all(side is not Side.OUTPUT for side, _ in found):

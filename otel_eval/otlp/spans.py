@@ -216,6 +216,10 @@ class OtlpResourceScope:
         head = parse_span(payload)
         return head.end, len(head.attributes), payload
 
+    def size(self, payload: bytes) -> int:
+        """The bytes of all text that the span recorded, or more: also of bytes in base64."""
+        return 2 * len(payload)
+
     def slim(self, payload: bytes, wanted: Wanted) -> bytes:
         """The span without events, links and attributes other than the wanted ones."""
         try:

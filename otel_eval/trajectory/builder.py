@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from otel_eval.interfaces import ClosedTrace, Steps, TooLarge
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import (
     HOSTED_TOOLS,
     UNRECORDED,
@@ -22,16 +21,19 @@ from otel_eval.model import (
 )
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
+from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.recovery import Moment, Recovered, UnspannedCalls
 from otel_eval.trajectory.run_attributes import AgentPaths, RunAttributes, TokenCounts, span_refs
 from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
+from otel_eval.trajectory.tool_calls import (
+    ToolCallBuilder,
+    call_builders,
+    named,
+    read_contents,
+)
 from otel_eval.trajectory.unknown_calls import UnknownCalls
 
-_RUN_STEPS: Final = 100
-_SPAN_STEPS: Final = 3
-_CALL_STEPS: Final = 20
 _NOT_READ: Final = "they are not read: no evaluation is for runs inside others"
 _MOMENT: Final = attrgetter("start", "end", "span_id")
 
@@ -39,7 +41,6 @@ _MOMENT: Final = attrgetter("start", "end", "span_id")
 def build(
     trace: ClosedTrace,
     plan: Plan,
-    steps: Steps | None = None,
     *,
     inner: bool = True,
     lone_calls: bool = False,
@@ -47,34 +48,32 @@ def build(
     """Build the runs of a trace, outermost and nested ones, in order of start and span id.
 
     The order in which frames stand in the trace makes no difference, and no frame can make it
-    raise. Runs that take more steps than there are come without calls and content, and with the
-    reason in `Trajectory.too_large`.
+    raise. Runs that exceed a limit come without calls and content, and with the reason in
+    `Trajectory.too_large`.
 
     Args:
         trace: what is read.
         plan: what of it is read.
-        steps: those that the evaluation of the trace may take; the usual number if left out.
         inner: whether calls and content of runs inside others are read, too.
         lone_calls: whether tool calls that belong to no agent run are built, too, each by itself;
             see `Trajectory.is_tool_call`.
     """
-    spans = classified(trace, plan, Steps() if steps is None else steps)
-    found = call_builders(spans)
+    spans = classified(trace, plan)
+    calls = call_builders(spans)
     spans.link()
     if not (spans.agents or spans.models or spans.tools):
         return ()
     candidates = find_runs(spans)
     candidates.sort(key=lambda run: (spans.readers[run.first].start_ns, run.span_id))
-    work = _Work(spans, inner=inner)
-    with suppress(TooLarge):  # the runs find out for themselves that no step is left
-        work.find_calls(found)
+    work = _Work(spans, limits_of(spans, candidates), inner=inner)
+    work.find_calls(calls)
     runs = (work.run(candidate) for candidate in candidates)
     return tuple(run for run in runs if lone_calls or not run.trajectory.is_tool_call)
 
 
 @dataclass(slots=True)
 class _Contents:
-    """What is read of a run beyond its own span; empty if that takes too many steps."""
+    """What is read of a run beyond its own span; empty if it is too large."""
 
     calls: tuple[ToolCall, ...] = ()
     calls_unknown: str = ""
@@ -90,31 +89,37 @@ class _Contents:
 class _Work:
     """Builds the runs of one trace, and holds what they share."""
 
-    def __init__(self, spans: ClassifiedTrace, *, inner: bool) -> None:
+    def __init__(self, spans: ClassifiedTrace, limits: RunLimits, *, inner: bool) -> None:
         self.spans: Final = spans
+        self.limits: Final = limits
         self.inner: Final = inner
+        self.agents, self.model_calls = spans.agents, spans.model_calls
+        # What is refused is not read in order to understand other runs, either.
+        spans.agents, spans.models, spans.model_calls, spans.tools = map(
+            limits.readable, (spans.agents, spans.models, spans.model_calls, spans.tools)
+        )
         self.calls: list[ToolCallBuilder] = []
         self.places: list[int] = []
         self.recovered_places: list[int] = []
         self.messages: Final = TraceMessages(spans)
         self.run_attributes: Final = RunAttributes(spans)
         self.paths: Final = AgentPaths(spans, self.run_attributes.agent)
-        self.recovery: Final = UnspannedCalls(spans, self.messages)
+        self.recovery: Final = UnspannedCalls(spans, self.messages, limits)
         self.unknown_calls: Final = UnknownCalls(spans, self.messages, self.recovery)
 
-    def find_calls(self, found: dict[int, ToolCallBuilder]) -> None:
-        """The calls of all runs.
-
-        Raises:
-            TooLarge: it takes too many steps.
-        """
+    def find_calls(self, builders: dict[int, ToolCallBuilder]) -> None:
+        """The calls of all runs that are not too large."""
+        builders = {place: builders[place] for place in self.spans.tools}
+        read_contents(self.spans, builders.values())
         calls, doubtful = merge_again(
-            self.spans, merge_within(self.spans, found), self.messages.ids_in_output
+            self.spans,
+            merge_within(self.spans, builders, self.limits),
+            self.messages.ids_in_output,
         )
         self.unknown_calls.doubtful = doubtful
         self.recovery.find(calls)
         if self.spans.plan.wants_content_of_calls:
-            self.messages.fill(calls)
+            self.messages.fill(calls, self.limits)
         self.calls, self.places = calls, [call.place for call in calls]
         self.recovered_places = [each.place for each in self.recovery.calls]
 
@@ -139,9 +144,8 @@ class _Work:
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         spans, attributes, first = self.spans, self.run_attributes, run.first
-        agents, models = _between(spans.agents, run), _between(spans.model_calls, run)
+        agents, models = _between(self.agents, run), _between(self.model_calls, run)
         try:
-            spans.steps.take(_RUN_STEPS + _SPAN_STEPS * (run.last - first))
             contents = self._contents(run, agents, models)
         except TooLarge as error:
             contents = _Contents(calls_unknown=str(error), too_large=str(error))
@@ -180,6 +184,13 @@ class _Work:
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
+        """What is read of a run.
+
+        Raises:
+            TooLarge: it exceeds a limit.
+        """
+        if reason := self.limits.reason(run.first):
+            raise TooLarge(reason)
         if not (run.outermost or self.inner):
             return _Contents(
                 calls_unknown=_NOT_READ,
@@ -203,12 +214,10 @@ class _Work:
     ) -> tuple[tuple[ToolCall, ...], str, str]:
         """The calls of a run, why they are unknown, and what the run waits for."""
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
-        self.spans.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.spans, self.calls[first:last])
         waiting = self.unknown_calls.pauses.of_run(run, agents, models, mine)
         first, last = (bisect_left(self.recovered_places, at) for at in (run.first, run.last))
         recovered = self.recovery.calls[first:last]
-        self.spans.steps.take(_CALL_STEPS * len(recovered))
         unknown = self.unknown_calls
         if mine:
             why = (
@@ -261,7 +270,6 @@ class _Work:
         size = self.spans.tree.size
         if max([size[call.place] for call in mine]) == 1:
             return enclosing
-        self.spans.steps.take(_CALL_STEPS * len(mine))
         stack: list[tuple[int, tuple[str, ...]]] = []
         for call in mine:
             while stack and stack[-1][0] <= call.place:

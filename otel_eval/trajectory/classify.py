@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE, ReadTable, ToolReader
@@ -22,7 +22,6 @@ from otel_eval.interfaces import (
     ResourceScope,
     SpanEvent,
     SpanReader,
-    Steps,
     Wanted,
 )
 from otel_eval.model import Kind, SpanRef
@@ -100,8 +99,8 @@ class ClassifiedTrace:
         kinds: what each span is.
         ancestor: the nearest ancestor that is an agent, model or tool span, -1 if there is none.
         enclosing_agent: the nearest ancestor that is an agent span, -1 if there is none.
-        steps: those that are left for the evaluation of the trace.
-        argument_keys: see `tool_calls.arguments_key`.
+        arguments, argument_keys, call_ids: by place, what `tool_calls` read of calls whose content
+            no scorer needs.
         pauses: place of each tool span that waits for a person → the tool's name; see `pauses`.
         unexecuted: place of each span of a request that was not executed → the tool's name.
         agents, models, tools: their places, ascending.
@@ -117,14 +116,15 @@ class ClassifiedTrace:
     resource_scopes: list[ResourceScope]
     classifications: list[Classification]
     kinds: list[Kind]
-    steps: Steps
     ancestor: list[int] = field(default_factory=list)
     enclosing_agent: list[int] = field(default_factory=list)
     agents: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     model_calls: list[int] = field(default_factory=list)
     tools: list[int] = field(default_factory=list)
+    arguments: dict[int, Any] = field(default_factory=dict)
     argument_keys: dict[int, Hashable] = field(default_factory=dict)
+    call_ids: dict[int, str] = field(default_factory=dict)
     pauses: dict[int, str] = field(default_factory=dict)
     unexecuted: dict[int, str] = field(default_factory=dict)
     _nested_models: dict[int, list[int]] | None = None
@@ -256,18 +256,18 @@ class ClassifiedTrace:
         return self._span_refs[place]
 
 
-def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
+def classified(trace: ClosedTrace, plan: Plan) -> ClassifiedTrace:
     """Classify every span; `call_builders` reads the tool spans next, and `link` finds ancestors
     after that.
     """
-    spans, dropped = classified_with(trace, trace.frames, plan, steps)
+    spans, dropped = classified_with(trace, trace.frames, plan)
     if dropped:
-        spans, _ = classified_with(trace, _without(spans, dropped), plan, steps)
+        spans, _ = classified_with(trace, _without(spans, dropped), plan)
     return spans
 
 
 def classified_with(
-    trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps
+    trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan
 ) -> tuple[ClassifiedTrace, set[bytes]]:
     """Classify these frames of the trace; also returns the ids of those that are spans of
     evaluations.
@@ -282,9 +282,7 @@ def classified_with(
         for resource_scope, span in zip(resource_scopes, readers, strict=True)
     ]
     kinds = [each.kind for each in classifications]
-    spans = ClassifiedTrace(
-        trace, plan, tree, readers, resource_scopes, classifications, kinds, steps
-    )
+    spans = ClassifiedTrace(trace, plan, tree, readers, resource_scopes, classifications, kinds)
     if DROPPED not in classifications:
         return spans, set()
     return spans, {

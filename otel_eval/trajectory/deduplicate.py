@@ -29,6 +29,7 @@ from typing import Final
 
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.limits import RunLimits, limit_overlaps
 from otel_eval.trajectory.tool_calls import (
     ToolCallBuilder,
     arguments_key,
@@ -40,11 +41,9 @@ from otel_eval.trajectory.tool_calls import (
 _HostKey = tuple[int, str, str]
 """The agent's place, what is the same, and its text."""
 
-_ATTEMPT_STEPS: Final = 20
-
 
 def merge_within(
-    spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]
+    spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder], limits: RunLimits
 ) -> list[ToolCallBuilder]:
     """The calls, in order of place, after spans within spans were merged."""
     hosts = _hosts(spans, calls)
@@ -58,7 +57,11 @@ def merge_within(
     others: list[ToolCallBuilder] = []
     for place in sorted(calls, reverse=True):
         resolved[place] = _resolve(
-            spans, calls[place], [resolved.pop(inner) for inner in held.get(place, ())], others
+            spans,
+            calls[place],
+            [resolved.pop(inner) for inner in held.get(place, ())],
+            others,
+            limits,
         )
     others.extend(call for same in resolved.values() for call in same)
     return sorted(others, key=lambda call: call.place)
@@ -119,6 +122,7 @@ def _resolve(
     outer: ToolCallBuilder,
     inner: Sequence[list[ToolCallBuilder]],
     others: list[ToolCallBuilder],
+    limits: RunLimits,
 ) -> list[ToolCallBuilder]:
     """What the outer span with all that it holds stands for: one call, or attempts at it.
 
@@ -127,21 +131,24 @@ def _resolve(
         outer: the outer span.
         inner: the same of each span that it holds.
         others: takes the calls of their own among these.
+        limits: those of the trace's runs.
     """
     same: list[ToolCallBuilder] = []
     for group in inner:
         (
             others if _other_tool(outer, group[0]) or _differ(spans, outer, group[0]) else same
         ).extend(group)
-    # each level that encloses attempts looks at all of them
-    spans.steps.take(_ATTEMPT_STEPS * len(same))
+    # Each level that encloses attempts looks at all of them.
+    if not limits.allow_pairs(outer.place, len(same)):
+        return [outer]
     attempts = _attempts(same)
     if len(attempts) > 1:
+        without_outcome = replace(outer, error=None, result=UNRECORDED)
         for attempt in attempts:
             attempt.name = outer.name
             # how the last attempt ended does not show how the others did
             known = attempt.certain, attempt.unsure
-            attempt.inherit(replace(outer, error=None, result=UNRECORDED))
+            attempt.inherit(without_outcome)
             attempt.certain, attempt.unsure = known
         return attempts
     for each in attempts:
@@ -212,7 +219,6 @@ def merge_again(
     doubtful: list[int] = []
     models = _Models(spans, outputs)
     for (owner, _, call_id), group in groups.items():
-        spans.steps.take(_ATTEMPT_STEPS * len(group))
         group.sort(key=lambda call: (call.start, call.end, call.span_id))
         if models.request_again(owner, call_id):
             continue
@@ -255,9 +261,6 @@ class _Models:
 
 _Key = tuple[str, Hashable]
 """What two spans of one call have in common: an aspect of a span, and its value."""
-
-_ENTRY_STEPS: Final = 30  # of a span, for each rule
-_KEY_STEPS: Final = 20
 
 
 @dataclass(slots=True)
@@ -313,6 +316,9 @@ class _Entry:
 def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
     """The calls of one run after two instrumentations' spans of one call were merged; the builders
     given are left alone.
+
+    Raises:
+        TooLarge: too many of them overlap in time.
     """
     if len({call.scope for call in calls}) < 2:
         return calls
@@ -329,6 +335,7 @@ def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[T
     }
     if len(numbers) < 2:
         return group
+    limit_overlaps([(call.start, call.end) for call in group])
     # An interval comes before all that lie within it.
     ordered = sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id))
     has_ids = all(call.call_id for call in group)
@@ -337,8 +344,8 @@ def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[T
         for call in ordered
     ]
     # A span without arguments must not take the place of the one that surely describes the call.
-    entries = _merged(spans, entries, _Entry.surely_common, surely=True)
-    return [entry.call for entry in _merged(spans, entries, _Entry.common, surely=False)]
+    entries = _merged(entries, _Entry.surely_common, surely=True)
+    return [entry.call for entry in _merged(entries, _Entry.common, surely=False)]
 
 
 def _entry(call: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
@@ -346,7 +353,6 @@ def _entry(call: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
 
 
 def _merged(
-    spans: ClassifiedTrace,
     entries: list[_Entry],
     keys: Callable[[_Entry], list[_Key]],
     *,
@@ -356,7 +362,7 @@ def _merged(
     it lies within.
     """
     wanted = [keys(entry) for entry in entries]
-    kept = _Kept(spans, {aspect for each in wanted for aspect, _ in each})
+    kept = _Kept({aspect for each in wanted for aspect, _ in each})
     for place, entry in enumerate(entries):
         outer = kept.first(entry, wanted[place], surely=surely)
         if outer is None:
@@ -386,9 +392,9 @@ class _Kept:
     one.
     """
 
-    def __init__(self, spans: ClassifiedTrace, aspects: set[str]) -> None:
+    def __init__(self, aspects: set[str]) -> None:
         self.entries: Final[dict[int, _Entry]] = {}
-        self._aspects, self._steps = aspects, spans.steps
+        self._aspects = aspects
         # by key, scopes and tool: place → end
         self._ends: Final[dict[_Key, dict[tuple[int, str], dict[int, int]]]] = {}
 
@@ -399,16 +405,15 @@ class _Kept:
         places: list[int] = []
         for key in keys:
             alike = self._ends.get(key, {})
-            self._steps.take(_KEY_STEPS * (1 + len(alike)))
             for (scopes, tool), ends in list(alike.items()):
-                is_other_tool = not surely and tool and entry.tool and tool != entry.tool
-                if not is_other_tool and not scopes & entry.scopes:
-                    self._steps.take(len(ends))
-                    for over in [place for place, end in ends.items() if end < entry.call.start]:
-                        del ends[over]  # what follows starts no earlier
-                    places += [place for place, end in ends.items() if end >= entry.call.end]
+                for over in [place for place, end in ends.items() if end < entry.call.start]:
+                    del ends[over]  # what follows starts no earlier
                 if not ends:
                     del alike[scopes, tool]
+                    continue
+                is_other_tool = not surely and tool and entry.tool and tool != entry.tool
+                if not is_other_tool and not scopes & entry.scopes:
+                    places += [place for place, end in ends.items() if end >= entry.call.end]
         return min(places, default=None)
 
     def put(self, place: int, entry: _Entry) -> None:
@@ -423,10 +428,8 @@ class _Kept:
         """Remove and return a call; it is put back with what another span adds."""
         entry = self.entries[place]
         for key in self._keys(entry):
-            self._ends[key][entry.scopes, entry.tool].pop(place, None)
+            self._ends.get(key, {}).get((entry.scopes, entry.tool), {}).pop(place, None)
         return entry
 
     def _keys(self, entry: _Entry) -> list[_Key]:
-        keys = [key for key in entry.may_share() if key[0] in self._aspects]
-        self._steps.take(_ENTRY_STEPS * (1 + len(keys)))
-        return keys
+        return [key for key in entry.may_share() if key[0] in self._aspects]

@@ -6,9 +6,9 @@ It calls the functions by which `build` decides, in the same order.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -16,13 +16,14 @@ from typing import Final
 
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.reader import Recognition
-from otel_eval.interfaces import ClosedTrace, Steps, Wanted
+from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
 from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
+from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate, find_runs, roots_of
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, read_contents
 
 _PLACE: Final = attrgetter("place")
 _EVERY_ATTRIBUTE: Final = Wanted(frozenset(), ("",))
@@ -110,18 +111,21 @@ def explain_trace(trace: ClosedTrace, plan: Plan, *, lone_calls: bool = False) -
     """Explain how each span of the trace was classified, and which are runs, with `lone_calls` also
     the tool calls that belong to none. Linear in the number of spans.
     """
-    steps = Steps(sys.maxsize)  # unlimited: it is made on request, and nothing is scored
-    whole, evaluations = classified_with(trace, trace.frames, plan, steps)
-    spans = classified(trace, plan, steps)
-    found = call_builders(spans)
+    whole, evaluations = classified_with(trace, trace.frames, plan)
+    spans = classified(trace, plan)
+    builders = call_builders(spans)
     spans.link()
+    candidates = find_runs(spans)
+    limits = limits_of(spans, candidates)
     runs = [
-        run
-        for run in find_runs(spans)
-        if lone_calls or _origin(spans, run) is not RunOrigin.TOOL_CALL
+        run for run in candidates if lone_calls or _origin(spans, run) is not RunOrigin.TOOL_CALL
     ]
     ignored = dict(
-        (*_without_meaning(spans, found), *_outside(spans, runs), *_repeated(spans, found, runs))
+        (
+            *_without_meaning(spans, builders),
+            *_outside(spans, runs),
+            *_repeated(spans, builders, runs, limits),
+        )
     )
     kinds = dict(zip(spans.tree.ids, spans.kinds, strict=True))
     return TraceExplanation(
@@ -147,7 +151,7 @@ def _origin(spans: ClassifiedTrace, run: Candidate) -> RunOrigin:
 
 
 def _without_meaning(
-    spans: ClassifiedTrace, found: dict[int, ToolCallBuilder]
+    spans: ClassifiedTrace, builders: dict[int, ToolCallBuilder]
 ) -> Iterator[tuple[bytes, Ignored]]:
     """The spans that are neither agents nor model or tool calls of their own, by id."""
     ids, ancestor = spans.tree.ids, spans.ancestor
@@ -156,7 +160,7 @@ def _without_meaning(
             yield ids[place], Ignored.NO_RULE
         elif classification.kind is Kind.OTHER:
             yield ids[place], Ignored.OTHER
-        elif classification.kind is Kind.TOOL and place not in found:
+        elif classification.kind is Kind.TOOL and place not in builders:
             yield ids[place], Ignored.NOT_A_CALL
         elif (
             classification.kind is Kind.MODEL
@@ -176,20 +180,28 @@ def _outside(spans: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[by
 
 
 def _repeated(
-    spans: ClassifiedTrace, found: dict[int, ToolCallBuilder], runs: list[Candidate]
+    spans: ClassifiedTrace,
+    builders: dict[int, ToolCallBuilder],
+    runs: list[Candidate],
+    limits: RunLimits,
 ) -> Iterator[tuple[bytes, Ignored]]:
-    """The tool spans that describe a call of another span. Merges the builders, so they are of no
-    further use.
+    """The tool spans that describe a call of another span; none in runs that are too large. Merges
+    the builders, so they are of no further use.
     """
-    places = {*found}
-    calls, _ = merge_again(spans, merge_within(spans, found), TraceMessages(spans).ids_in_output)
-    kept = {call.place for call in calls}
+    readable = {place: builders[place] for place in limits.readable(list(builders))}
+    read_contents(spans, readable.values())
+    calls, _ = merge_again(
+        spans, merge_within(spans, readable, limits), TraceMessages(spans).ids_in_output
+    )
+    separate = {call.place for call in calls}
     for run in runs:
         if run.outermost:
             first, last = (bisect_left(calls, place, key=_PLACE) for place in (run.first, run.last))
-            own = calls[first:last]
-            kept -= {call.place for call in own} - {call.place for call in merge_beside(spans, own)}
-    yield from ((spans.tree.ids[place], Ignored.SAME_CALL) for place in places - kept)
+            of_run = calls[first:last]
+            with suppress(TooLarge):
+                merged = merge_beside(spans, of_run)
+                separate -= {call.place for call in of_run} - {call.place for call in merged}
+    yield from ((spans.tree.ids[place], Ignored.SAME_CALL) for place in readable.keys() - separate)
 
 
 def _spans(

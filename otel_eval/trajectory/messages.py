@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from otel_eval.caching import cached_property
 from otel_eval.conventions import Field, MessageRow, Side
@@ -26,7 +26,6 @@ from otel_eval.conventions.messages import (
 )
 from otel_eval.conventions.model_calls import (
     OFFERED_WANTED,
-    SEARCHED,
     Histories,
     is_choice,
     may_mention_in,
@@ -34,10 +33,11 @@ from otel_eval.conventions.model_calls import (
 )
 from otel_eval.conventions.table import KEPT_MESSAGES, KEPT_TOOLS
 from otel_eval.conventions.values import SPACES, decode
-from otel_eval.interfaces import ClosedTrace, Steps, Wanted, steps_of
+from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.kept_messages import offered_value, restored, written
+from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.pairing import (
     AgentMessages,
     SpanMessages,
@@ -48,11 +48,6 @@ from otel_eval.trajectory.pairing import (
 )
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
 
-_SPAN_STEPS: Final = 50
-_EVENT_STEPS: Final = 40
-_PART_STEPS: Final = 15  # of a part of flattened messages, and again of one that is read
-_JOIN_STEPS: Final = 10
-
 
 class TraceMessages:
     """The messages of a trace; each is read once, when it is first needed."""
@@ -62,7 +57,7 @@ class TraceMessages:
         self._of_spans: dict[int, SpanMessages] = {}
         self._owns: dict[int, SpanMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
-        self._histories = Histories(spans.steps)
+        self._histories = Histories()
 
     def of_span(self, place: int) -> SpanMessages:
         """The requests and results in the span's messages; for a model span without any, those of
@@ -106,18 +101,15 @@ class TraceMessages:
         """The output messages of the span's attributes, decoded, without texts that cannot hold a
         finish reason.
         """
-        attributes, steps = (
-            self._spans.readers[place].attributes(table.messages_wanted[Side.OUTPUT]),
-            self._spans.steps,
-        )
+        attributes = self._spans.readers[place].attributes(table.messages_wanted[Side.OUTPUT])
         return [
-            _decoded(row, value, steps)
-            for row, value in _rows(table, Side.OUTPUT, attributes, steps)
+            _decoded(row, value)
+            for row, value in _rows(table, Side.OUTPUT, attributes)
             # A key in JSON text could also hide in an escape.
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
 
-    def fill(self, calls: list[ToolCallBuilder]) -> None:
+    def fill(self, calls: list[ToolCallBuilder], limits: RunLimits) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the
         same name.
         """
@@ -128,7 +120,7 @@ class TraceMessages:
             if any(self._misses(call) for call in group):
                 messages = self._nearest_of(agent)
                 if messages:
-                    fill(messages, group, self._spans.plan.needs, self._spans.steps)
+                    fill(messages, group, self._spans.plan.needs, limits)
 
     def _misses(self, call: ToolCallBuilder) -> bool:
         plan = self._spans.plan
@@ -189,13 +181,11 @@ class TraceMessages:
         self, models: list[int], agents: Sequence[int] = (), windows: Sequence[Window] = ()
     ) -> AgentMessages:
         """The messages of these spans, in order of time, as those of one agent."""
-        found, of_agents = (
+        of_models, of_agents = (
             [self.of_span(place) for place in models],
             [self.of_span(place) for place in agents],
         )
-        for each in (*found, *of_agents):
-            self._spans.steps.take(_JOIN_STEPS + len(each.requests))
-        return join(found, of_agents, windows, self._spans.steps)
+        return join(of_models, of_agents, windows)
 
     def windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model
@@ -235,20 +225,18 @@ def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
 def _read_span(
     spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
 ) -> SpanMessages:
-    found, steps = SpanMessages(positional_ids=table.convention.positional_ids), spans.steps
-    steps.take(_SPAN_STEPS)
+    found = SpanMessages(positional_ids=table.convention.positional_ids)
     attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
     if KEPT_MESSAGES in attributes:
-        steps.take(steps_of(attributes[KEPT_MESSAGES]))
-        if (kept := restored(attributes[KEPT_MESSAGES])) is not None:
+        kept = restored(attributes[KEPT_MESSAGES])
+        if kept is not None:
             return kept
-    for row, value in _rows(table, Side.OUTPUT, attributes, steps):
-        mentions, earlier = _read_output(row, value, attributes, table, steps)
+    for row, value in _rows(table, Side.OUTPUT, attributes):
+        mentions, earlier = _read_output(row, value, attributes, table)
         found.add(row.side, mentions, conclusive=row.conclusive)
         found.add(Side.HISTORY, earlier, conclusive=row.conclusive)
     found.put_off(partial(_read_history, spans, place, table, histories))
     for event in chain(spans.readers[place].events(), spans.logs(place)):
-        steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             found.add(side, mentions, conclusive=table.convention.conclusive_events)
         if table.convention.results_in_user_events:
@@ -264,7 +252,7 @@ def _read_history(
     """
     found: list[ToolRequest | ToolResult] = []
     attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
-    rows = _rows(table, Side.HISTORY, attributes, spans.steps, masked_too=True)
+    rows = _rows(table, Side.HISTORY, attributes, masked_too=True)
     for row, value in rows:
         conversation = (spans.enclosing_agent[place], row.key)
         if row.key.endswith("."):
@@ -305,7 +293,6 @@ def _rows(
     table: ReadTable,
     side: Side,
     attributes: dict[str, Any],
-    steps: Steps,
     *,
     masked_too: bool = False,
 ) -> Iterator[tuple[MessageRow, Any]]:
@@ -323,7 +310,6 @@ def _rows(
             if value is not None and not (isinstance(value, str) and value.strip(SPACES) == "null"):
                 yield row, value
         elif is_family:
-            steps.take(_PART_STEPS * len(attributes))
             family = {
                 key[len(row.key) :]: value
                 for key, value in attributes.items()
@@ -343,16 +329,15 @@ def _shows_content(prefix: str, part: str) -> bool:
 
 
 def _read_output(
-    row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable, steps: Steps
+    row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable
 ) -> tuple[Sequence[ToolRequest | ToolResult], Sequence[ToolRequest | ToolResult]]:
     """The requests and results that were produced in the span, and those from before it."""
     if row.key.endswith("."):
         if not may_mention_in(value):
             return (), ()
     elif isinstance(value, str) and not may_mention(value):
-        steps.take(len(value) // SEARCHED)
         return (), ()
-    messages = _decoded(row, value, steps)
+    messages = _decoded(row, value)
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
         messages = messages[first_new:]  # some record the messages of earlier runs before their own
@@ -369,17 +354,15 @@ def _read_output(
     return mentions, read_messages(earlier, plain=True)
 
 
-def _decoded(row: MessageRow, value: Any, steps: Steps) -> Any:
+def _decoded(row: MessageRow, value: Any) -> Any:
     if row.key.endswith("."):
-        steps.take(_PART_STEPS * len(value))
         return nested(value)
-    steps.take(steps_of(value))
     return decode(value, literals=False)
 
 
 def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]:
     """What to keep of the messages of a trace whose content is left out: span id → attributes."""
-    spans = classified(trace, plan, Steps())
+    spans = classified(trace, plan)
     call_builders(spans)
     spans.link()
     messages = TraceMessages(spans)
@@ -398,7 +381,7 @@ def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]
 
 def offered_names(trace: ClosedTrace, plan: Plan) -> dict[bytes, frozenset[str]]:
     """The names of the tools that model calls offered, where they are recorded: span id → names."""
-    spans = classified(trace, plan, Steps())
+    spans = classified(trace, plan)
     found: dict[bytes, frozenset[str]] = {}
     for place, kind in enumerate(spans.kinds):
         if kind is Kind.MODEL:

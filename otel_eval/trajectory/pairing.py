@@ -13,8 +13,8 @@ from typing import Any, Final
 from otel_eval.conventions import Side
 from otel_eval.conventions.messages import ToolRequest, ToolResult, without_positional_id
 from otel_eval.conventions.values import frozen
-from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
+from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
 _Mentions = Sequence[ToolRequest | ToolResult]
@@ -87,7 +87,6 @@ class SpanMessages:
         return self._history
 
 
-_SPAN_STEPS: Final = 10
 _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
@@ -128,7 +127,7 @@ def _is_other(one: ToolRequest, other: ToolRequest) -> bool:
     )
 
 
-def history_of(spans: Iterable[SpanMessages], steps: Steps, reused: frozenset[str]) -> History:
+def history_of(spans: Iterable[SpanMessages], reused: frozenset[str]) -> History:
     """Collect what the spans hold beside the requests in their outputs; of equal ids the first
     counts, of reused ones none.
     """
@@ -136,7 +135,6 @@ def history_of(spans: Iterable[SpanMessages], steps: Steps, reused: frozenset[st
     longest: list[ToolResult] = []
     for span in spans:
         earlier, results = span.history()
-        steps.take(_SPAN_STEPS + len(earlier) + len(results))
         for request in earlier:
             if request.call_id and request.call_id not in reused:
                 found.earlier.setdefault(request.call_id, request)
@@ -158,14 +156,12 @@ class AgentMessages:
 
     Attributes:
         spans: those that hold the messages.
-        steps: those that are left for the evaluation.
         reused: ids of several requests, which therefore show nothing.
         by_id, by_name: the requests by their ids, and by the tool's name; those that only a history
             holds are none of these.
     """
 
     spans: Sequence[SpanMessages]
-    steps: Steps
     reused: frozenset[str] = frozenset()
     by_id: dict[str, ToolRequest] = field(default_factory=dict)
     by_name: dict[str, Requests] = field(default_factory=dict)
@@ -187,7 +183,7 @@ class AgentMessages:
     def history(self) -> History:
         """Requests made before the spans, and results of tools, from the spans' messages."""
         if self._history is None:
-            self._history = history_of(self.spans, self.steps, self.reused)
+            self._history = history_of(self.spans, self.reused)
         return self._history
 
     def __bool__(self) -> bool:
@@ -200,7 +196,7 @@ class AgentMessages:
 
 
 def join(
-    models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window], steps: Steps
+    models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window]
 ) -> AgentMessages:
     """Join the messages of an agent's model spans and of its own span.
 
@@ -208,9 +204,8 @@ def join(
         models: the messages of the model spans, in order of time.
         agents: those of the agent's span.
         windows: for each model span, when the calls it asks for can have started.
-        steps: those that are left for the evaluation.
     """
-    messages = AgentMessages([*models, *agents], steps, reused_ids(models))
+    messages = AgentMessages([*models, *agents], reused_ids(models))
     for span, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
         # Of requests that are not all known, the order is not known.
         messages.add_requests(span.requests, _NEVER if span.broken else window)
@@ -244,7 +239,8 @@ def ids_of(
     if not repeated:
         return [request.call_id for _, request in requests]
     known: dict[int, set[str]] = {
-        id(span): {each.call_id for each in span.history()[0]} for span, _ in requests
+        key: {each.call_id for each in span.history()[0]}
+        for key, span in {id(span): span for span, _ in requests}.items()
     }
     return [
         request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)])
@@ -271,7 +267,10 @@ def _content(request: ToolRequest) -> tuple[str, str]:
 
 
 def fill(
-    messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str], steps: Steps
+    messages: AgentMessages,
+    calls: list[ToolCallBuilder],
+    needs: frozenset[str],
+    limits: RunLimits,
 ) -> None:
     """Give the calls of one agent what its messages hold: by call id, else by arguments, else by
     order in the name.
@@ -286,7 +285,9 @@ def fill(
         taken = {claimed[call.place] for call in group if call.place in claimed}
         waiting = [call for call in group if call.place not in claimed]
         for call, request in (
-            pair(messages.by_name.get(name) or Requests(), waiting, taken, steps) if waiting else ()
+            pair(messages.by_name.get(name) or Requests(), waiting, taken, limits)
+            if waiting
+            else ()
         ):
             _take(call, request, needs)
         is_lacking = any(lacks_result(call, needs) for call in group)
@@ -331,8 +332,6 @@ def _take(call: ToolCallBuilder, request: ToolRequest, needs: frozenset[str]) ->
 Window = tuple[int, int | None]
 """First and last instant, None: any later one."""
 
-_STEPS: Final = 5  # of a request or a call
-
 
 @dataclass(slots=True)
 class Requests:
@@ -370,7 +369,7 @@ class Requests:
 
 
 def pair(
-    requests: Requests, waiting: list[ToolCallBuilder], taken: set[int], steps: Steps
+    requests: Requests, waiting: list[ToolCallBuilder], taken: set[int], limits: RunLimits
 ) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
     """Equal arguments first, then a bare value with the object that holds it, then what is left in
     order, if that is known.
@@ -379,12 +378,11 @@ def pair(
         requests: those for one tool.
         waiting: calls of it that have no request, in order of time.
         taken: identities of requests that have their calls.
-        steps: those that are left for the evaluation.
+        limits: those of the trace's runs.
     """
     gone = {requests.places[each] for each in taken if each in requests.places}
     is_order_known = len(gone) == len(taken)
     for fits, is_part in ((named, False), (_is_bare, True)):
-        steps.take(_STEPS * len(waiting))
         found = _first_left(waiting, fits, partial(requests.places_of, is_part=is_part), gone)
         yield from (
             (call, requests.in_order[found[call.place]]) for call in waiting if call.place in found
@@ -392,8 +390,8 @@ def pair(
         waiting = [call for call in waiting if call.place not in found]
     if len(waiting) != len(requests.in_order) - len(gone):
         waiting = [call for call in waiting if not named(call.arguments)]
-    if waiting and is_order_known:
-        steps.take(_STEPS * len(requests.in_order))
+    # Each instrumentation looks at all requests.
+    if waiting and is_order_known and limits.allow_pairs(waiting[0].place, len(requests.in_order)):
         yield from _in_order(requests, gone, waiting)
 
 

@@ -11,12 +11,12 @@ A pause is over for a run in which its agent, or an agent that started later, ca
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from otel_eval.caching import cached_property
 from otel_eval.conventions.model_calls import Finish
-from otel_eval.interfaces import steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.model_finishes import ModelFinishes
 from otel_eval.trajectory.recovery import UnspannedCalls
@@ -25,7 +25,6 @@ from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
 
 _MOST_NAMES: Final = 5
 _LONGEST_NAME: Final = 80
-_STEPS: Final = 5  # for each model call that is compared with a pause
 
 
 class Pauses:
@@ -43,6 +42,7 @@ class Pauses:
         self._spans = spans
         self._recovery = recovery
         self._finishes = finishes
+        self._pauses = list(spans.pauses)
 
     def of_run(
         self,
@@ -59,7 +59,9 @@ class Pauses:
             calls: its calls that have spans.
         """
         spans = self._spans
-        tools = [place for place in spans.pauses if run.first <= place < run.last]
+        # in order of place, as the spans were read
+        pauses = self._pauses
+        tools = pauses[bisect_left(pauses, run.first) : bisect_left(pauses, run.last)]
         paused = [*tools, *(place for place in agents if place in self._paused_agents)]
         if paused:
             latest = max(paused, key=lambda place: (spans.readers[place].end_ns, place))
@@ -126,7 +128,6 @@ class Pauses:
             table = spans.table(place)
             if table.convention.pause_marks:
                 attributes = spans.readers[place].attributes(table.pause_wanted)
-                spans.steps.take(sum(map(steps_of, attributes.values())))
                 if table.is_paused(attributes):
                     paused.add(place)
         return frozenset(paused)
@@ -136,7 +137,6 @@ class Pauses:
         model, or the same tool.
         """
         spans, end = self._spans, self._spans.readers[pause].end_ns
-        spans.steps.take(_STEPS * (len(models) + len(calls)))
         name = spans.pauses.get(pause)
         if any(call.start >= end and call.name == name for call in calls):
             return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -22,6 +22,7 @@ from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offe
 from otel_eval.conventions.values import frozen
 from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.pairing import Window, ids_of
 from otel_eval.trajectory.tool_calls import (
@@ -33,8 +34,6 @@ from otel_eval.trajectory.tool_calls import (
     result_text,
 )
 
-_REQUEST_STEPS: Final = 10
-_LOOK_STEPS: Final = 2
 _MOST_LATER: Final = 16  # later messages in which the answer to a request is looked for
 _MOST_AGENTS: Final = 8  # agents around a model call that are asked
 
@@ -101,10 +100,16 @@ class UnspannedCalls:
             later message shows it.
     """
 
-    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages) -> None:
+    def __init__(self, spans: ClassifiedTrace, messages: TraceMessages, limits: RunLimits) -> None:
         self._spans = spans
         self._messages = messages
+        self._limits = limits
+        # by place of a span
+        self._asked: dict[int, Sequence[ToolRequest]] = {}
+        self._own_answers: dict[int, dict[Key, list[ToolResult]]] = {}
         self._answers: dict[int, dict[Key, list[ToolResult]]] = {}
+        self._repeated: dict[int, frozenset[tuple[str, str]]] = {}
+        self._asked_before: dict[int, dict[str, list[int]]] = {}
         self._offered: dict[int, OfferedTools] = {}
         self.calls: list[Recovered] = []
         self.open: list[Request] = []
@@ -115,22 +120,25 @@ class UnspannedCalls:
 
         Args:
             calls: those that left spans; each learns which message requested it.
-
-        Raises:
-            TooLarge: it takes too many steps.
         """
         requests = self._requests()
+        self._limits.limit_requests(request.place for request in requests)
+        requests = self._readable(requests)
         self.requesting = {request.place for request in requests}
         if not requests:
             return
-        pairing = _Pairing(self._spans, self._models, requests)
+        pairing = _Pairing(self._spans, self._models, requests, self._limits)
         surplus = pairing.without_span(calls)
         if surplus:
             self._name_ids(requests)
             surplus = pairing.without_span(calls, ids_of_content=True)
         surplus = [request for request in surplus if self._is_for_a_tool(request)]
-        surplus = self._without_handoffs(surplus)
-        self._sort_out(requests, surplus)
+        surplus = self._without_handoffs(self._readable(surplus))
+        self._sort_out(self._readable(requests), surplus)
+
+    def _readable(self, requests: list[Request]) -> list[Request]:
+        """The requests of runs that are not too large."""
+        return [request for request in requests if not self._limits.reason(request.place)]
 
     # What was requested
 
@@ -165,7 +173,6 @@ class UnspannedCalls:
         is_model = self._spans.kinds[place] is Kind.MODEL
         ids: set[str] = set()
         for position, asked in enumerate(self._asked_in(place, owner), 1):
-            self._spans.steps.take(_REQUEST_STEPS)
             first = known.setdefault((root, asked.call_id), place) if asked.call_id else place
             # A model that numbers its calls anew gives one id to requests of several answers.
             if first != place and not (is_model and self._is_other_answer(first, place)):
@@ -181,6 +188,11 @@ class UnspannedCalls:
         """The requests of a span; for a model call whose output was not recorded, those that the
         next one of its agent repeats.
         """
+        if place not in self._asked:
+            self._asked[place] = self._find_asked(place, owner)
+        return self._asked[place]
+
+    def _find_asked(self, place: int, owner: int) -> Sequence[ToolRequest]:
         held = self._messages.of_span(place)
         models = self._models.get(owner, [])
         if held.recorded or held.requests or self._spans.kinds[place] is not Kind.MODEL:
@@ -189,7 +201,6 @@ class UnspannedCalls:
         if at == len(models):
             return ()
         before, after = (self._messages.of_span(each).history()[0] for each in (place, models[at]))
-        self._spans.steps.take(_LOOK_STEPS * (len(before) + len(after)))
         known = Counter(_content(each) for each in before)
         added: list[ToolRequest] = []
         for each in after:
@@ -247,15 +258,14 @@ class UnspannedCalls:
         if all(request.call_id for request in requests):
             return
         by_root: dict[int, list[Request]] = {}
+        places_of_root: dict[int, list[int]] = {}
         for request in requests:
             by_root.setdefault(self._spans.tree.root_of(request.place), []).append(request)
+        for place in (*self._spans.model_calls, *self._spans.agents):
+            places_of_root.setdefault(self._spans.tree.root_of(place), []).append(place)
         for root, group in by_root.items():
-            places = [
-                place
-                for place in (*self._spans.model_calls, *self._spans.agents)
-                if self._spans.tree.root_of(place) == root
-            ]
-            joined = self._messages.joined(sorted(places, key=self._spans.moment))
+            places = sorted(places_of_root.get(root, ()), key=self._spans.moment)
+            joined = self._messages.joined(places)
             ids = ids_of(
                 joined,
                 [(self._messages.of_span(each.place), each.asked) for each in group],
@@ -272,7 +282,6 @@ class UnspannedCalls:
         known = self._offered.get(place)
         if known is None:
             attributes = self._spans.readers[place].attributes(OFFERED_WANTED)
-            self._spans.steps.take(_REQUEST_STEPS * (1 + len(attributes)))
             known = self._offered[place] = offered_tools(attributes)
         return known
 
@@ -379,14 +388,20 @@ class UnspannedCalls:
 
     def _answer_beside(self, request: Request) -> ToolResult | None:
         """The result of a request in the same output, or None."""
-        found = _by_key(self._messages.of_span(request.place).answers).get(request.key, ())
-        return found[request.number - 1] if len(found) >= request.number else None
+        answers = self._answers_beside(request.place).get(request.key, ())
+        return answers[request.number - 1] if len(answers) >= request.number else None
+
+    def _answers_beside(self, place: int) -> Mapping[Key, list[ToolResult]]:
+        """The results in the output of a span, by id and, without ids, by name."""
+        if place not in self._own_answers:
+            self._own_answers[place] = _by_key(self._messages.of_span(place).answers)
+        return self._own_answers[place]
 
     def _later_answer(self, request: Request) -> ToolResult | None:
         """The result of a request in a later message, or None; without content if it is not certain
         which of several it is.
         """
-        own = _by_key(self._messages.of_span(request.place).answers)
+        own = self._answers_beside(request.place)
         before: dict[Key, list[ToolResult]] = {}
         if self._spans.kinds[request.place] is Kind.MODEL:
             before = self._answers_in(request.place)
@@ -397,7 +412,6 @@ class UnspannedCalls:
         ):
             known = len(before.get(key, ())) - len(own.get(key, ()))
             for place in self._later(request):
-                self._spans.steps.take(_LOOK_STEPS)
                 found = self._answers_in(place).get(key, ())
                 if len(found) >= known + least:
                     is_certain = key[0] == "id" or known == self._expected(request, key)
@@ -411,15 +425,22 @@ class UnspannedCalls:
         """
         models = self._models.get(request.owner, [])
         at = self._number_of(request.place, models)
-        self._spans.steps.take(_LOOK_STEPS * at)
-        earlier = [
-            asked
-            for place in models[:at]
-            for asked in self._asked_in(place, request.owner)
-            if key is _NAMELESS or asked.name == key[1]
-        ]
+        asked = self._asked_by_name(request.owner).get("" if key is _NAMELESS else key[1], ())
         first = self._answers_in(models[0]).get(key, ()) if models else ()
-        return len(first) + len(earlier)
+        return len(first) + bisect_left(asked, at)
+
+    def _asked_by_name(self, owner: int) -> Mapping[str, list[int]]:
+        """The number of the model call of each request of an agent, by the tool's name and, under
+        "", of all of them.
+        """
+        if owner not in self._asked_before:
+            by_name = self._asked_before[owner] = {"": []}
+            for number, place in enumerate(self._models.get(owner, ())):
+                for asked in self._asked_in(place, owner):
+                    by_name[""].append(number)
+                    if asked.name:
+                        by_name.setdefault(asked.name, []).append(number)
+        return self._asked_before[owner]
 
     def _later(self, request: Request) -> Iterator[int]:
         """The spans whose messages may hold the answer to a request, the most likely first."""
@@ -443,14 +464,15 @@ class UnspannedCalls:
             for place in self._in_order[after : after + _MOST_LATER]
             if spans.owner(place) != request.owner and spans.tree.root_of(place) == root
         )
-        for place in others:
+        repeated = request.asked.name, request.call_id
+        yield from (place for place in others if repeated in self._repeated_in(place))
+
+    def _repeated_in(self, place: int) -> frozenset[tuple[str, str]]:
+        """Names and ids of the requests from before a span that its messages repeat."""
+        if place not in self._repeated:
             earlier, _ = self._messages.of_span(place).history()
-            spans.steps.take(_LOOK_STEPS * len(earlier))
-            if any(
-                each.name == request.asked.name and each.call_id == request.call_id
-                for each in earlier
-            ):
-                yield place
+            self._repeated[place] = frozenset((each.name, each.call_id) for each in earlier)
+        return self._repeated[place]
 
     @cached_property
     def _in_order(self) -> list[int]:
@@ -461,7 +483,6 @@ class UnspannedCalls:
         known = self._answers.get(place)
         if known is None:
             _, results = self._messages.of_span(place).history()
-            self._spans.steps.take(_LOOK_STEPS * len(results))
             known = self._answers[place] = _by_key(results)
         return known
 
@@ -550,6 +571,14 @@ def _content(request: ToolRequest) -> Hashable:
     return request.call_id or (request.name, frozen(request.arguments))
 
 
+def _hashed(arguments: Any) -> Hashable:
+    """Equal for equal arguments; those that differ nearly always differ in the hash, which is
+    compared first.
+    """
+    key = frozen(arguments)
+    return hash(key), key
+
+
 def _place(request: Request) -> int:
     return request.place
 
@@ -574,11 +603,16 @@ class _Pairing:
     """Pairs the requests of a trace with the calls that left spans."""
 
     def __init__(
-        self, spans: ClassifiedTrace, models: dict[int, list[int]], requests: list[Request]
+        self,
+        spans: ClassifiedTrace,
+        models: dict[int, list[int]],
+        requests: list[Request],
+        limits: RunLimits,
     ) -> None:
         self._spans = spans
         self._models = models
         self._requests = requests
+        self._limits = limits
 
     def without_span(
         self, calls: Sequence[ToolCallBuilder], *, ids_of_content: bool = False
@@ -591,15 +625,44 @@ class _Pairing:
         """
         for request in self._requests:
             request.calls = []
+        index = _RequestIndex(self._requests)
         by_scope: dict[str, list[ToolCallBuilder]] = {}
         for call in calls:
             by_scope.setdefault(call.scope, []).append(call)
         # Each instrumentation describes the same calls, so the spans of each are paired with all
         # requests.
         for group in by_scope.values():
-            self._spans.steps.take(_REQUEST_STEPS * (len(group) + len(self._requests)))
-            _ScopePairing(self._spans, self._models, group, ids_of_content).pair(self._requests)
+            _ScopePairing(
+                self._spans, self._models, group, index, self._limits, ids_of_content
+            ).pair()
         return [request for request in self._requests if not request.calls]
+
+
+class _RequestIndex:
+    """The requests of a trace by what a call may have in common with them.
+
+    Attributes:
+        order: identity of a request → its number.
+        by_id: those with ids.
+        by_window: by the place of their span and the tool's name.
+        by_name: by the tool's name.
+        names: what stands at the end of a name, and the name itself → such names.
+    """
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.order = {id(request): number for number, request in enumerate(requests)}
+        self.by_id: dict[str, list[Request]] = {}
+        self.by_window: dict[tuple[int, str], list[Request]] = {}
+        self.by_name: dict[str, list[Request]] = {}
+        for request in requests:
+            if request.call_id:
+                self.by_id.setdefault(request.call_id, []).append(request)
+            self.by_window.setdefault((request.place, request.asked.name), []).append(request)
+            self.by_name.setdefault(request.asked.name, []).append(request)
+        self.names: dict[str, list[str]] = {}
+        for name in self.by_name:
+            for ending in {name, *_endings(name)}:
+                self.names.setdefault(ending, []).append(name)
 
 
 class _ScopePairing:
@@ -610,117 +673,117 @@ class _ScopePairing:
         spans: ClassifiedTrace,
         models: dict[int, list[int]],
         calls: list[ToolCallBuilder],
+        index: _RequestIndex,
+        limits: RunLimits,
         ids_of_content: bool,
     ) -> None:
         self._spans = spans
         self._models = models
         self._calls = calls
+        self._index = index
+        self._limits = limits
         self._ids = {
             call.place: call_id_of(spans, call) if ids_of_content else call.attribute_id
             for call in calls
         }
-        self._requested: Container[str] = frozenset()
         self._free = {call.place for call in calls}
+        self._paired: set[int] = set()  # identities of requests
+        self._keys: dict[int, Hashable] = {}  # of the arguments of a call, by its place
 
-    def pair(self, requests: Sequence[Request]) -> None:
+    def pair(self) -> None:
         """Add to the requests the calls that they are paired with."""
-        left = self._by_id(requests)
-        left = self._by_window(left)
-        self._by_name(left)
+        self._by_id()
+        self._by_window()
+        self._by_name()
 
-    def _by_id(self, requests: Sequence[Request]) -> list[Request]:
-        times = Counter(request.call_id for request in requests if request.call_id)
-        by_id: dict[str, list[ToolCallBuilder]] = {}
+    def _by_id(self) -> None:
         for call in self._calls:
-            if self._ids[call.place]:
-                by_id.setdefault(self._ids[call.place], []).append(call)
-        self._requested = times.keys()
-        left: list[Request] = []
-        for request in requests:
-            held = by_id.get(request.call_id, []) if times[request.call_id] == 1 else []
-            for call in held:
-                self._take(request, call)
-            if not held:
-                left.append(request)
-        return left
+            requests = self._index.by_id.get(self._ids[call.place], ())
+            if len(requests) == 1:
+                self._take(requests[0], call)
 
     def _take(self, request: Request, call: ToolCallBuilder) -> None:
         request.calls.append(call)
         self._free.discard(call.place)
+        self._paired.add(id(request))
 
     def _may_be(self, request: Request, call: ToolCallBuilder) -> bool:
         """Whether ids allow the two to be one call: an id that no message holds is of another
         scheme, and shows nothing.
         """
         call_id = self._ids[call.place]
-        return not (request.call_id and call_id != request.call_id and call_id in self._requested)
+        return not (request.call_id and call_id != request.call_id and call_id in self._index.by_id)
 
-    def _by_window(self, requests: Sequence[Request]) -> list[Request]:
+    def _free_by_time(self) -> list[ToolCallBuilder]:
+        calls = [call for call in self._calls if call.place in self._free]
+        return sorted(calls, key=lambda call: (call.start, call.end, call.span_id))
+
+    def _left(self, groups: Iterable[list[Request]]) -> list[list[Request]]:
+        """What is not paired of each group of requests, in order of the first of them."""
+        left = [
+            [request for request in group if id(request) not in self._paired]
+            for group in groups
+            if self._limits.allow_pairs(group[0].place, len(group))
+        ]
+        return sorted(filter(None, left), key=lambda group: self._index.order[id(group[0])])
+
+    def _by_window(self) -> None:
         """Pair what has the same name and lies in the window of the model call."""
         buckets: dict[tuple[int, str], list[ToolCallBuilder]] = {}
-        for call in sorted(self._calls, key=lambda each: (each.start, each.end, each.span_id)):
-            model = self._model_before(call) if call.place in self._free else -1
+        for call in self._free_by_time():
+            model = self._model_before(call)
             for name in {call.name, mcp_name(call)} if model >= 0 else ():
                 buckets.setdefault((model, name), []).append(call)
-        groups: dict[tuple[int, str], list[Request]] = {}
-        for request in requests:
-            groups.setdefault((request.place, request.asked.name), []).append(request)
-        left: list[Request] = []
-        for key, group in groups.items():
-            left += self._pair_all(group, buckets.get(key, []))
-        return left
+        by_window = self._index.by_window
+        for group in self._left(by_window[key] for key in buckets if key in by_window):
+            self._pair_all(group, buckets[group[0].place, group[0].asked.name])
 
-    def _by_name(self, requests: Sequence[Request]) -> None:
+    def _by_name(self) -> None:
         """Pair what is left: a call that started later than its window allows, or that the model
         knows by a longer name.
         """
-        if not requests or not self._free:
-            return
         by_name: dict[str, list[ToolCallBuilder]] = {}
-        for call in sorted(self._calls, key=lambda each: (each.start, each.end, each.span_id)):
-            for name in {call.name, mcp_name(call)} if call.place in self._free else ():
+        for call in self._free_by_time():
+            for name in {call.name, mcp_name(call)}:
                 by_name.setdefault(name, []).append(call)
-        groups: dict[str, list[Request]] = {}
-        for request in requests:
-            groups.setdefault(request.asked.name, []).append(request)
-        for name, group in groups.items():
-            names = [name, *_endings(name)]
-            found = next((by_name[each] for each in names if each in by_name), [])
-            for request in group:
-                first = request.window[0]
-                for call in found:
-                    self._spans.steps.take(_LOOK_STEPS)
-                    if (
-                        call.place in self._free
-                        and call.start >= first
-                        and self._may_be(request, call)
-                        and not self._differ(request, call)
-                    ):
-                        self._take(request, call)
-                        break
+        names = {name for called in by_name for name in self._index.names.get(called, ())}
+        for group in self._left(self._index.by_name[name] for name in names):
+            requested = group[0].asked.name
+            known_as = next(each for each in (requested, *_endings(requested)) if each in by_name)
+            if self._limits.allow_pairs(group[0].place, len(group) * len(by_name[known_as])):
+                self._pair_later(group, by_name[known_as])
 
-    def _pair_all(self, requests: list[Request], calls: Sequence[ToolCallBuilder]) -> list[Request]:
-        """Pair requests of one output for one tool; returns those that are left."""
+    def _pair_later(self, requests: list[Request], calls: list[ToolCallBuilder]) -> None:
+        """Pair each request with the first call that started with or after its model call."""
+        for request in requests:
+            asked = request.asked.arguments
+            key = _hashed(asked) if named(asked) else None
+            for call in calls:
+                if (
+                    call.place in self._free
+                    and call.start >= request.window[0]
+                    and self._may_be(request, call)
+                    and not self._differ(key, call)
+                ):
+                    self._take(request, call)
+                    break
+
+    def _pair_all(self, requests: list[Request], calls: Sequence[ToolCallBuilder]) -> None:
+        """Pair requests of one output for one tool."""
         calls = [call for call in calls if call.place in self._free]
+        if not self._limits.allow_pairs(requests[0].place, len(requests) * len(calls)):
+            return
         if len(requests) > len(calls) > 0:
             requests, calls = self._pair_alike(requests, calls)
-        left: list[Request] = []
         for request in requests:
             call = self._first(request, calls)
-            if call is None:
-                left.append(request)
-            else:
+            if call is not None:
                 calls.remove(call)
                 self._take(request, call)
-        return left
 
     def _first(self, request: Request, calls: Iterable[ToolCallBuilder]) -> ToolCallBuilder | None:
         """The first of the calls that may be the one requested."""
-        for call in calls:
-            self._spans.steps.take(_LOOK_STEPS)
-            if self._may_be(request, call):
-                return call
-        return None
+        return next((call for call in calls if self._may_be(request, call)), None)
 
     def _pair_alike(
         self, requests: list[Request], calls: list[ToolCallBuilder]
@@ -743,12 +806,16 @@ class _ScopePairing:
                 self._take(request, same)
         return left, [call for call in calls if call.place in self._free]
 
-    def _differ(self, request: Request, call: ToolCallBuilder) -> bool:
-        """Whether both recorded arguments by name, and other ones."""
-        if not named(request.asked.arguments):
+    def _differ(self, key: Hashable, call: ToolCallBuilder) -> bool:
+        """Whether both recorded arguments by name, and other ones; `key` is that of those that the
+        request has, None if it has none.
+        """
+        if key is None:
             return False
-        arguments = recorded_arguments(self._spans, call)
-        return named(arguments) and frozen(arguments) != frozen(request.asked.arguments)
+        if call.place not in self._keys:
+            arguments = recorded_arguments(self._spans, call)
+            self._keys[call.place] = _hashed(arguments) if named(arguments) else None
+        return self._keys[call.place] not in (None, key)
 
     def _model_before(self, call: ToolCallBuilder) -> int:
         """The last model call of the call's agent that started before it, -1 if there is none."""

@@ -15,12 +15,10 @@ from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.messages import message_text, read_messages
 from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.conventions.values import decode
-from otel_eval.interfaces import steps_of
 from otel_eval.model import UNRECORDED, Kind, SpanRef
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 
-_TOKENS_STEPS: Final = 30
 _GIVEN: Final = ("input", "input_tokens", "prompt_tokens")
 _MADE: Final = ("output", "output_tokens", "completion_tokens")
 _USER: Final = frozenset({"user", "human"})
@@ -131,7 +129,6 @@ class RunAttributes:
         """
         if "tokens" not in self._spans.plan.needs:
             return TokenCounts()
-        self._spans.steps.take(_TOKENS_STEPS * len(models))
         used = [self._tokens(place) for place in models]
         if any(each != TokenCounts() for each in used):
             return _sum(used)
@@ -210,7 +207,6 @@ class RunAttributes:
             return text_in_events(
                 chain(self._spans.readers[place].events(), self._spans.logs(place)), wanted
             )
-        self._spans.steps.take(steps_of(value))
         last = wanted is Field.OUTPUT
         return message_text(
             decode(value),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -21,7 +20,7 @@ from otel_eval.conventions.model_calls import (
     is_pause,
 )
 from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of, unwrap
-from otel_eval.interfaces import SpanEvent, SpanReader, TooLarge, steps_of
+from otel_eval.interfaces import SpanEvent, SpanReader
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.trajectory.classify import ClassifiedTrace
 
@@ -48,6 +47,7 @@ class ToolCallBuilder:
         attribute_id: the call's id, if that is known without the content of the call.
         message: hex id of the model call that requested it, if other requests of that left no span.
         refusal: see `ToolCall.refusal`.
+        unread: the span, until `read_contents` has read the call's content.
     """
 
     place: int
@@ -67,6 +67,7 @@ class ToolCallBuilder:
     attribute_id: str = ""
     message: str = ""
     refusal: bool | None = False
+    unread: _ToolSpan | None = None
 
     def inherit(self, other: ToolCallBuilder) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -109,9 +110,9 @@ class _ToolSpan:
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     """A builder for each tool span that is a call, by place; the kind of artefacts that are no
-    calls becomes `OTHER`.
+    calls becomes `OTHER`. The content of calls is not read yet.
     """
-    found: dict[int, ToolCallBuilder] = {}
+    calls: dict[int, ToolCallBuilder] = {}
     is_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
     for place, classification in enumerate(spans.classifications):
         if classification.kind is not Kind.TOOL:
@@ -120,9 +121,17 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
         if call is None:
             spans.kinds[place] = Kind.OTHER
         else:
-            found[place] = call
-    spans.tools = list(found)
-    return found
+            calls[place] = call
+    spans.tools = list(calls)
+    return calls
+
+
+def read_contents(spans: ClassifiedTrace, calls: Iterable[ToolCallBuilder]) -> None:
+    """Read the content of calls, as far as it is needed, and whether they failed."""
+    for call in calls:
+        if call.unread is not None:
+            _read_content(spans, call.unread, call)
+            call.unread = None
 
 
 def _call_builder(
@@ -156,8 +165,7 @@ def _call_builder(
     call = ToolCallBuilder(
         place, table, span.fields.name, scope, reader.start_ns, reader.end_ns, span_id
     )
-    with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
-        _read_content(spans, span, call)
+    call.unread = span
     return call
 
 
@@ -211,8 +219,6 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
         span.fields = _with_events(span.fields, recorded)
     raw = recorded.get(Field.RESULT)
     is_read = raw is not None and (content or _may_show_failure(raw))
-    if content or is_read:
-        spans.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
     taken = unwrap(raw, table.result_wrappers) if is_read else _NOTHING
     call.name, call.unnamed = span.fields.name, span.fields.unnamed
     call.call_id = call.attribute_id = known_id(recorded.get(Field.CALL_ID))
@@ -228,7 +234,6 @@ def _read_content(spans: ClassifiedTrace, span: _ToolSpan, call: ToolCallBuilder
         call.refusal = span.fields.is_refused
     elif call.error is not None and table.convention.refusals:
         if raw is not None and not is_read:
-            spans.steps.take(steps_of(raw))
             taken = unwrap(raw, table.result_wrappers)
         call.refusal = _refusal(table, call.error.message, taken.value)
     # A status that may be another span's says nothing.
@@ -346,14 +351,19 @@ def arguments_key(spans: ClassifiedTrace, call: ToolCallBuilder) -> Hashable:
 
 def recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
     """The arguments in the attributes of the call's span, also if no scorer needs them."""
+    if call.place not in spans.arguments:
+        spans.arguments[call.place] = _recorded_arguments(spans, call)
+    return spans.arguments[call.place]
+
+
+def _recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
     table, reader = call.table, spans.readers[call.place]
-    held = reader.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
-    raw = table.value(held, Field.ARGUMENTS)
+    attributes = reader.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
+    raw = table.value(attributes, Field.ARGUMENTS)
     if raw is None:
         return UNRECORDED
-    spans.steps.take(steps_of(raw))
     return named_arguments(
-        unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS)
+        unwrap(raw, table.convention.wrappers), table.value(attributes, Field.PARAMETERS)
     )
 
 
@@ -361,6 +371,12 @@ def call_id_of(spans: ClassifiedTrace, call: ToolCallBuilder) -> str:
     """The id of a call, also if it stands in the call's content alone and no scorer needs that."""
     if call.call_id or spans.plan.wants_content_of_calls:
         return call.call_id
+    if call.place not in spans.call_ids:
+        spans.call_ids[call.place] = _id_in_content(spans, call)
+    return spans.call_ids[call.place]
+
+
+def _id_in_content(spans: ClassifiedTrace, call: ToolCallBuilder) -> str:
     table = call.table
     recorded = _held(_tool_span(spans, call.place, spans.plan.tool_reader(table)), (Field.RESULT,))
     held = spans.readers[call.place].attributes(table.keys_wanted(Field.ARGUMENTS))
@@ -368,7 +384,6 @@ def call_id_of(spans: ClassifiedTrace, call: ToolCallBuilder) -> str:
         (recorded.get(Field.RESULT), table.result_wrappers),
         (table.value(held, Field.ARGUMENTS), table.convention.wrappers),
     ):
-        spans.steps.take(steps_of(value))
         found = known_id(unwrap(value, wrappers).call_id) if value is not None else ""
         if found:
             return found

@@ -51,6 +51,8 @@ class UnknownCalls:
         self._gaps: list[int] | None = None
         self._lacking: list[int] | None = None
         self._cut: list[int] | None = None
+        # in order of place, as the spans were read
+        self._unexecuted_places: Final = list(spans.unexecuted)
         self.doubtful: list[int] = []
 
     def of_spans(self, run: Candidate) -> str:
@@ -180,12 +182,11 @@ class UnknownCalls:
 
     def _unexecuted(self, run: Candidate) -> str:
         """Why the calls are unknown if a request has a span and no result, else ""."""
-        place = next(
-            (each for each in self._spans.unexecuted if run.first <= each < run.last), None
-        )
+        at = bisect_left(self._unexecuted_places, run.first)
+        place = self._unexecuted_places[at] if at < len(self._unexecuted_places) else run.last
         return (
             ""
-            if place is None
+            if place >= run.last
             else f"a request that {self._scope(place)} records as a call has no result"
         )
 

@@ -17,7 +17,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.conventions.reader import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import ClosedTrace, Frame, Steps
+from otel_eval.interfaces import ClosedTrace, Frame
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
@@ -39,7 +39,7 @@ Frames = dict[bytes, Frame]
 
 def agents(trace: ClosedTrace) -> tuple[list[bytes], list[bytes]]:
     """Ids of the agent spans: those inside no other, and those inside one."""
-    read = classified(trace, Plan(), Steps())
+    read = classified(trace, Plan())
     read.link()
     ids = read.tree.ids
     outer = [ids[place] for place in read.agents if read.enclosing_agent[place] < 0]

@@ -58,6 +58,10 @@ class FakeResourceScope:
         """The span itself."""
         return payload
 
+    def size(self, payload: FakeSpan) -> int:
+        """The characters of all that it holds."""
+        return 4 * len(repr((payload.given, payload.given_events)))
+
     def slim(self, payload: FakeSpan, wanted: Wanted) -> FakeSpan:
         """The span itself."""
         return payload

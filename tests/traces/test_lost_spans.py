@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_eval.interfaces import ClosedTrace, Steps
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import UNRECORDED, Scored, Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.trajectory.builder import build
@@ -28,7 +28,7 @@ def outermost(trace: ClosedTrace) -> list[Trajectory]:
 
 def without_tools(trace: ClosedTrace) -> Iterator[tuple[set[str], ClosedTrace]]:
     """The trace without the spans of each tool and what lies below them, and its names."""
-    spans = classified(trace, PLAN, Steps())
+    spans = classified(trace, PLAN)
     tools: dict[str, tuple[set[str], set[bytes]]] = {}
     for place, call in call_builders(spans).items():
         names, gone = tools.setdefault(mcp_name(call), (set(), set()))

@@ -407,6 +407,12 @@ class SdkResourceScope:
             return reader
         return native_reader
 
+    def size(self, payload: ReadableSpan) -> int:
+        """The bytes of all text that the span recorded, or more: also in UTF-8, and of bytes in
+        base64.
+        """
+        return 2 * (size_of(payload) - SPAN_BYTES)
+
     def slim(self, payload: ReadableSpan, wanted: Wanted) -> ReadableSpan:
         """Return the span itself: its program may hold it as well."""
         return payload

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from otel_eval.conventions import Field, Side
 from otel_eval.conventions.messages import nested, read_messages
 from otel_eval.conventions.model_calls import Histories, read_event, text_in_events
-from otel_eval.interfaces import SpanEvent, Steps
+from otel_eval.interfaces import SpanEvent
 
 NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])
 CALLS = st.builds(
@@ -53,7 +53,7 @@ def test_texts_that_go_on_like_earlier_ones_are_read_like_others(
     given: list[tuple[list[Any], Any, bool]],
 ) -> None:
     """In JSON or as Python writes them, cut off, with spaces, in another text, nested deeply."""
-    histories, messages = Histories(Steps()), []
+    histories, messages = Histories(), []
     for more, write, anew in given:
         messages = more if anew else messages + more
         text = write(messages)
@@ -69,7 +69,7 @@ def test_texts_that_go_on_like_earlier_ones_are_read_like_others(
 )
 def test_flattened_messages_are_read_like_others(given: list[dict[str, Any]]) -> None:
     """Also where their parts are no numbers."""
-    histories = Histories(Steps())
+    histories = Histories()
     for attributes in given:
         calls = {f"{key}.tool_calls.0.name": value for key, value in attributes.items()}
         assert [*histories.of_family("one", calls)] == read_messages(nested(calls))
@@ -100,7 +100,7 @@ def test_flattened_histories_that_go_on_like_earlier_ones_are_read_like_others(
     given: list[tuple[list[Any], Any, bool]],
 ) -> None:
     """Whatever the order of their parts."""
-    histories, messages = Histories(Steps()), []
+    histories, messages = Histories(), []
     for more, order, anew in given:
         messages = more if anew else messages + more
         family = dict(order(flattened(messages).items()))
@@ -126,7 +126,7 @@ EVENTS = st.sampled_from(
 )
 def test_events_are_read_like_others(given: list[SpanEvent]) -> None:
     """Each kind of them."""
-    histories = Histories(Steps())
+    histories = Histories()
     for event in given:
         assert [*histories.of_event(event)] == [*read_event(event)]
 
@@ -145,6 +145,6 @@ def test_an_answer_whose_content_was_not_captured_is_none(message: Any) -> None:
 @pytest.mark.parametrize("name", ["gen_ai.assistant.message", "gen_ai.choice"])
 def test_a_call_repeated_in_the_history_is_one_call_and_in_answers_two(name: str) -> None:
     """A model that asks for the same call twice asks for two."""
-    histories, event = Histories(Steps()), SpanEvent(name, {"tool_calls": '[{"name": "a"}]'})
+    histories, event = Histories(), SpanEvent(name, {"tool_calls": '[{"name": "a"}]'})
     one, other = histories.of_event(event), histories.of_event(event)
     assert (one is other) == (one[0][0] is not Side.OUTPUT)

@@ -1,22 +1,21 @@
-"""A trace is read in time in proportion to its size, whatever its spans say; beyond a number of
-steps it is skipped.
+"""A trace is read in time in proportion to its size, whatever its spans say; a run that is too
+large is skipped.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
-from otel_eval import engine
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import STEP_LIMIT, ClosedTrace, Steps
-from otel_eval.model import Report, Skipped
+from otel_eval.interfaces import ClosedTrace, SpanEvent
+from otel_eval.model import Outcome, Report, Scored, Skipped, Trajectory
 from otel_eval.scorers import create_scorer
+from otel_eval.trajectory import limits
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from tests.support.counted_work import is_in_proportion
@@ -213,6 +212,71 @@ def calls_of_tools_that_were_asked_for_once_each(count: int) -> Iterator[FakeSpa
     )
 
 
+@shape
+def answers_in_the_message_that_asked(count: int) -> Iterator[FakeSpan]:
+    """As where the model's provider runs the tools."""
+    yield agent("run")
+    parts = [
+        part
+        for number in range(count)
+        for part in (*asked(number)["parts"], *answered(number)["parts"])
+    ]
+    yield model("m", "run", 0, output=[{"role": "assistant", "parts": parts}])
+
+
+@shape
+def requests_without_ids_in_a_tree_each(count: int) -> Iterator[FakeSpan]:
+    call = {"type": "tool_call", "name": "search", "arguments": {}}
+    for number in range(count):
+        yield agent(number, start=10 * number, end=10 * number + 9)
+        yield model(f"m{number}", number, 10 * number, output=[{"parts": [call]}])
+
+
+@shape
+def requests_without_ids_that_results_without_names_answer(count: int) -> Iterator[FakeSpan]:
+    yield agent("run")
+    parts = [
+        {"type": "tool_call", "name": f"tool {number}", "arguments": {}} for number in range(count)
+    ]
+    results = [{"type": "tool_call_response", "response": number} for number in range(count)]
+    yield model("m", "run", 0, output=[{"role": "assistant", "parts": parts}])
+    yield model("n", "run", 10, input=[{"role": "tool", "parts": results}], output=[])
+
+
+@shape
+def one_instrumentation_for_each_call_that_was_asked_for(count: int) -> Iterator[FakeSpan]:
+    yield agent("run")
+    parts = [
+        {"type": "tool_call", "name": f"tool {number}", "arguments": {}} for number in range(count)
+    ]
+    yield model("m", "run", 0, output=[{"parts": parts}])
+    yield from (
+        tool(number, "run", 10 + number, LONG, name=f"tool {number}", scope=f"scope {number}")
+        for number in range(count)
+    )
+
+
+@shape
+def many_tools_within_one(count: int) -> Iterator[FakeSpan]:
+    """The content of the outer one is compared with that of each inner one."""
+    yield agent("run")
+    yield tool("outer", "run", 1, LONG, arguments={"q": "x" * 10 * count})
+    yield from (
+        tool(number, "outer", 2 + number, LONG, arguments={"q": number}) for number in range(count)
+    )
+
+
+@shape
+def runs_side_by_side_that_wait(count: int) -> Iterator[FakeSpan]:
+    for number in range(count):
+        yield agent(number, start=10 * number, end=10 * number + 9)
+        waiting = tool(f"t{number}", number, 10 * number, 10 * number + 1)
+        exception = {"exception.type": "GraphInterrupt", "exception.message": ""}
+        waiting.given_events = [SpanEvent("exception", exception)]
+        waiting.status_code = 2
+        yield waiting
+
+
 @pytest.mark.parametrize("needs", [frozenset[str](), ALL_NEEDS], ids=["names", "all"])
 @pytest.mark.parametrize("spans", SHAPES.values(), ids=SHAPES)
 def test_a_trace_is_read_in_time_in_proportion_to_its_size(
@@ -251,47 +315,156 @@ def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
         yield tool(f"a{number}", number, LONG - 2 * number - 1, LONG - 2 * number)
 
 
+CALLS = "the run has more than 10,000 calls"
+BYTES = "the run recorded more than 64 MiB"
+PAIRS = "too many spans of the run may describe the same calls"
+
+
+@pytest.fixture
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a trace of some hundred spans exceeds."""
+    monkeypatch.setattr(limits, "MOST_CALLS", 50)
+    monkeypatch.setattr(limits, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(limits, "MOST_PAIRS", 2_000)
+
+
+def many_calls(count: int) -> Iterator[FakeSpan]:
+    yield agent("run", end=LONG * LONG)
+    yield from (tool(number, "run", 10 * number, 10 * number + 5) for number in range(count))
+
+
+def many_requests(count: int) -> Iterator[FakeSpan]:
+    """Calls that left no span: one message asks for them, the next answers."""
+    yield agent("run", end=LONG * LONG)
+    short = {"type": "tool_call", "name": "f"}
+    requests = [{**short, "id": f"c{number}"} for number in range(count)]
+    results = [
+        {"type": "tool_call_response", "id": f"c{number}", "response": 1} for number in range(count)
+    ]
+    yield model("m", "run", 0, output=[{"role": "assistant", "parts": requests}])
+    yield model("n", "run", 10, input=[{"role": "tool", "parts": results}], output=[])
+
+
+def great_arguments(count: int) -> Iterator[FakeSpan]:
+    yield agent("run", end=LONG * LONG)
+    yield tool("t", "run", 1, 2, arguments={"text": "x" * count})
+
+
+def great_messages(count: int) -> Iterator[FakeSpan]:
+    """Short text, and many values in it."""
+    yield agent("run", end=LONG * LONG)
+    yield model("m", "run", 0, output=[[]] * count)
+
+
+def calls_at_once(count: int) -> Iterator[FakeSpan]:
+    """Two instrumentations, one of which names neither arguments nor ids."""
+    yield agent("run", end=LONG * LONG)
+    for number in range(count // 2):
+        yield tool(f"o{number}", "run", number, LONG - number, arguments={"q": number})
+        yield tool(f"i{number}", "run", LONG // 4 + number, LONG // 2 - number, scope="b")
+
+
+LARGE = [
+    (many_calls, 50, 51, CALLS),
+    (many_requests, 50, 51, CALLS),
+    (great_arguments, 19_000, 20_000, BYTES),
+    (great_messages, 500, 600, BYTES),
+]
+
+
+@pytest.mark.usefixtures("low_limits")
+@pytest.mark.parametrize("needs", [frozenset[str](), ALL_NEEDS], ids=["names", "all"])
+@pytest.mark.parametrize(
+    ("spans", "fits", "does_not", "reason"), LARGE, ids=[row[0].__name__ for row in LARGE]
+)
+def test_a_run_is_read_whole_or_not_at_all(
+    spans: Callable[[int], Iterator[FakeSpan]],
+    fits: int,
+    does_not: int,
+    reason: str,
+    needs: frozenset[str],
+) -> None:
+    """Up to a limit of what it recorded, which is the same whatever scorers read of it."""
+    (run,) = build(closed(*spans(fits)), Plan(needs=needs))
+    assert not run.trajectory.too_large
+    (run,) = build(closed(*spans(does_not)), Plan(needs=needs))
+    assert (run.trajectory.too_large, run.trajectory.calls) == (reason, ())
+
+
+@pytest.mark.parametrize("needs", [frozenset[str](), ALL_NEEDS], ids=["names", "all"])
+@pytest.mark.parametrize(
+    ("spans", "count"), [(levels_of_attempts, 60), (calls_at_once, 140)], ids=["within", "beside"]
+)
+def test_a_run_whose_spans_all_may_be_the_same_calls_is_not_read(
+    spans: Callable[[int], Iterator[FakeSpan]],
+    count: int,
+    needs: frozenset[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each level of attempts looks at all of them, and each interval at those that it lies in."""
+    monkeypatch.setattr(limits, "MOST_PAIRS", 1_000)
+    (run,) = build(closed(*spans(count)), Plan(needs=needs))
+    assert (run.trajectory.too_large, run.trajectory.calls) == (PAIRS, ())
+
+
 def evaluated(trace: ClosedTrace) -> list[Report]:
     scorers = tuple(
         create_scorer(each)
         for each in ({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1})
     )
-    return Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(trace)
+    return Engine([ScorerSet(name="e", scorers=(*scorers, OfUser()))]).evaluate(trace)
 
 
-def test_a_trace_that_takes_too_many_steps_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By every scorer, with the limit in the reason; what is known without reading its calls is
-    there.
-    """
-    monkeypatch.setattr(engine, "Steps", partial(Steps, 20_000))
-    (report,) = evaluated(closed(*levels_of_attempts(100)))
+class OfUser:
+    """A scorer of somebody else, which knows no limits."""
+
+    name = type = "of_user"
+    version = "1"
+    needs = frozenset[str]()
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        return Scored(1.0, True, f"{len(trajectory.calls)} calls")
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_run_that_is_too_large_is_skipped_by_every_scorer() -> None:
+    """Scorers of users are not called; what is known without reading its calls is there."""
+    (report,) = evaluated(closed(*many_calls(51)))
     run, outcomes = report.trajectory, [result.outcome for result in report.results]
-    why = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
-    assert outcomes == [Skipped(f"too large: {why}", reason="too_large")] * 2
-    assert (run.calls, run.calls_unknown, run.too_large) == ((), why, why)
+    assert outcomes == [Skipped(f"too large: {CALLS}", reason="too_large")] * 3
+    assert (run.calls, run.calls_unknown, run.too_large) == ((), CALLS, CALLS)
     assert (run.start_ns, run.end_ns, run.service) == (0, LONG * LONG, "test")
 
 
-def test_an_incomplete_run_is_incomplete_however_large_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("low_limits")
+def test_an_incomplete_run_is_incomplete_however_large_it_is() -> None:
     """Spans that are missing are known without reading any."""
-    monkeypatch.setattr(engine, "Steps", partial(Steps, 20_000))
-    (report,) = evaluated(closed(*levels_of_attempts(100), cut="spans were dropped"))
-    assert [result.outcome for result in report.results] == [
+    (report,) = evaluated(closed(*many_calls(51), cut="spans were dropped"))
+    assert [result.outcome for result in report.results][:2] == [
         Skipped("incomplete: spans were dropped", reason="incomplete")
     ] * 2
 
 
-def test_equal_traces_take_equal_steps(subtests: pytest.Subtests) -> None:
-    """Whatever is left, the outcome depends on nothing else, and no run is read in part."""
-    for left in range(0, 4000, 250):
-        with subtests.test(left=left):
-            trace = closed(
-                *as_json(10), *two_instrumentations(5, arguments=lambda number: {"q": number})
-            )
-            one, other = (build(trace, Plan(needs=ALL_NEEDS), Steps(left)) for _ in range(2))
-            assert one == other
-            whole = build(trace, Plan(needs=ALL_NEEDS))
-            for run, complete in zip(one, whole, strict=True):
-                assert run == complete or (run.trajectory.too_large and not run.trajectory.calls)
+@pytest.mark.usefixtures("low_limits")
+@pytest.mark.parametrize("spans", [many_calls, many_requests, levels_of_attempts])
+def test_a_run_does_not_depend_on_the_other_runs_of_its_trace(
+    spans: Callable[[int], Iterator[FakeSpan]],
+) -> None:
+    """Neither on their size, nor on the order in which spans stand in the trace."""
+    beside = [agent("other", start=5), tool("call", "other", 6, 7, arguments={"q": 1})]
+    plan = Plan(needs=ALL_NEEDS)
+    (alone,) = build(closed(*beside), plan)
+    large = [*spans(120)]
+    orders = ([*large, *beside], [*reversed(beside), *reversed(large)])
+    for order in orders:
+        first, second = build(closed(*order), plan)
+        assert first.trajectory.too_large
+        assert second == alone
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_runs_within_a_run_that_is_not_read_are_not_read() -> None:
+    """They are part of it."""
+    inner = [agent("inner", "run", start=5), tool("call", "inner", 6, 7)]
+    outer, within = build(closed(*many_calls(51), *inner), Plan())
+    assert outer.trajectory.too_large == within.trajectory.too_large == CALLS
