@@ -28,7 +28,7 @@ _GREATEST: Final = frozenset(
         "results.oldest_s",
         "exports.running_s",
         "exports.unsupported",
-        "forward.unsupported",
+        "forward.oldest_s",
     }
 )
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})

@@ -12,12 +12,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from math import inf
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, TypeVar
 
 import opentelemetry.context as api
 from opentelemetry.context import attach, detach, set_value
@@ -34,7 +34,9 @@ class RetryPolicy:
         most_s: the longest wait that an endpoint may ask for.
         last_s: the wait between attempts while the process shuts down.
         recheck_s: the time between attempts to export a signal that the endpoint does not support.
-        clock: monotonic seconds, for `recheck_s`.
+        give_up_s: how long data waits for an endpoint that does not support its signal and never
+            accepted it.
+        clock: monotonic seconds, for `recheck_s` and `give_up_s`.
     """
 
     first_s: float = 0.5
@@ -43,6 +45,7 @@ class RetryPolicy:
     most_s: float = 60.0
     last_s: float = 0.2
     recheck_s: float = 60.0
+    give_up_s: float = 900.0
     clock: Callable[[], float] = time.monotonic
 
 
@@ -98,7 +101,6 @@ Status = Literal[
     "retryable",
     "server_error",
     "denied",
-    "not_found",
     "missing",
     "unsupported",
     "permanent",
@@ -107,16 +109,10 @@ Status = Literal[
 unsupported.
 
 `server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the
-credentials were refused. `not_found`, `unsupported`: the endpoint may lack the signal, or a proxy
-in front of it may lack the endpoint for a while. `missing`: the endpoint does not have the trace or
+credentials were refused. `unsupported`: the endpoint may lack the signal, or a proxy in front of it
+may lack the endpoint for a while. `missing`: the endpoint does not have the trace or
 run that a score belongs to yet; the exporter defers the score.
 """
-
-_LACKS_THE_SIGNAL: Final = frozenset({"not_found", "unsupported"})
-# Retried without end if the data is kept (`Attempts`, `keeps`): an operator can repair credentials
-# and routes.
-_REPAIRABLE: Final = frozenset({"denied", "not_found"})
-
 
 Place = int | tuple[int, int]
 """The index of a report in its batch, or (index of the report, index of the result) for one result
@@ -155,6 +151,11 @@ class ExportResult:
     reasons: Mapping[Place, str] = field(default_factory=dict)
     not_sent: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def may_concern_one(self) -> bool:
+        """Whether one item of those that were sent may have caused the refusal of all."""
+        return self.status in _HALVED and not self.concerns_all
+
     @classmethod
     def ok(cls) -> ExportResult:
         """Everything was exported."""
@@ -181,10 +182,33 @@ class ExportResult:
 
     @classmethod
     def unsupported(cls, reason: str) -> ExportResult:
-        """The destination does not support results; one report is tried again every
-        `RetryPolicy.recheck_s` seconds.
+        """The destination does not support results. Unless it accepted some before, they wait for
+        `RetryPolicy.give_up_s`, and one report is tried again every `RetryPolicy.recheck_s`.
         """
         return cls("unsupported", reason)
+
+
+_HALVED: Final = frozenset({"permanent", "server_error", "missing"})
+_Item = TypeVar("_Item")
+
+
+def in_halves(
+    items: Sequence[_Item], send: Callable[[Sequence[_Item]], ExportResult]
+) -> Iterator[tuple[Sequence[_Item], ExportResult]]:
+    """Send items together. If they are refused, perhaps because of one of them, send their halves
+    until those that are refused are alone.
+
+    Yields:
+        The items in parts, in order, each with its result. A part is sent only when it is asked
+        for, so that the caller can stop.
+    """
+    result = send(items)
+    if len(items) == 1 or not result.may_concern_one:
+        yield items, result
+        return
+    middle = len(items) // 2
+    yield from in_halves(items[:middle], send)
+    yield from in_halves(items[middle:], send)
 
 
 def retry_after_s(header: str) -> float | None:
@@ -217,122 +241,99 @@ def reason_of(error: BaseException) -> str:
     return text[:1].lower() + text[1:] if text else type(error).__name__
 
 
-class AcceptedBefore(Protocol):
-    """Records which signals endpoints accepted, beyond restarts, by a key of endpoint and
-    signal.
-    """
-
-    def has(self, key: str) -> bool:
-        """Whether the signal was accepted."""
-        ...
-
-    def add(self, key: str) -> None:
-        """Record that the signal was accepted."""
-        ...
-
-
 _log = logging.getLogger("otel_eval")
 
 
 class Attempts:
-    """Makes attempts to send; only one every `RetryPolicy.recheck_s` seconds while the endpoint
-    does not support the signal.
+    """Makes attempts to send, and decides what a response means for an endpoint with this history.
 
-    If the endpoint accepted the signal before, a 404 is an outage. If it never did, the first 404
-    (or 405, 501, UNIMPLEMENTED) marks the signal as unsupported until the endpoint accepts it.
+    An endpoint that accepted the signal in this process supports it: a 404 (or 405, 501,
+    UNIMPLEMENTED) is an outage. If it never did, such a response marks the signal as unsupported
+    until the endpoint gives another one; meanwhile an attempt is made only every
+    `RetryPolicy.recheck_s` seconds.
 
     Args:
         name: the exporter's name; what follows the last dot is the signal.
         retry: how long to wait between attempts.
-        refusals: what happens to data of a signal that the endpoint does not support, for the log.
+        fate: what happens to data of a signal that the endpoint does not support, for the log.
         forwards: whether requests of agents are forwarded, to which OTLP's own list of retryable
             responses applies.
-        keeps: whether data is kept while the endpoint refuses credentials or path (401, 403, 404),
-            instead of being refused.
-        key: the key of this endpoint and signal in `before`; "": it is not recorded there.
-        before: the signals accepted in earlier processes; None: only this process counts.
+        waits_for_access: whether data is retried while the endpoint refuses the credentials (401,
+            403), instead of being refused.
 
     Attributes:
         unsupported: the reason of the response that marked the signal as unsupported; "" if it is
-            supported.
+            not.
     """
 
     def __init__(
         self,
         name: str,
         retry: RetryPolicy,
-        refusals: str,
+        fate: str,
         *,
         forwards: bool = False,
-        keeps: bool = False,
-        key: str = "",
-        before: AcceptedBefore | None = None,
+        waits_for_access: bool = False,
     ) -> None:
         exporter, _, signal = name.rpartition(".")
         self._exporter, self._signal = (exporter, signal) if exporter else (name, "results")
-        self._retry, self._refusals, self._forwards, self._keeps = retry, refusals, forwards, keeps
-        self._key, self._before = key, before if key else None
-        self._accepted = self._before is not None and self._before.has(key)
-        self._attempted = 0.0
+        self._retry, self._fate, self._forwards = retry, fate, forwards
+        self._waits_for_access = waits_for_access
+        self._accepted = False
+        self._attempted = -inf
         self.unsupported = ""
 
     @property
-    def allowed(self) -> bool:
-        """Whether an attempt is due: always, except that an unsupported signal is tried every
+    def allowed_in_s(self) -> float:
+        """Seconds until an attempt is due: 0, except that an unsupported signal is tried every
         `recheck_s` seconds only.
         """
-        return (
-            not self.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
-        )
+        if not self.unsupported:
+            return 0.0
+        return max(0.0, self._attempted + self._retry.recheck_s - self._retry.clock())
+
+    def allow_now(self) -> None:
+        """Allow one attempt at once, because the process shuts down."""
+        self._attempted = -inf
 
     def make(self, send: Callable[[], ExportResult]) -> ExportResult:
         """Make an attempt, if one is due. The result is ok, accepted, retryable, permanent or
         unsupported.
         """
         before = self.unsupported
-        if not self.allowed:
+        if self.allowed_in_s:
             return ExportResult("unsupported", before)
-        result = self._resolve(send())
+        # before the response: two threads must not make an attempt each
         self._attempted = self._retry.clock()
-        if before and not self.unsupported:
+        result = send()
+        result = replace(result, status=self._meaning(result.status))
+        self._accepted = self._accepted or result.status == "ok"
+        is_unsupported = result.status == "unsupported"
+        self.unsupported = result.reason or "unsupported" if is_unsupported else ""
+        if before and result.status == "ok":
             _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
-        elif self.unsupported and not before:
+        elif is_unsupported and not before:
             _log.warning(
                 "the endpoint of %s does not support %s (%s): %s; one is tried again every %g s",
-                *(
-                    self._exporter,
-                    self._signal,
-                    result.reason,
-                    self._refusals,
-                    self._retry.recheck_s,
-                ),
+                self._exporter,
+                self._signal,
+                self.unsupported,
+                self._fate,
+                self._retry.recheck_s,
             )
         return result
 
-    def _resolve(self, result: ExportResult) -> ExportResult:
-        """Return the result with its final status, and record whether the endpoint supports the
-        signal.
-        """
-        if result.status == "ok":
-            if not self._accepted and self._before is not None:
-                self._before.add(self._key)
-            self._accepted, self.unsupported = True, ""
-            return result
-        status = "unsupported" if self.unsupported else self._meaning(result.status)
-        if status == "unsupported":
-            self.unsupported = result.reason
-        return replace(result, status=status)
-
     def _meaning(self, status: Status) -> Status:
-        if status in _REPAIRABLE and self._keeps:
-            return "retryable"
-        # A proxy responds 404 while its endpoint restarts; an endpoint that never accepted the
-        # signal more likely lacks it.
-        if status in _LACKS_THE_SIGNAL:
-            return "retryable" if self._accepted else "unsupported"
-        if status == "server_error":
-            return "permanent" if self._forwards else "retryable"
-        return "permanent" if status == "denied" else status
+        match status:
+            case "denied":
+                return "retryable" if self._waits_for_access else "permanent"
+            case "unsupported":
+                # A proxy responds 404 while its endpoint restarts; an endpoint that never accepted
+                # the signal more likely lacks it.
+                return "retryable" if self._accepted else "unsupported"
+            case "server_error":
+                return "permanent" if self._forwards else "retryable"
+        return status
 
     def backoff(self, stopping: threading.Event) -> Backoff:
         """The waits between the attempts for one batch; `stopping` interrupts them."""

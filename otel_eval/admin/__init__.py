@@ -42,7 +42,7 @@ DROPS: Final[Mapping[str, str]] = {
     "results.dropped": "not delivered and not in a dead-letter file",
     "results.refused": "the queue of the exporter was full",
     "forward.refused": "refused by the backend",
-    "forward.discarded": "the backend does not support the signal",
+    "forward.discarded": "the backend did not support the signal for delivery.give_up_after",
     "forward.lost": "not passed on before the end",
     "workers.lost_traces": "a worker ended that held them without storage",
     "workers.lost_results": "a worker ended that held them without storage",
@@ -96,11 +96,12 @@ _QUEUES: Final = (
     "results.oldest_s",
     "exports.running_s",
     "forward.waiting",
+    "forward.oldest_s",
     "forward.held",
     "storage.bytes",
     "storage.reports",
 )
-_UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
+_UNSUPPORTED: Final = "exports.unsupported"
 
 
 def status_fields(

@@ -27,7 +27,7 @@ from otel_eval.exporters.scores import RESERVED, VERDICT, KnownScorers, name_pro
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal
-from otel_eval.retry import AcceptedBefore
+from otel_eval.retry import RetryPolicy
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
 from otel_eval.trajectory.classify import Plan
@@ -146,13 +146,19 @@ def destinations(config: EvalConfig) -> list[str]:
     return [*found, *config.exporters.of_packages]
 
 
+def retry_policy(config: EvalConfig) -> RetryPolicy:
+    """How long exporters wait between attempts, and for endpoints that do not support a signal."""
+    return RetryPolicy(recheck_s=config.delivery.recheck, give_up_s=config.delivery.give_up_after)
+
+
 def _queued(
     config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0
 ) -> list[Exporter]:
     """The exporters of `_unqueued`, each behind a queue."""
+    retry = retry_policy(config)
     return [
-        queue_of(each, counters, _dead_letters(config), room_s=room_s)
-        for each in _unqueued(config, problems)
+        queue_of(exporter, counters, _dead_letters(config), retry, room_s=room_s)
+        for exporter in _unqueued(config, problems)
     ]
 
 
@@ -263,7 +269,6 @@ def export_queues_of(
     config: EvalConfig,
     counters: Counters,
     acknowledge: Acknowledge,
-    before: AcceptedBefore | None = None,
 ) -> ExportQueues:
     """Build every exporter of results with its queue; JSON Lines to stdout if no exporter is
     configured.
@@ -271,7 +276,6 @@ def export_queues_of(
     Args:
         acknowledge: called with reports that an exporter delivered or that were refused
             permanently.
-        before: which endpoints have accepted data in earlier processes.
 
     Raises:
         ConfigError: an exporter cannot be opened.
@@ -283,7 +287,7 @@ def export_queues_of(
         "acknowledge": acknowledge,
         "dead_letters": dead_letters,
         "max_reports": most,
-        "before": before,
+        "retry": retry_policy(config),
     }
     sync = config.storage is not None and config.storage.sync
     lines: list[Exporter] = (
@@ -339,7 +343,8 @@ def metrics_of(
     exporters = []
     for key, each in pushed.items():
         to = for_signal(each.address(key), "metrics", problems)
-        exporters.append(SdkMetricExporter(to, counters, f"{each.name}.metrics"))
+        name = f"{each.name}.metrics"
+        exporters.append(SdkMetricExporter(to, counters, name, retry_policy(config)))
     options: dict[str, Any] = {
         "scraped": scraped,
         "counters": counters,

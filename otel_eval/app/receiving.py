@@ -61,8 +61,7 @@ class ReceiverExports:
         undelivered: Undelivered | None,
     ) -> None:
         self._durable, self._held_runs, self._undelivered = durable, held_runs, undelivered
-        accepted = durable.accepted if durable else None
-        self.queues: Final = export_queues_of(config, counters, self._record_delivery, accepted)
+        self.queues: Final = export_queues_of(config, counters, self._record_delivery)
         self.metrics: Final = metrics_of(config, counters)
         # Results of detached runs are measured when they are final.
         metrics = FinalResults(self.metrics) if self.metrics else None

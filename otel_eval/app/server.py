@@ -47,6 +47,7 @@ NEEDS_RESTART: Final = (
     "async_scoring",
     "receivers",
     "exporters",
+    "delivery",
     "storage",
     "telemetry",
     "window",

@@ -16,6 +16,7 @@ from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import (
     known_scorers,
     result_format,
+    retry_policy,
     score_endpoints,
     writes_lines,
 )
@@ -373,11 +374,16 @@ def forward_of(
         return None
     to = given.address("exporters.forward")
     journal = durable.forwarded if durable else None
-    kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
-    kept["held"] = held
-    kept["name_of"] = result_format(config).name_of
     return Forwarder(
-        to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept
+        to,
+        engine,
+        counters,
+        limit_bytes=given.max_queue_size,
+        signals=given.signals,
+        held=held,
+        journal=journal,
+        name_of=result_format(config).name_of,
+        retry=retry_policy(config),
     )
 
 

@@ -297,6 +297,18 @@ class KafkaExporter(KafkaClient):
     """How long one batch may take to be acknowledged by all replicas."""
 
 
+class Delivery(Shape):
+    """How results and forwarded requests are delivered."""
+
+    give_up_after: Seconds = 900.0
+    """How long data waits for an endpoint that lacks the signal (404, 405, 501, UNIMPLEMENTED, a
+    redirect, a page) and has accepted none since the start. Then it goes to the dead-letter file,
+    or is dropped.
+    """
+    recheck: Seconds = Field(default=60.0, gt=0)
+    """How often such an endpoint is tried again."""
+
+
 def _list_or_mapping(given: Any) -> str:
     return LIST if isinstance(given, list | tuple) else MAPPING
 

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
+from otel_eval.config.exporters import Delivery, Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
 from otel_eval.config.ui import Ui
 from otel_eval.config.units import (
@@ -303,6 +303,8 @@ class EvalConfig(Shape):
     """Where `otel-eval serve` takes spans from."""
     exporters: Exporters = Exporters()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
+    delivery: Delivery = Delivery()
+    """How long results wait for an endpoint that does not support their signal."""
     workers: Annotated[Count, Field(le=256)] = 1
     """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests
     by trace id.

@@ -37,16 +37,13 @@ class Exporter(ABC):
         exports_no_run: whether reports on traces without a result are exported too; they are
             created if `exporters.jsonl` or `exporters.kafka` is configured to write them.
         waits_for_access: whether results are retried while the endpoint refuses the credentials
-            (401, 403) or has no such path (404), instead of being refused permanently.
-        accepted_key: the key under which it is recorded, beyond a restart, that the endpoint
-            accepted results; "": it is not.
+            (401, 403), instead of being refused permanently.
     """
 
     name: str = ""
     max_batch: ClassVar[int] = 256
     exports_no_run: ClassVar[bool] = False
     waits_for_access: ClassVar[bool] = False
-    accepted_key: str = ""
 
     @abstractmethod
     def export(self, batch: Sequence[Report]) -> ExportResult:

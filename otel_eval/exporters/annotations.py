@@ -30,7 +30,7 @@ from otel_eval.exporters.scores import (
 )
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_response
-from otel_eval.retry import ExportResult, Place, reason_of
+from otel_eval.retry import ExportResult, Place, in_halves, reason_of
 
 _MAX_REVISED: Final = 50_000  # results whose last revision is kept; few have one above 0
 _MAX_SUSPECTS: Final = 8
@@ -181,15 +181,15 @@ class AnnotationExporter(Exporter):
             for place in state.deferred
             if isinstance(place, tuple)
         }
-        for each in ids - deferred_ids:
-            self._failed.pop(each, None)
+        for result_id in ids - deferred_ids:
+            self._failed.pop(result_id, None)
         return state.result()
 
     def _select(self, batch: Sequence[Report]) -> _Batch:
         state = _Batch()
-        for at, report in enumerate(batch):
-            for number, result in enumerate(report.results):
-                place = (at, number)
+        for report_index, report in enumerate(batch):
+            for result_index, result in enumerate(report.results):
+                place = (report_index, result_index)
                 if self._revisions.get(key_of(report, result), 0) > result.revision:
                     state.not_sent["superseded"] += 1
                 elif not (
@@ -215,35 +215,28 @@ class AnnotationExporter(Exporter):
         if failed:
             # else those at which the product fails could be first at every attempt
             random.SystemRandom().shuffle(new)
-        groups = [*_groups(new, self.max_scores), *_groups(failed, 1)]
-        return next(
-            (problem for group in groups if (problem := self._send(group, state)) is not None), None
-        )
+        for group in (*_groups(new, self.max_scores), *_groups(failed, 1)):
+            for part, result in in_halves(group, self._attempt):
+                if result.status == "ok":
+                    self._sent.update(score.result.result_id for score in part)
+                    self._exported += len(part)
+                elif not result.may_concern_one or not self._excludes(part[0], result, state):
+                    return result
+        return None
 
-    def _send(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
+    def _attempt(self, scores: Sequence[Score]) -> ExportResult:
         try:
-            result = self.send(scores)
+            return self.send(scores)
         except (OSError, http.client.HTTPException) as error:
             return ExportResult.retryable(reason_of(error))
-        if result.status == "ok":
-            self._sent.update(score.result.result_id for score in scores)
-            self._exported += len(scores)
-            return None
-        if result.status not in ("permanent", "server_error", "missing") or result.concerns_all:
-            return result
-        if len(scores) > 1:
-            half = len(scores) // 2
-            problem = self._send(scores[:half], state)
-            return self._send(scores[half:], state) if problem is None else problem
-        return self._refuse_or_defer(scores[0], result, state)
 
-    def _refuse_or_defer(
-        self, score: Score, result: ExportResult, state: _Batch
-    ) -> ExportResult | None:
-        """Refuse or defer one score and return None, or return the result if the product failed."""
+    def _excludes(self, score: Score, result: ExportResult, state: _Batch) -> bool:
+        """Refuse or defer one score, so that the others can be sent; False if the product seems to
+        fail whatever it is sent.
+        """
         if result.status == "permanent":
             state.refused[score.place] = result.reason
-            return None
+            return True
         key, now = score.result.result_id, self._clock()
         failed = self._failed.get(key) or _FailedResult(now, self._exported)
         failed.suspect = result.status == "server_error"
@@ -260,19 +253,16 @@ class AnnotationExporter(Exporter):
                 if is_final
                 else f"{result.reason}, and {_MAX_WAITING} other results wait"
             )
-            return None
-        suspects = (
-            sum(each.suspect for each in self._failed.values())
-            if failed.suspect and not self._sent
-            else 0
-        )
-        if suspects >= _MAX_SUSPECTS and key not in self._failed:
+            return True
+        if failed.suspect and not self._sent and key not in self._failed:
             # no result of this batch was ever accepted: the product fails, not because of these
             # results
-            return result
+            suspects = sum([other.suspect for other in self._failed.values()])
+            if suspects >= _MAX_SUSPECTS:
+                return False
         self._failed[key] = failed
         state.deferred[score.place] = result.reason
-        return None
+        return True
 
     def close(self, timeout_s: float) -> None:
         """Close the connections."""
@@ -293,5 +283,5 @@ def response_result(response: HttpResponse) -> ExportResult:
     )
 
 
-def _groups(scores: Sequence[Score], most: int) -> Iterator[Sequence[Score]]:
-    return (scores[at : at + most] for at in range(0, len(scores), most))
+def _groups(scores: Sequence[Score], size: int) -> Iterator[Sequence[Score]]:
+    return (scores[start : start + size] for start in range(0, len(scores), size))

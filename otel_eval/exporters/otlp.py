@@ -27,7 +27,7 @@ from otel_eval.exporters.result_requests import REQUESTS, own_resource
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
-from otel_eval.otlp.endpoint import Endpoint, key_of
+from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, suppress_instrumentation
 
 METRICS_INTERVAL_S: Final = 5.0
@@ -55,7 +55,6 @@ class OtlpSignalExporter(Exporter):
         self, to: Endpoint, signal: str, name: str = "otlp", form: ResultFormat = PLAIN
     ) -> None:
         self.name = f"{name}.{signal}"
-        self.accepted_key = key_of(to, self.name)
         self._encode, self._form = REQUESTS[signal], form
         self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
 

@@ -1,27 +1,25 @@
-"""The forwarding queue of one signal, with a limit in bytes, and the threads that send what is in
-it.
+"""The forwarding queue of one signal, with a limit in bytes.
 
 A request stays in the queue until the backend accepted it or refused it permanently. While the
-backend fails, the queue fills, and `reserve` raises a retryable error (backpressure). It differs
-from `ExportQueue` in that it holds requests as bytes, reserves memory before a request is
-journaled, joins requests and held spans, and sends from several threads. Attempts and retries are
-the same.
+backend fails, the queue fills, and `reserve` raises a retryable error (backpressure). Memory is
+reserved before a request is journaled. Requests and held spans are joined, and sent by several
+threads.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
-from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.counters import Counters, named_count
+from otel_eval.delivery_queue import DeliveryQueue, Entry
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding.pending_spans import PendingSpan
 from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
-from otel_eval.retry import Attempts, ExportResult
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy
 
 # bytes of requests that are joined: backends accept 4 MiB unless configured otherwise
 _MAX_JOINED: Final = 3 * 1024 * 1024
@@ -35,67 +33,64 @@ _THREADS: Final = 2
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
 
-class _Request(NamedTuple):
-    """A request, the number of items in it, and the acks of the request, or of the held spans in
-    it.
+class ForwardedBody(NamedTuple):
+    """An encoded request, the number of items in it, and the acks of the request, or of the held
+    spans in it.
     """
 
     body: bytes
     items: int
-    requests: list[Any]
-    spans: list[Any]
+    requests: Sequence[Any] = ()
+    spans: Sequence[Any] = ()
 
 
-class ForwardQueue:
+class ForwardQueue(DeliveryQueue[ForwardedBody]):
     """Forwards one signal.
+
+    Counts `forward.sent`, `forward.refused`, `forward.discarded`, `forward.retries`,
+    `forward.busy` and `forward.lost`, each by signal.
 
     Args:
         signal: traces, logs or metrics.
         client: sends requests; it is closed with the queue.
-        attempts: makes the attempts, and knows whether the endpoint supports the signal.
-        limit_bytes: the limit of reserved and queued bytes; a single request is accepted whatever
-            its size.
+        limit_bytes: the limit of reserved and queued bytes, and of parked ones; a single request is
+            accepted whatever its size.
         acknowledge: called with the acks of requests and of held spans that were forwarded or
             refused permanently.
+        retry: how long to wait between attempts.
+        waits_for_access: whether requests are retried while the backend refuses the credentials.
     """
+
+    family = "forward"
 
     def __init__(
         self,
         signal: str,
         client: OtlpClient,
-        attempts: Attempts,
         counters: Counters,
         limit_bytes: int,
         acknowledge: Callable[[Sequence[Any], Sequence[Any]], None],
+        *,
+        retry: RetryPolicy,
+        waits_for_access: bool = False,
     ) -> None:
-        self._signal, self._client, self._attempts = signal, client, attempts
-        self._counters, self._warnings, self._limit, self._acknowledge = (
-            counters,
-            Warnings(),
-            limit_bytes,
-            acknowledge,
-        )
-        self._name, self._noun = f"forward.{signal}", _NOUNS[signal]
-        self._outage: Final = Outage(self._name, counters)
+        self._client, self._acknowledge = client, acknowledge
+        self._signal, self._limit = signal, limit_bytes
         # requests that are collected must not cause backpressure
         self._enough_bytes = min(_MAX_JOINED, limit_bytes // 4)
-        self._changed = threading.Condition()  # guards what follows
-        self._queue: deque[_Request] = deque()
-        self._queued_bytes = 0
-        self._sent_at = float("-inf")
-        self._bytes = 0  # reserved, queued or being sent
-        self._items = 0
-        self._flushing = self._closed = False
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True)
-            for _ in range(_THREADS)
-        ]
-
-    def start(self) -> None:
-        """Begin to send."""
-        for thread in self._threads:
-            thread.start()
+        self._reserved = 0  # bytes
+        name = f"forward.{signal}"
+        fate = f"they wait for {retry.give_up_s:g} s, then they are dropped"
+        attempts = Attempts(name, retry, fate, forwards=True, waits_for_access=waits_for_access)
+        super().__init__(
+            name,
+            attempts,
+            counters,
+            retry=retry,
+            labels={"signal": signal},
+            threads=_THREADS,
+            max_parked_size=limit_bytes,
+        )
 
     # ------------------------------------------------------------------ in
 
@@ -105,183 +100,101 @@ class ForwardQueue:
         Raises:
             Overloaded: the queue is full.
         """
-        with self._changed:
-            if self._bytes and self._bytes + size > self._limit:
-                self._counters.add("forward.busy", signal=self._signal)
+        self.warn_if_stuck()
+        with self._lock:
+            in_use = self._reserved + self._size
+            if in_use and in_use + size > self._limit:
+                self._count("busy")
                 raise Overloaded(f"the queue of {self._signal} to forward is full; retry later")
-            self._bytes += size
+            self._reserved += size
 
     def put(self, body: bytes, items: int, reserved: int, ack: Any = None) -> None:
         """Queue a request for which bytes were reserved; for b"" only release them."""
-        with self._changed:
-            self._bytes -= reserved
+        with self._lock:
+            self._reserved -= reserved
             if body:
-                self._add(_Request(body, items, [] if ack is None else [ack], []))
+                request = ForwardedBody(body, items, () if ack is None else (ack,))
+                self._add(request, len(body))
 
     def add(self, spans: Sequence[PendingSpan]) -> None:
         """Queue spans that were held. They are always accepted: their bytes were reserved with
         their request.
         """
         if spans:
-            body = wrap_spans((each.container, each.payload) for each in spans)
-            with self._changed:
-                self._add(
-                    _Request(
-                        body, len(spans), [], [each.ack for each in spans if each.ack is not None]
-                    )
-                )
-
-    def _add(self, request: _Request) -> None:
-        self._queue.append(request)
-        self._queued_bytes += len(request.body)
-        self._bytes += len(request.body)
-        self._items += request.items
-        # For requests in between no thread has to be woken: the one that was woken for the first
-        # waits with a timeout.
-        if len(self._queue) == 1 or self._due_s() == 0:
-            self._changed.notify()
+            body = wrap_spans((span.container, span.payload) for span in spans)
+            acks = [span.ack for span in spans if span.ack is not None]
+            with self._lock:
+                self._add(ForwardedBody(body, len(spans), spans=acks), len(body))
 
     # ----------------------------------------------------------------- out
 
-    def _run(self) -> None:
-        while requests := self._next_requests():
-            self._deliver(requests)
-            with self._changed:
-                self._bytes -= sum([len(each.body) for each in requests])
-                self._items -= sum([each.items for each in requests])
-                self._changed.notify_all()
+    def _due_in_s(self) -> float:
+        if self._hurry or self._queued_size > self._enough_bytes:
+            return 0.0
+        return self._popped_at + _COLLECT_S - time.monotonic()
 
-    def _next_requests(self) -> list[_Request]:
-        """Wait for requests that are due, and remove those to join from the queue; [] when the
-        queue is closed.
-        """
-        with self._changed:
-            while not self._closed:
-                due_s = self._due_s()
-                if due_s == 0:
-                    requests = self._pop_requests()
-                    if self._queue:
-                        self._changed.notify()  # another thread can send the rest
-                    return requests
-                self._changed.wait(due_s)
-        return []
+    def _batch_length(self) -> int:
+        """How many requests can be joined, at least one."""
+        sizes = accumulate(entry.size for entry in self._queue)
+        return max(1, sum(1 for _ in takewhile(lambda size: size <= _MAX_JOINED, sizes)))
 
-    def _due_s(self) -> float | None:
-        """In how many seconds the queued requests are due; None if the queue is empty."""
-        if not self._queue:
-            return None
-        is_due = self._flushing or self._queued_bytes > self._enough_bytes
-        return 0 if is_due else max(0, self._sent_at + _COLLECT_S - time.monotonic())
-
-    def _pop_requests(self) -> list[_Request]:
-        """Remove requests from the queue that can be joined."""
-        self._sent_at = time.monotonic()
-        requests = [self._queue.popleft()]
-        size = len(requests[0].body)
-        while self._queue and size + len(self._queue[0].body) <= _MAX_JOINED:
-            requests.append(self._queue.popleft())
-            size += len(requests[-1].body)
-        self._queued_bytes -= size
-        return requests
-
-    def _deliver(self, requests: Sequence[_Request]) -> None:
-        """Try until the backend accepted or permanently refused the requests, or the queue is
-        closed.
-        """
+    def _send(self, items: Sequence[ForwardedBody]) -> ExportResult:
         # Concatenated protobuf requests are one request.
-        body = (
-            requests[0].body if len(requests) == 1 else b"".join([each.body for each in requests])
+        return self._client.send(
+            items[0].body if len(items) == 1 else b"".join([request.body for request in items])
         )
-        items = sum([each.items for each in requests])
-        backoff = self._attempts.backoff(self._stopping)
-        while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
-            self._outage.began()
-            self._counters.add("forward.retries", signal=self._signal)
-            message = "export to %s failed (%s), %d queued, retrying"
-            self._warnings.say(self._name, message, self._name, result.reason, self._items)
-            backoff.wait(result.after_s)
-            if self._closed:
-                return None
-        # perhaps because of one client's
-        if result.status == "permanent" and len(requests) > 1 and not result.concerns_all:
-            half = len(requests) // 2
-            self._deliver(requests[:half])
-            return self._deliver(requests[half:])
-        self._count_outcome(result, items)
+
+    def _settle(self, result: ExportResult, entries: Sequence[Entry[ForwardedBody]]) -> bool:
+        requests = [entry.item for entry in entries]
+        self._count_outcome(result, sum([request.items for request in requests]))
         acks = (
-            [ack for each in requests for ack in each.requests],
-            [ack for each in requests for ack in each.spans],
+            [ack for request in requests for ack in request.requests],
+            [ack for request in requests for ack in request.spans],
         )
         if any(acks):
             self._acknowledge(*acks)
-        return None
-
-    def _attempt(self, body: bytes) -> ExportResult:
-        try:
-            return self._client.send(body)
-        except Exception as error:  # noqa: BLE001 - the thread must go on; a request that cannot be sent must not block others
-            # A closed client raises errors, too; the request is not refused, and is forwarded after
-            # the next start.
-            return ExportResult("retryable" if self._closed else "permanent", type(error).__name__)
+        return True
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
         if result.status == "unsupported":
-            self._counters.add("forward.discarded", items, signal=self._signal)
+            self._count("discarded", items)
             return
-        refused = min(items, result.rejected) if result.status == "ok" else items
+        noun, refused = _NOUNS[self._signal], items
         if result.status == "ok":
-            self._counters.add("forward.sent", items - refused, signal=self._signal)
-            self._outage.ended(self._items - items)
+            refused = min(items, result.rejected)
+            self._count("sent", items - refused)
         if refused:
-            self._count_refused(refused, items, result)
+            self._count("refused", refused)
+            reason = result.reason or "it gave no reason"
+            message = "%d of %d %s were refused by the backend: %s"
+            self._warnings.say("refused", message, refused, items, noun, reason)
         elif result.reason:  # OTLP: a message without rejected items is a warning
-            self._warnings.say(
-                f"{self._name}.warned", "the backend warned about %s: %s", self._noun, result.reason
-            )
+            self._warnings.say("warned", "the backend warned about %s: %s", noun, result.reason)
 
-    def _count_refused(self, refused: int, items: int, result: ExportResult) -> None:
-        self._counters.add("forward.refused", refused, signal=self._signal)
-        message, reason = (
-            "%d of %d %s were refused by the backend: %s",
-            result.reason or "it gave no reason",
-        )
-        self._warnings.say(f"{self._name}.refused", message, refused, items, self._noun, reason)
-
-    @property
-    def is_unsupported(self) -> bool:
-        """Whether the endpoint does not support the signal."""
-        return bool(self._attempts.unsupported)
+    def counts(self) -> dict[str, float]:
+        """The bytes that are reserved, queued, being sent or parked, and the gauges of every
+        queue.
+        """
+        with self._lock:
+            parked = sum([entry.size for entry in self._parked])
+            waiting = self._reserved + self._size + parked
+        return {named_count("forward.waiting_bytes", self._labels): waiting, **super().counts()}
 
     # ----------------------------------------------------------------- end
 
-    def wait(self, timeout_s: float) -> bool:
-        """Send what is queued without further delay; False if the queue is not empty after
-        `timeout_s` seconds.
-        """
-        with self._changed:
-            self._flushing = True
-            self._changed.notify_all()
-            return self._changed.wait_for(lambda: not self._items, timeout_s)
-
-    def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
+    def close(self, timeout_s: float, *, is_journaled: bool = False) -> bool:
         """Send what is queued, then close the queue; False if items are left, which are counted and
-        logged, unless `kept`.
+        logged, unless they are journaled.
         """
-        self._stopping.set()
-        done = self.wait(timeout_s)
-        with self._changed:
-            self._closed = True
-            left = self._items
-            self._changed.notify_all()
-        if left and not kept:
-            self._counters.add("forward.lost", left, signal=self._signal)
-            self._warnings.once(
-                f"{self._name}.lost", "%d %s were not forwarded before the end", left, self._signal
-            )
+        self.stop()
+        is_sent = self.drain(timeout_s)
+        self._end_threads(0.0)
+        if not is_journaled:
+            lost = sum([entry.item.items for entry in self._pop_rest()])
+            if lost:
+                self._count("lost", lost)
+                self._warnings.once(
+                    "lost", "%d %s were not forwarded before the end", lost, self._signal
+                )
         self._client.close()
-        return done or kept
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes that are reserved, queued or being sent."""
-        return self._bytes
+        return is_sent or is_journaled

@@ -27,8 +27,8 @@ from otel_eval.forwarding.splice import remove_spans
 from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
-from otel_eval.otlp.endpoint import Endpoint, key_of
-from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.retry import RetryPolicy
 from otel_eval.storage.durable import Ack, ForwardedRequests
 
 _DEFAULT: Final = RetryPolicy()
@@ -55,7 +55,6 @@ class Forwarder(Exporter):
         held: where spans are held; with a journal, the one that it knows.
         journal: journals requests until they were forwarded. With it, what is left at the end is
             forwarded after the next start.
-        before: the signals that the backend accepted in earlier processes.
         name_of: returns the name of a score, for its attribute; None: scores are recorded as events
             only.
         retry: how long to wait between attempts.
@@ -76,7 +75,6 @@ class Forwarder(Exporter):
         signals: Collection[str] = (),
         held: PendingSpans | None = None,
         journal: ForwardedRequests | None = None,
-        before: AcceptedBefore | None = None,
         name_of: Callable[[Result], str] | None = None,
         retry: RetryPolicy = _DEFAULT,
     ) -> None:
@@ -88,15 +86,14 @@ class Forwarder(Exporter):
         acknowledge = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
-            name, client = f"forward.{signal}", OtlpClient(to, signal)
-            options: dict[str, Any] = {
-                "keeps": journal is not None,
-                "key": key_of(to, name),
-                "before": before,
-            }
-            attempts = Attempts(name, retry, "they are dropped", forwards=True, **options)
             self._queues[signal] = ForwardQueue(
-                signal, client, attempts, counters, limit_bytes, acknowledge
+                signal,
+                OtlpClient(to, signal),
+                counters,
+                limit_bytes,
+                acknowledge,
+                retry=retry,
+                waits_for_access=journal is not None,
             )
 
     def use_engine(self, engine: Engine) -> None:
@@ -288,7 +285,7 @@ class Forwarder(Exporter):
         # One after the other, within one deadline: meanwhile the threads of the other queues go on
         # sending.
         done = [
-            queue.stop(max(0.0, deadline - time.monotonic()), kept=is_journaled)
+            queue.close(max(0.0, deadline - time.monotonic()), is_journaled=is_journaled)
             for queue in self._queues.values()
         ]
         return all(done)
@@ -297,20 +294,13 @@ class Forwarder(Exporter):
         """Forward what is queued; False if not all of it was forwarded in time."""
         deadline = time.monotonic() + timeout_s
         return all(
-            queue.wait(max(0.0, deadline - time.monotonic())) for queue in self._queues.values()
+            queue.drain(max(0.0, deadline - time.monotonic())) for queue in self._queues.values()
         )
 
     def counts(self) -> dict[str, Any]:
-        """How many spans are held, and the size of the queues."""
+        """How many spans are held, and the gauges of the queues."""
+        gauges = [queue.counts() for queue in self._queues.values()]
         return {
             "forward.held_spans": len(self._pending),
-            **{
-                f"forward.waiting_bytes{{signal={name}}}": queue.waiting_bytes
-                for name, queue in self._queues.items()
-            },
-            **{
-                f"forward.unsupported{{signal={name}}}": 1
-                for name, queue in self._queues.items()
-                if queue.is_unsupported
-            },
+            **{name: count for counts in gauges for name, count in counts.items()},
         }

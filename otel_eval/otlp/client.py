@@ -132,7 +132,7 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             except grpc.RpcError as error:
                 details = error.details() or ""
                 if error.code() is grpc.StatusCode.UNKNOWN and _NO_GRPC.match(details):
-                    return ExportResult("not_found", "UNKNOWN, the response is not gRPC's")
+                    return ExportResult("unsupported", "UNKNOWN, the response is not gRPC's")
                 result = of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
                 return replace(result, reason=result.reason + _unreached(details))
 

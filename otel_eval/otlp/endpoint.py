@@ -16,7 +16,6 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -51,13 +50,6 @@ class Endpoint:
     compression: Literal["gzip", "none"] = "none"
     tls: ClientTls = field(default_factory=ClientTls)
     proxy: str | None = None
-
-
-def key_of(to: Endpoint, exporter: str) -> str:
-    """The key of an exporter's signal and endpoint in `AcceptedBefore`: a hash, from which the URL
-    cannot be read.
-    """
-    return f"{exporter} {sha256(f'{to.protocol} {to.endpoint}'.encode()).hexdigest()[:16]}"
 
 
 def is_secure(to: Endpoint) -> bool:
@@ -120,7 +112,7 @@ _LARGEST: Final = 2**20  # of a response; what follows is not read
 _STATUSES: Final[Mapping[int, Status]] = {
     401: "denied",
     403: "denied",
-    404: "not_found",
+    404: "unsupported",
     405: "unsupported",
     408: "server_error",
     429: "retryable",
@@ -313,7 +305,7 @@ def of_response(response: HttpResponse) -> ExportResult:
         return of_http(response.status, response.after_s)
     if response.content and response.content_type not in _OWN_TYPES:
         return ExportResult(
-            "not_found", f"{response.status} with a body that is not the endpoint's"
+            "unsupported", f"{response.status} with a body that is not the endpoint's"
         )
     return ExportResult.ok()
 
@@ -321,7 +313,7 @@ def of_response(response: HttpResponse) -> ExportResult:
 def of_http(code: int, after_s: float = 0.0) -> ExportResult:
     """The meaning of an HTTP status other than 2xx."""
     if 300 <= code < 400:
-        return ExportResult("not_found", f"{code}, redirects are not followed", after_s)
+        return ExportResult("unsupported", f"{code}, redirects are not followed", after_s)
     other: Status = "server_error" if 500 <= code < 600 else "permanent"
     status = _STATUSES.get(code, other)
     return ExportResult(status, str(code), after_s, concerns_all=status == "denied")

@@ -9,11 +9,9 @@ number is recorded in a small file until everything was scored and delivered.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import stat
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -159,47 +157,6 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-
-
-_ACCEPTED_FILE: Final = "accepted.json"
-# keys; the oldest are dropped, so that endpoints which were configured once do not accumulate
-_MAX_KEYS: Final = 100
-
-_log = logging.getLogger("otel_eval")
-
-
-class AcceptedSignals:
-    """The signals that endpoints accepted, as keys in a small file. Safe from any thread.
-
-    Args:
-        directory: the storage directory.
-    """
-
-    def __init__(self, directory: DirectoryLock) -> None:
-        self._path: Final = directory.path / _ACCEPTED_FILE
-        self._lock = threading.Lock()  # guards _keys and the file
-        keys = _read(self._path)
-        self._keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
-
-    def has(self, key: str) -> bool:
-        """Whether the endpoint of this key accepted the signal, in this process or an earlier
-        one.
-        """
-        return key in self._keys
-
-    def add(self, key: str) -> None:
-        """Record that the endpoint accepted the signal.
-
-        A failed write is logged; after a restart a 404 is then not taken for an outage.
-        """
-        with self._lock:
-            if key in self._keys:
-                return
-            self._keys = [*self._keys, key][-_MAX_KEYS:]
-            try:
-                replace_file(self._path, json.dumps(self._keys).encode())
-            except OSError as error:
-                _log.warning("%s: %s cannot be written (%s)", _KEY, _ACCEPTED_FILE, _reason(error))
 
 
 _SPLIT_FILE: Final = "workers"

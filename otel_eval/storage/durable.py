@@ -22,7 +22,7 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
 from otel_eval.otlp import RawRequest
 from otel_eval.storage import record_types
-from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
+from otel_eval.storage.directory import DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts
 from otel_eval.storage.journal import (
     SEGMENT_BYTES,
@@ -213,7 +213,6 @@ class Durable:
     ) -> None:
         self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
-        self.accepted: Final = AcceptedSignals(self._directory)
         self.journal: Final = Journal(
             self._directory,
             max_bytes=options.max_size,

@@ -57,6 +57,7 @@ TIMEOUT_S: Final = 0.2  # of one attempt, in the row of responses that do not co
 LONG_S: Final = 30.0  # in the others: a busy machine must not add to them
 PATIENT_S: Final = LIMIT_S
 RECHECK_S: Final = 60.0
+GIVE_UP_S: Final = 900.0
 
 
 class Rig(Protocol):
@@ -72,7 +73,7 @@ class Rig(Protocol):
         """Have it sent soon."""
 
     def waiting(self) -> int:
-        """Items that are neither delivered nor lost."""
+        """Items that are neither delivered nor lost, nor wait for support of their signal."""
 
     def retried(self) -> int:
         """Attempts that were repeated."""
@@ -184,7 +185,7 @@ class InProcess(Results):
         self._exporter.flush(0.01)
 
     def waiting(self) -> int:
-        return self._count("results.queued")
+        return len(self._exporter)
 
     def unsupported(self) -> bool:
         return self._count("exports.unsupported") == 1
@@ -236,7 +237,6 @@ class Forwarding:
         self._durable = (
             Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
         )
-        before = self._durable.accepted if self._durable else None
         journal = self._durable.forwarded if self._durable else None
         self._forward = Forwarder(
             place_of(endpoint, ca),
@@ -245,7 +245,6 @@ class Forwarding:
             signals=(signal,),
             journal=journal,
             retry=clock.retry,
-            before=before,
         )
         self._forward.start()
         self._given = 0
@@ -266,7 +265,7 @@ class Forwarding:
         self._forward.wait(0.01)
 
     def waiting(self) -> int:
-        return int(self._forward.counts()[f"forward.waiting_bytes{{signal={self._signal}}}"])
+        return len(self._forward._queues[self._signal])
 
     def retried(self) -> int:
         return self.tally.get("forward.retries")
@@ -279,7 +278,7 @@ class Forwarding:
         )
 
     def unsupported(self) -> bool:
-        return f"forward.unsupported{{signal={self._signal}}}" in self._forward.counts()
+        return f"exports.unsupported{{exporter=forward.{self._signal}}}" in self._forward.counts()
 
     def close(self) -> None:
         self._forward.stop(0.0)
@@ -387,11 +386,11 @@ def outcome(rig: Rig, endpoint: Endpoint, response: str, clock: Clock, *, worked
         # a slow success is a timeout as well
         assert arrived == 1 or (arrived > 1 and rig.is_impatient)
         return "delivered later"
-    lost = f"rejected: {rig.lost()}" if response == PARTIAL else rig.lost()
     if not rig.unsupported():
+        lost = rig.lost()
         accepts(rig, endpoint)
-        return lost
-    return f"{lost}; " + rechecked(rig, endpoint, clock, response)
+        return f"rejected: {lost}" if response == PARTIAL else lost
+    return given_up(rig, clock) + rechecked(rig, endpoint, clock, response)
 
 
 def accepts(rig: Rig, endpoint: Endpoint) -> None:
@@ -404,17 +403,30 @@ def accepts(rig: Rig, endpoint: Endpoint) -> None:
     assert arrived == 1 or (arrived > 1 and rig.is_impatient)
 
 
+def given_up(rig: Rig, clock: Clock) -> str:
+    """What becomes of an item after a quarter of an hour; before, it waits."""
+    waits = "waits 15 minutes, then " if not rig.lost() else ""
+    clock.now += GIVE_UP_S - 1
+    until(rig, lambda: not rig.waiting())
+    assert bool(rig.lost()) == (not waits)
+    clock.now += 1
+    until(rig, lambda: rig.lost() != "")
+    return waits + rig.lost()
+
+
 def rechecked(rig: Rig, endpoint: Endpoint, clock: Clock, response: str) -> str:
     """No item is sent before a minute has passed; then one is, and when it is accepted all are."""
-    for passes, more in ((0.0, 0), (RECHECK_S - 1, 0), (1.0, 1), (0.0, 0)):
-        clock.now += passes
+    clock.now += RECHECK_S
+    for passes_s, requests in ((0.0, 1), (RECHECK_S - 1, 0), (1.0, 1), (0.0, 0)):
+        clock.now += passes_s
         asked = endpoint.asked
         rig.give()
         until(rig, lambda: not rig.waiting())
-        assert endpoint.asked - asked == more
+        assert endpoint.asked - asked == requests
     clock.now += RECHECK_S
-    accepts(rig, endpoint)
-    assert not rig.unsupported()
+    endpoint.answer("")
+    rig.give()
+    until(rig, lambda: not (rig.waiting() or rig.unsupported()))
     accepts(rig, endpoint)
     endpoint.answer(response)  # it has accepted the signal since: this is an outage now
     retried = rig.retried()
@@ -422,7 +434,7 @@ def rechecked(rig: Rig, endpoint: Endpoint, clock: Clock, response: str) -> str:
     until(rig, lambda: rig.retried() > retried)
     endpoint.answer("")
     until(rig, lambda: not rig.waiting())
-    return "one tried each minute"
+    return "; one tried each minute"
 
 
 def until(rig: Rig, condition: Callable[[], bool]) -> None:

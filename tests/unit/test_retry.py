@@ -5,12 +5,13 @@ before or did not.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 
-from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy
+from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy, in_halves
 from tests.support.virtual_time import RecordedWaits
 
 
@@ -54,8 +55,8 @@ def test_while_the_process_ends_waits_are_short():
     assert stopping.durations_s == []
 
 
-def made(**known: Any) -> Attempts:
-    return Attempts("otlp.logs", RetryPolicy(), "results are dropped", **known)
+def attempts_of(**options: Any) -> Attempts:
+    return Attempts("otlp.logs", RetryPolicy(), "results are dropped", **options)
 
 
 def meanings(attempts: Attempts, *statuses: str) -> list[str]:
@@ -64,19 +65,12 @@ def meanings(attempts: Attempts, *statuses: str) -> list[str]:
 
 def test_responses_of_an_endpoint_that_accepted_the_signal_are_outages():
     """A 404 in the middle is retried."""
-    attempts = made()
-    statuses = (
-        "ok",
-        "not_found",
-        "unsupported",
-        "server_error",
-        "denied",
-        "permanent",
-        "retryable",
-    )
+    attempts = attempts_of()
+    statuses = ("ok", "unsupported", "server_error", "denied", "permanent", "retryable")
     assert meanings(attempts, *statuses) == [
         "ok",
-        *["retryable"] * 3,
+        "retryable",
+        "retryable",
         "permanent",
         "permanent",
         "retryable",
@@ -88,41 +82,73 @@ def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
     """One attempt is allowed in each minute; a success ends that."""
     now = [0.0]
     attempts = Attempts("otlp.logs", RetryPolicy(clock=lambda: now[0]), "results are dropped")
-    answers = iter(["not_found", "permanent", "ok", "not_found"])
+    answers = iter(["unsupported", "unsupported", "ok", "unsupported"])
 
     def attempt() -> str:
         return attempts.make(lambda: ExportResult(next(answers), "why")).status  # type: ignore[arg-type]
 
     assert [attempt(), attempt()] == ["unsupported"] * 2
-    assert not attempts.allowed
+    assert attempts.allowed_in_s == 60
     now[0] += 60
-    assert attempts.allowed
+    assert attempts.allowed_in_s == 0
     assert [attempt(), attempt()] == ["unsupported"] * 2
     now[0] += 60
     assert [attempt(), attempt()] == ["ok", "retryable"]
-    assert attempts.allowed
+    assert attempts.allowed_in_s == 0
 
 
-def test_signals_accepted_in_an_earlier_process_count():
-    """It is looked up by key, and a first success is recorded."""
-    accepted: set[str] = set()
-
-    class Before:
-        def has(self, key: str) -> bool:
-            return key in accepted
-
-        def add(self, key: str) -> None:
-            accepted.add(key)
-
-    assert meanings(made(key="a", before=Before()), "not_found") == ["unsupported"]
-    assert meanings(made(key="a", before=Before()), "ok") == ["ok"]
-    assert meanings(made(key="a", before=Before()), "not_found") == ["retryable"]
-    assert meanings(made(key="b", before=Before()), "not_found") == ["unsupported"]
+@pytest.mark.parametrize("status", ["retryable", "permanent"])
+def test_another_response_ends_the_time_without_support(status: str):
+    """Connections that fail, 429 and 5xx hold back as always, and a refused item is its own
+    affair.
+    """
+    now = [0.0]
+    attempts = Attempts("otlp.logs", RetryPolicy(clock=lambda: now[0]), "results are dropped")
+    assert meanings(attempts, "unsupported") == ["unsupported"]
+    now[0] += 60
+    assert meanings(attempts, status) == [status]
+    assert (attempts.unsupported, attempts.allowed_in_s) == ("", 0)
 
 
 def test_forwarding_follows_the_list_of_otlp():
     """A server error is permanent there; with storage a refusal of the sender is retried, since it
     can be repaired.
     """
-    assert meanings(made(forwards=True), "server_error", "denied") == ["permanent", "permanent"]
-    assert meanings(made(keeps=True), "denied") == ["retryable"]
+    forwarding = attempts_of(forwards=True)
+    assert meanings(forwarding, "server_error", "denied") == ["permanent", "permanent"]
+    assert meanings(attempts_of(waits_for_access=True), "denied") == ["retryable"]
+
+
+def test_a_refused_batch_is_halved_until_the_refused_items_are_alone():
+    """The others arrive once each, in order; nothing is sent after the caller stops."""
+    sent: list[str] = []
+
+    def send(items: Sequence[str]) -> ExportResult:
+        sent.append("".join(items))
+        return ExportResult.permanent("400") if {"b", "e"} & set(items) else ExportResult.ok()
+
+    parts = [("".join(items), result.status) for items, result in in_halves("abcdef", send)]
+    assert parts == [
+        ("a", "ok"),
+        ("b", "permanent"),
+        ("c", "ok"),
+        ("d", "ok"),
+        ("e", "permanent"),
+        ("f", "ok"),
+    ]
+    sent.clear()
+    next(in_halves("abcdef", send))
+    assert sent == ["abcdef", "abc", "a"]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ExportResult("permanent", "401", concerns_all=True),
+        ExportResult.retryable("503"),
+        ExportResult.unsupported("404"),
+    ],
+)
+def test_a_response_about_the_sender_or_the_endpoint_halves_nothing(result: ExportResult):
+    """A smaller batch would get the same response."""
+    assert list(in_halves("abc", lambda _: result)) == [("abc", result)]

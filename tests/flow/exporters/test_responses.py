@@ -67,7 +67,12 @@ def test_an_endpoint_that_worked_before_is_tried_again(
 
 
 MARKED = {
-    f"{lost}; one tried each minute" for lost in ("dead letter", "dropped", "kept in the sum")
+    f"{lost}; one tried each minute"
+    for lost in (
+        "waits 15 minutes, then dead letter",
+        "waits 15 minutes, then dropped",
+        "kept in the sum",
+    )
 }
 
 

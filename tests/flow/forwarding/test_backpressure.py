@@ -110,12 +110,15 @@ def test_a_permanent_refusal_is_counted_and_logged(
     assert messages == [f"1 of 1 spans were refused by the backend: {NEVER[protocol]}"]
 
 
-def test_a_signal_that_the_backend_never_supported_is_dropped(
+def test_a_signal_that_the_backend_never_supported_waits_and_is_given_up(
     backend: Any, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning; senders still receive OK, and the backend is not tried again for a minute."""
     backend.status = UNKNOWN[protocol]
-    with backends.forwarding(backend, protocol) as (server, bound):
+    with backends.forwarding(backend, protocol, delivery={"give_up_after": "200ms"}) as (
+        server,
+        bound,
+    ):
         for number in (1, 2):
             assert export(bound, request(number), LOGS) == "OK"
             wait_until(
@@ -123,15 +126,11 @@ def test_a_signal_that_the_backend_never_supported_is_dropped(
                     server.counts().get("forward.discarded{signal=logs}") == number
                 )
             )
-    assert backend.asked == 1
-    counts = server.counts()
-    assert (
-        counts["forward.discarded{signal=logs}"],
-        counts["forward.unsupported{signal=logs}"],
-    ) == (2, 1)
+        assert server.counts()["exports.unsupported{exporter=forward.logs}"] == 1
+        assert backend.asked == 1
     assert [record.message for record in caplog.records if "support" in record.message] == [
-        f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they are dropped;"
-        " one is tried again every 60 s"
+        f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they wait for 0.2 s,"
+        " then they are dropped; one is tried again every 60 s"
     ]
 
 

@@ -20,7 +20,6 @@ import pytest
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.annotations import response_result
-from otel_eval.exporters.deferred import DeferredReports
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.products import (
@@ -601,17 +600,41 @@ def test_a_second_export_changes_no_count(product: Any):
 # ------------------------------------------------------------------------------------- failures
 
 
-@pytest.mark.parametrize("status", [401, 404, 302, 503])
+@pytest.mark.parametrize("status", [401, 503])
 def test_scores_are_kept_while_the_product_does_not_take_any(
     product: Any, status: int, tmp_path: Path
 ):
-    """Credentials, routes and outages are repaired; nothing is lost meanwhile."""
+    """Credentials and outages are repaired; nothing is lost meanwhile."""
     product.status = status
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         queue.put([run(0, "scored", "below"), run(1)])
         wait_until(lambda: counters.get("results.retries") >= 3)
         product.status = 0
         assert queue.drain(LIMIT_S)
+    assert len(stored(product)) == counters.get("results.exported") == 3
+    assert dead_letters(tmp_path / "dead") == []
+
+
+@pytest.mark.parametrize("status", [404, 302])
+def test_scores_wait_while_the_product_does_not_have_the_path(
+    product: Any, status: int, tmp_path: Path
+):
+    """A wrong route is repaired within minutes, and the last scores are in the file."""
+    now = [0.0]
+    product.status = status
+    queue = ExportQueue(
+        made(product),
+        counters := Counters(),
+        dead_letters=DeadLetterFile(tmp_path / "dead"),
+        retry=RetryPolicy(first_s=0.001, last_s=0.001, clock=lambda: now[0]),
+    )
+    queue.start()
+    queue.put([run(0, "scored", "below"), run(1)])
+    assert not queue.flush(LIMIT_S)
+    assert queue.counts()[f"results.queued{{exporter={product.name}}}"] == 3
+    product.status, now[0] = 0, 60.0
+    assert queue.drain(LIMIT_S)
+    queue.close(LIMIT_S)
     assert len(stored(product)) == counters.get("results.exported") == 3
     assert dead_letters(tmp_path / "dead") == []
 
@@ -670,14 +693,14 @@ def test_redirects_are_not_followed(product: Any):
     with serving(type(product)()) as other:
         product.status, product.headers = 307, {"Location": other.url}
         result = made(product, to={"headers": {"authorization": "Bearer t"}}).export([run()])
-        assert (result.status, result.concerns_all) == ("not_found", False)
+        assert (result.status, result.concerns_all) == ("unsupported", False)
         assert other.requests == []
 
 
 def test_a_page_instead_of_an_answer_is_no_success() -> None:
     """A login page that a proxy shows with status 200."""
     page = HttpResponse(200, b"<html>Log in</html>", "text/html")
-    assert response_result(page).status == "not_found"
+    assert response_result(page).status == "unsupported"
 
 
 def test_the_one_score_that_is_refused_is_found(phoenix: FakePhoenix, tmp_path: Path):
@@ -788,13 +811,20 @@ def test_a_score_waits_ten_minutes_for_its_trace_unless_configured(mlflow: FakeM
     assert failed == [(), (), ((0, 0),)]
 
 
-def test_deferred_scores_are_retried_soon_only_when_time_is_short():
-    waiting, report = (
-        DeferredReports(RetryPolicy(first_s=100.0, longest_s=100.0, last_s=0.0)),
-        run(),
-    )
-    assert waiting.finish([report], {0: report}) == []
-    assert (waiting.due(hurry=False), waiting.due(hurry=True)) == ([], [report])
+def test_deferred_scores_are_retried_soon_only_when_time_is_short(mlflow: FakeMlflow):
+    """Their own wait is longer than the test may take."""
+    mlflow.traces = set()
+    slow = RetryPolicy(first_s=1000.0, longest_s=1000.0, last_s=0.01)
+    queue = ExportQueue(made(mlflow), counters := Counters(), retry=slow)
+    queue.start()
+    queue.put([run()])
+    wait_until(lambda: counters.get("results.retries") == 1)
+    with mlflow.lock:
+        mlflow.traces = None
+    assert not stored(mlflow)
+    assert queue.drain(LIMIT_S)
+    queue.close(LIMIT_S)
+    assert (len(stored(mlflow)), counters.get("results.retries")) == (1, 1)
 
 
 def test_results_delivered_after_waiting_do_not_count_against_the_limit(

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from otel_eval import create_scorer
+from otel_eval import create_scorer, delivery_queue
 from otel_eval.counters import Counters
-from otel_eval.exporters import Exporter, ExportResult, export_queue
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
@@ -32,7 +32,7 @@ SENT, LATER, NEVER = (
     ExportResult("retryable", "away"),
     ExportResult("permanent", "INVALID_ARGUMENT"),
 )
-UNSUPPORTED = ExportResult("not_found", "404")
+UNSUPPORTED = ExportResult("unsupported", "404")
 
 
 class Scripted(Exporter):
@@ -161,44 +161,119 @@ def test_all_reports_of_a_partial_success_without_ids_are_dead_letters(
     assert (tally.get("results.export_failed"), tally.get("results.exported")) == (1, 2)
 
 
-def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
-    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture, tmp_path: Path
+def test_results_wait_for_an_endpoint_that_lacks_the_signal(
+    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture
 ):
-    """The others go to the dead-letter file at once; as soon as one is accepted, all are sent
-    again.
-    """
-    now = [0.0]
-    answers = iter([UNSUPPORTED, UNSUPPORTED, SENT])
-    exporter = Scripted(lambda _: next(answers, SENT))
-    dead = DeadLetterFile(tmp_path / "dead.jsonl")
+    """One is tried again each minute. When it is accepted, all are delivered in their order."""
+    now, lacks = [0.0], [True]
+    exporter = Scripted(lambda _: UNSUPPORTED if lacks[0] else SENT)
     caplog.set_level("INFO")
-    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (
+    with delivering(exporter, max_reports=5, retry=RetryPolicy(clock=lambda: now[0])) as (
         delivery,
         queue,
         tally,
     ):
-        for step in range(9):
-            if step in (3, 6):
-                now[0] += 60.0
-            delivery.put(numbered(step))
-            assert delivery.flush(LIMIT_S)
-            assert ("exports.unsupported{exporter=otlp.logs}" in queue.counts()) == (step < 6)
-    assert exporter.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
-    assert [
-        json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()
-    ] == ids(*range(6))
-    assert tally.snapshot() == {
-        "results.dead_letters{exporter=otlp.logs}": 6,
-        "results.exported{exporter=otlp.logs}": 3,
-        "results.export_failed{exporter=otlp.logs}": 6,
-    }
+        for number in range(4):
+            delivery.put(numbered(number))
+            assert not queue.flush(LIMIT_S)
+        now[0] += 60
+        delivery.put(numbered(4))
+        wait_until(lambda: exporter.given == [ids(0), ids(0)])
+        assert not queue.flush(LIMIT_S)
+        assert (delivery.backpressure(), len(queue), tally.snapshot()) == ("", 0, {})
+        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 5
+        assert queue.counts()["exports.unsupported{exporter=otlp.logs}"] == 1
+        lacks[0] = False
+        now[0] += 60
+        assert queue.drain(LIMIT_S)
+        assert "exports.unsupported{exporter=otlp.logs}" not in queue.counts()
+    assert exporter.taken == ids(*range(5))
+    assert tally.snapshot() == {"results.exported{exporter=otlp.logs}": 5}
     assert [line.getMessage() for line in caplog.records] == [
         (
-            "the endpoint of otlp does not support logs (404): results are written to the"
-            " dead-letter file; one is tried again every 60 s"
+            "the endpoint of otlp does not support logs (404): results wait for 900 s, then they"
+            " are dropped; one is tried again every 60 s"
         ),
         "the endpoint of otlp supports logs now",
     ]
+
+
+def test_results_are_given_up_after_the_time_and_when_too_many_wait(
+    numbered: Callable[[int], Report], tmp_path: Path
+):
+    """The oldest first. Each is in the dead-letter file, counted and acknowledged, and evaluation
+    never pauses.
+    """
+    now, acknowledged = [0.0], list[str]()
+    exporter = Scripted(lambda _: UNSUPPORTED)
+    dead = tmp_path / "dead.jsonl"
+
+    def acknowledge(_: str, reports: Sequence[Report]) -> None:
+        acknowledged.extend(report.results[0].result_id for report in reports)
+
+    def dead_ids() -> list[str]:
+        return [json.loads(line)["result_id"] for line in dead.read_text().splitlines()]
+
+    with delivering(
+        exporter,
+        max_reports=5,
+        retry=RetryPolicy(clock=lambda: now[0]),
+        dead_letters=DeadLetterFile(dead),
+        acknowledge=acknowledge,
+    ) as (delivery, queue, tally):
+        for number in range(8):
+            delivery.put(numbered(number))
+            assert not queue.flush(LIMIT_S)
+            assert delivery.backpressure() == ""
+        wait_until(lambda: acknowledged == ids(0, 1, 2))
+        now[0] += 10
+        delivery.put(numbered(8))
+        wait_until(lambda: acknowledged == ids(0, 1, 2, 3))
+        now[0] += 890
+        assert not queue.flush(LIMIT_S)
+        wait_until(lambda: acknowledged == ids(*range(8)))
+        assert dead_ids() == ids(*range(8))
+        counted = ("results.given_up", "results.dead_letters", "results.export_failed")
+        assert [tally.get(name) for name in counted] == [8, 8, 8]
+    assert dead_ids() == ids(*range(9))  # the last one at the end
+
+
+def test_results_that_wait_for_support_get_a_last_attempt_at_the_end(
+    numbered: Callable[[int], Report],
+):
+    """The endpoint may have the signal since the last one."""
+    lacks = [True]
+    exporter = Scripted(lambda _: UNSUPPORTED if lacks[0] else SENT)
+    with delivering(exporter) as (delivery, queue, tally):
+        for number in range(3):
+            delivery.put(numbered(number))
+        assert not queue.flush(LIMIT_S)
+        lacks[0] = False
+        delivery.stop()
+        assert delivery.flush(LIMIT_S)
+    assert exporter.taken == ids(0, 1, 2)
+    assert tally.get("results.exported") == 3
+
+
+def test_an_end_is_not_delayed_by_results_that_wait_for_support(
+    numbered: Callable[[int], Report],
+):
+    """After one more attempt nothing can be expected."""
+    with delivering(Scripted(lambda _: UNSUPPORTED)) as (delivery, queue, _):
+        delivery.put(numbered(1))
+        assert not queue.flush(LIMIT_S)
+        delivery.stop()
+        assert not delivery.flush(10_000.0)
+
+
+def test_a_flush_after_the_end_returns_at_once(numbered: Callable[[int], Report]):
+    """Nothing sends what is left."""
+    with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
+        delivery.put(numbered(1))
+        wait_until(lambda: queue._failures)
+        queue.halt(LIMIT_S)
+        assert not queue.flush(10_000.0)
+        assert not queue.drain(10_000.0)
 
 
 def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[[int], Report]):
@@ -323,7 +398,7 @@ def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]
         delivery.stop()
         assert not delivery.flush(0.3)
         delivery.close(0.2)
-        assert len(queue) == 1
+        assert len(queue) == 0
     assert (tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 1)
 
 
@@ -381,7 +456,7 @@ def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], 
     assert entered.wait(LIMIT_S)
     queue.close(0.2)
     end.set()
-    queue._thread.join(LIMIT_S)  # an exception in it would fail the test
+    queue._threads[0].join(LIMIT_S)  # an exception in it would fail the test
     assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == 1
 
 
@@ -618,7 +693,7 @@ def test_an_export_that_does_not_return_shows(
     wait_until(lambda: all(queues.counts()[age] > 0 for age in ages))
     queues.reopen()
     assert caplog.text == ""
-    monkeypatch.setattr(export_queue, "_STUCK_S", 0.0)
+    monkeypatch.setattr(delivery_queue, "_STUCK_S", 0.0)
     queues.reopen()
     assert "export to otlp.logs has been under way for" in caplog.text
     may_return.set()

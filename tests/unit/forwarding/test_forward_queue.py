@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
+from otel_eval import delivery_queue
 from otel_eval.counters import Counters
 from otel_eval.forwarding.forward_queue import ForwardQueue
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy
-from tests.support.waiting import LIMIT_S
+from otel_eval.retry import ExportResult, RetryPolicy
+from tests.support.waiting import LIMIT_S, wait_until
 
 
 class Client:
@@ -28,15 +31,27 @@ class Client:
         self.is_closed = True
 
 
+QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, last_s=0.001)
+
+
 def queue_of(
-    answer: Callable[[bytes], ExportResult], acknowledged: list[Any]
+    answer: Callable[[bytes], ExportResult],
+    acknowledged: list[Any],
+    *,
+    retry: RetryPolicy = QUICK,
+    limit_bytes: int = 1000,
 ) -> tuple[ForwardQueue, Counters]:
     client: Any = Client(answer)
     counters = Counters()
-    attempts = Attempts("forward.traces", RetryPolicy(last_s=0.001), "dropped", forwards=True)
-    return ForwardQueue(
-        "traces", client, attempts, counters, 1000, lambda *acks: acknowledged.append(acks)
-    ), counters
+
+    def acknowledge(*acks: Sequence[Any]) -> None:
+        acknowledged.append(acks)
+
+    return ForwardQueue("traces", client, counters, limit_bytes, acknowledge, retry=retry), counters
+
+
+def gauge(queue: ForwardQueue, name: str, label: str = "signal=traces") -> float:
+    return queue.counts().get(f"{name}{{{label}}}", 0)
 
 
 def test_a_request_that_is_refused_costs_those_that_were_joined_with_it_nothing() -> None:
@@ -54,14 +69,11 @@ def test_a_request_that_is_refused_costs_those_that_were_joined_with_it_nothing(
         queue.reserve(1)
         queue.put(letter.encode(), 1, 1, letter)
     queue.start()
-    assert queue.stop(LIMIT_S)
+    assert queue.close(LIMIT_S)
     assert sorted(b"".join(sent)) == sorted(b"abde")
     assert sorted(ack for requests, _ in acknowledged for ack in requests) == list("abcde")
-    assert (counters.get("forward.sent"), counters.get("forward.refused"), queue.waiting_bytes) == (
-        4,
-        1,
-        0,
-    )
+    assert (counters.get("forward.sent"), counters.get("forward.refused")) == (4, 1)
+    assert gauge(queue, "forward.waiting_bytes") == 0
 
 
 def test_a_request_that_meets_a_closed_client_is_not_refused() -> None:
@@ -79,11 +91,74 @@ def test_a_request_that_meets_a_closed_client_is_not_refused() -> None:
     queue.reserve(1)
     queue.put(b"a", 1, 1, "ack")
     assert sending.wait(LIMIT_S)
-    assert queue.stop(0.01, kept=True)
+    assert queue.close(0.01, is_journaled=True)
     closed.set()
-    assert queue.wait(LIMIT_S)
+    for thread in queue._threads:
+        thread.join(LIMIT_S)
     assert (acknowledged, counters.get("forward.refused"), counters.get("forward.lost")) == (
         [],
         0,
         0,
     )
+
+
+def test_requests_wait_for_a_backend_that_lacks_the_signal_and_pause_nothing() -> None:
+    """More than the limit of the queue is accepted: the oldest are given up for it, and so are
+    those that waited for too long. What is left is sent when the backend has the signal.
+    """
+    now, lacks, sent, acknowledged = [0.0], [True], list[bytes](), list[Any]()
+    retry = RetryPolicy(recheck_s=60, give_up_s=900, clock=lambda: now[0])
+
+    def answer(body: bytes) -> ExportResult:
+        sent.append(body)
+        return ExportResult.unsupported("404") if lacks[0] else ExportResult.ok()
+
+    queue, counters = queue_of(answer, acknowledged, retry=retry, limit_bytes=4)
+    queue.start()
+    for letter in "abcdef":
+        queue.reserve(1)
+        queue.put(letter.encode(), 1, 1, letter)
+        wait_until(lambda: len(queue) == 0)
+    assert sent == [b"a"]
+    wait_until(lambda: counters.get("forward.discarded") == 2)
+    assert gauge(queue, "forward.waiting_bytes") == 4
+    assert gauge(queue, "exports.unsupported", "exporter=forward.traces") == 1
+    now[0] += 899
+    queue.reserve(1)
+    queue.put(b"g", 1, 1, "g")  # one too many; and one is tried again, as a minute has passed
+    wait_until(lambda: (len(sent), len(queue)) == (2, 0))
+    assert counters.get("forward.discarded") == 3
+    now[0] += 1
+    lacks[0] = False
+    assert not queue.flush(LIMIT_S)  # a minute has not passed
+    wait_until(lambda: counters.get("forward.discarded") == 6)
+    now[0] += 60
+    assert queue.drain(LIMIT_S)
+    assert sent[2:] == [b"g"]
+    assert sorted(ack for requests, _ in acknowledged for ack in requests) == list("abcdefg")
+    assert queue.close(LIMIT_S)
+    assert (counters.get("forward.sent"), counters.get("forward.lost")) == (1, 0)
+
+
+def test_the_age_of_the_oldest_request_and_of_the_one_under_way_show(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backend that does not respond is logged when the next request comes."""
+    may_return = threading.Event()
+
+    def hang(_: bytes) -> ExportResult:
+        assert may_return.wait(LIMIT_S)
+        return ExportResult.ok()
+
+    queue, _ = queue_of(hang, [])
+    queue.start()
+    queue.reserve(1)
+    queue.put(b"a", 1, 1)
+    wait_until(lambda: gauge(queue, "forward.oldest_s") > 0)
+    wait_until(lambda: gauge(queue, "exports.running_s", "exporter=forward.traces") > 0)
+    monkeypatch.setattr(delivery_queue, "_STUCK_S", 0.0)
+    queue.reserve(1)
+    assert "export to forward.traces has been under way for 0 s" in caplog.text
+    may_return.set()
+    assert queue.close(LIMIT_S)
+    assert gauge(queue, "forward.oldest_s") == 0

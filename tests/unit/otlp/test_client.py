@@ -126,8 +126,7 @@ HTTP_STATUSES = {
     "retryable": ("429", "502", "503", "504"),
     "server_error": ("408", "500", "599"),
     "denied": ("401", "403"),
-    "not_found": ("404",),
-    "unsupported": ("405", "501"),
+    "unsupported": ("404", "405", "501"),
     "permanent": ("400", "413"),
 }
 GRPC_STATUSES = {
@@ -181,7 +180,7 @@ def test_a_response_that_is_not_the_endpoints_is_like_a_404(
 ) -> None:
     """The page of a login, or a redirect to it: nothing was accepted."""
     failing.answer(response)
-    assert connect(failing.url).send(request_of("a")) == ExportResult("not_found", why)
+    assert connect(failing.url).send(request_of("a")) == ExportResult("unsupported", why)
 
 
 @contextmanager
@@ -221,7 +220,9 @@ def test_a_response_that_is_not_grpc_is_like_a_404(connect: Connect, status: byt
     answer = ((b":status", status), (b"content-type", b"text/html"))
     with redirecting(*answer, page=b"<html>Log in</html>") as port:
         client = connect(f"http://127.0.0.1:{port}")
-        assert client.send(b"") == ExportResult("not_found", "UNKNOWN, the response is not gRPC's")
+        assert client.send(b"") == ExportResult(
+            "unsupported", "UNKNOWN, the response is not gRPC's"
+        )
         client.close()
 
 

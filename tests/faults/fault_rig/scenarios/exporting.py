@@ -20,7 +20,11 @@ __all__ = ["absent", "misdirected", "refusal", "trouble", "unsupported"]
 
 
 def _configured(
-    folder: Path, endpoint: Endpoint | HttpEndpoint, protocol: str = "grpc", **more: Any
+    folder: Path,
+    endpoint: Endpoint | HttpEndpoint,
+    protocol: str = "grpc",
+    give_up_after: str = "15m",
+    **more: Any,
 ) -> Path:
     """A configuration with storage that exports log events to the endpoint."""
     otlp = {
@@ -31,7 +35,12 @@ def _configured(
         "compression": "none",
     }
     exporters = {"otlp": otlp, **more}
-    return configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+    return configuration(
+        folder,
+        storage={"directory": str(folder / "kept")},
+        exporters=exporters,
+        delivery={"recheck": "1s", "give_up_after": give_up_after},
+    )
 
 
 def trouble(
@@ -173,7 +182,7 @@ def unsupported(folder: Path, *, runs: int) -> Outcome:
     dead = folder / "kept" / "dead_letter.jsonl"
     with Endpoint() as endpoint:
         endpoint.trouble = "UNIMPLEMENTED"
-        config = _configured(folder, endpoint, max_queue=20)
+        config = _configured(folder, endpoint, give_up_after="2s", max_queue=20)
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
             sender.send(requests_of(sent), within_s=60 + runs * 0.01)
