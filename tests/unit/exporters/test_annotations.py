@@ -631,7 +631,7 @@ def test_scores_wait_while_the_product_does_not_have_the_path(
     queue.start()
     queue.put([run(0, "scored", "below"), run(1)])
     assert not queue.flush(LIMIT_S)
-    assert queue.counts()[f"results.queued{{exporter={product.name}}}"] == 3
+    assert queue.counts()[f"results.queued{{exporter={queue.name}}}"] == 3
     product.status, now[0] = 0, 60.0
     assert queue.drain(LIMIT_S)
     queue.close(LIMIT_S)
