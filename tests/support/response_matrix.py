@@ -133,18 +133,26 @@ class Results:
         return self.tally.get("results.retries")
 
     def lost(self) -> str:
-        written = len(self._path.read_text().splitlines()) if self._kept else 0
-        assert self.tally.get("results.export_failed") == self.tally.get(
-            "results.dead_letters"
-        ) + self.tally.get("results.dropped")
-        assert written == self.tally.get("results.dead_letters")
-        return "dead letter" if written else "dropped" if self.tally.get("results.dropped") else ""
+        if self.tally.get("results.dead_letters"):
+            return "dead letter"
+        return "dropped" if self.tally.get("results.dropped") else ""
+
+    def check_counts(self) -> None:
+        """Each lost result is counted, and is in the dead-letter file if there is one."""
+        written = len(self._path.read_text().splitlines()) if self._path.exists() else 0
+        dead_letters, dropped = (
+            self.tally.get("results.dead_letters"),
+            self.tally.get("results.dropped"),
+        )
+        assert written == dead_letters
+        assert self.tally.get("results.export_failed") == dead_letters + dropped
 
     def unsupported(self) -> bool:
         return any(key.startswith("exports.unsupported") for key in self._delivery.counts())
 
     def close(self) -> None:
         self._delivery.close(5.0)
+        self.check_counts()
 
 
 class InProcess(Results):
@@ -195,6 +203,7 @@ class InProcess(Results):
 
     def close(self) -> None:
         self._exporter.close(1.0)
+        self.check_counts()
 
 
 class Metrics(InProcess):
