@@ -1,23 +1,47 @@
-"""The base class of all parts of the configuration: unknown keys are errors, and each problem is
-one line.
+"""Validation of what users write, in configurations, specifications of scorers and references of
+runs: pydantic checks values, unknown keys are errors, and each problem is one line.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import Field as DataclassField
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError
+from pydantic_core.core_schema import no_info_wrap_validator_function
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
-# Tags for keys that accept a list or a mapping; pydantic adds them to paths, and messages leave
-# them out.
-LIST: Final = "[]"
-MAPPING: Final = "{}"
+T = TypeVar("T")
+
+
+def tag(name: str) -> str:
+    """The tag of a form in which a value may be written. Pydantic adds it to paths, and messages
+    leave it out: no key begins with this character.
+    """
+    return f"\0{name}"
+
+
+LIST: Final = tag("list")
+MAPPING: Final = tag("mapping")
+TEXT: Final = tag("text")
+OTHER: Final = tag("other")
 # their values are never shown
 _SECRET: Final = frozenset({"headers", "sasl", "username", "password"})
 # What is wrong with a value and what to write instead, by pydantic's type of error; names in braces
@@ -30,6 +54,8 @@ _WORDS: Final = {
     "list_type": _LIST_WORDS,
     "tuple_type": _LIST_WORDS,
     "part_type": "is not a mapping; its keys are {keys}",
+    "empty_list": "is empty; name at least one",
+    "own_words": "{words}",
     "dict_type": _MAPPING_WORDS,
     "mapping_type": _MAPPING_WORDS,
     "string_type": "is not text; write text, in quotes where it looks like a number",
@@ -38,6 +64,7 @@ _WORDS: Final = {
     "string_pattern_mismatch": "does not match {pattern}; write text that does",
     "int_type": "is not a whole number; write digits, without quotes",
     "float_type": "is not a number; write digits, without quotes",
+    "finite_number": "is not a number; write digits, without quotes",
     "bool_type": _BOOL_WORDS,
     "bool_parsing": _BOOL_WORDS,
     "literal_error": _CHOICE_WORDS,
@@ -46,13 +73,22 @@ _WORDS: Final = {
     "greater_than_equal": "is less than {ge:g}; raise it",
     "less_than_equal": "is more than {le:g}; lower it",
 }
+_CONTINUES_A_PATH: Final = re.compile(r"\[\d+\][.:\[]|\.")
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
-_BEGINS_WITH_AN_INDEX: Final = re.compile(r"\[\d+\][:.]")
 
 
 def form_of(given: Any) -> str:
     """The tag of a value whose key accepts a list or a mapping."""
     return MAPPING if isinstance(given, Mapping | BaseModel) else LIST
+
+
+def kind_of(value: Any) -> str | None:
+    """The tag of a text, a mapping or a list; None for anything else."""
+    if isinstance(value, str):
+        return TEXT
+    if isinstance(value, Mapping):
+        return MAPPING
+    return LIST if isinstance(value, list | tuple) else None
 
 
 class Shape(BaseModel):
@@ -95,43 +131,183 @@ class Shape(BaseModel):
         """
         if isinstance(given, cls):  # an object, which was validated when it was built
             return handler(given)
-        if not isinstance(given, Mapping):
-            raise PydanticCustomError(
-                "part_type", "not a mapping", {"keys": ", ".join(sorted(cls.known_keys()))}
-            )
         known = dict.fromkeys(cls.known_keys(), False) | {
             name: each.is_required() for name, each in cls.model_fields.items()
         }
-        problems = wrong_keys(given, known)
+        return _from_mapping(given, handler, known, cls.contradictions)
+
+
+def _from_mapping(
+    given: Any,
+    build: Callable[[dict[str, Any]], T],
+    known: Mapping[str, bool],
+    contradictions: Callable[[T], Iterable[str]] = lambda built: (),
+    remedies: Mapping[str, str] | None = None,
+) -> T:
+    """Build an object from a mapping of its fields.
+
+    Args:
+        known: whether each key is required.
+        contradictions: problems of an object whose values are valid by themselves.
+        remedies: what to write instead of an unknown key, where its spelling does not show it.
+
+    Raises:
+        ConfigError: has all problems.
+    """
+    if not isinstance(given, Mapping):
+        raise PydanticCustomError("part_type", "not a mapping", {"keys": ", ".join(sorted(known))})
+    problems = wrong_keys(given, known, remedies=remedies or {})
+    try:
+        built = build({key: value for key, value in given.items() if key in known})
+        problems += () if problems else contradictions(built)
+    except ValidationError as error:
+        # What contradicts may be due to an unknown key.
+        problems += [
+            line
+            for each in error.errors(include_url=False)
+            if each["loc"] or not problems
+            for line in _lines(each)
+        ]
+        if not problems:
+            raise
+    if problems:
+        raise ConfigError(*dict.fromkeys(problems))
+    return built
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Annotation of a dataclass: a value is a mapping of its parameters, or an instance.
+
+    Attributes:
+        remedies: what to write instead of an unknown key, where its spelling does not show it.
+    """
+
+    remedies: Mapping[str, str] = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(
+        self, source: type, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        known = {each.name: is_required(each) for each in fields(source) if each.init}
+
+        def read(value: Any, build: ValidatorFunctionWrapHandler) -> Any:
+            if isinstance(value, source):
+                return value
+            return _from_mapping(value, build, known, remedies=self.remedies)
+
+        return no_info_wrap_validator_function(read, handler(source))
+
+
+def is_required(parameter: DataclassField[Any]) -> bool:
+    """Whether a field of a dataclass has no default."""
+    return parameter.default is parameter.default_factory is MISSING
+
+
+@dataclass(frozen=True, eq=False)
+class ReadAs:
+    """Annotation of a type whose values are written in another form.
+
+    Attributes:
+        form: the type of what users write.
+        build: makes the value of it; may raise `ConfigError` or `ValueError`.
+    """
+
+    form: Any
+    build: Callable[[Any], Any] = lambda value: value
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler.generate_schema(Annotated[self.form, AfterValidator(self.build)])
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Annotation: what a message says after an invalid value, e.g. "is not a rule; write …".
+    Problems of members of the value keep their own words.
+    """
+
+    words: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return no_info_wrap_validator_function(self._check, handler(source))
+
+    def _check(self, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
-            built = handler({key: value for key, value in given.items() if key in known})
-            problems += () if problems else built.contradictions()
+            return handler(value)
         except ValidationError as error:
-            problems += lines_of(error)
-        if problems:
-            raise ConfigError(*dict.fromkeys(problems))
-        return built
+            if any(
+                _path(problem["loc"], "") or problem["type"] in ("value_error", "own_words")
+                for problem in error.errors(include_url=False)
+            ):
+                raise
+            raise own_words(self.words) from None
 
 
-def lines_of(error: ValidationError) -> list[str]:
-    """One line per problem: `path: value and what would be right`."""
-    return [line for each in error.errors(include_url=False) for line in _lines(each)]
+def own_words(words: str) -> PydanticCustomError:
+    """The error of a validator whose message has these words after the value."""
+    return PydanticCustomError("own_words", "{words}", {"words": words})
 
 
-def _lines(problem: Any) -> list[str]:
-    path, kind = _path(problem["loc"]), problem["type"]
+def validated(adapter: TypeAdapter[T], value: Any, at: str = "") -> T:
+    """The value that an adapter reads.
+
+    Args:
+        at: the key of the value, for errors.
+
+    Raises:
+        ConfigError: the value is invalid; has all problems.
+    """
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(*dict.fromkeys(lines_of(error, at))) from None
+
+
+def _ordered(value: Any) -> Any:
+    if not isinstance(value, list | tuple):  # pydantic would take a set, which has no order
+        raise PydanticKnownError("tuple_type")
+    return value
+
+
+def _not_empty(members: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not members:  # pydantic's own check would count a list of invalid items as empty, too
+        raise PydanticCustomError("empty_list", "empty")
+    return members
+
+
+LARGEST: Final = 2**50
+Whole = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
+Count = Annotated[Whole, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Item = TypeVar("Item")
+Items = Annotated[tuple[Item, ...], BeforeValidator(_ordered)]
+Some = Annotated[Items[Item], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
+"""A list of at least one value."""
+
+
+def lines_of(error: ValidationError, at: str = "") -> list[str]:
+    """One line per problem: `path: value and what would be right`; the path begins with `at`."""
+    return [line for each in error.errors(include_url=False) for line in _lines(each, at)]
+
+
+def _lines(problem: Any, at: str = "") -> list[str]:
+    path, kind = _path(problem["loc"], at), problem["type"]
     if kind == "value_error":
         cause = problem["ctx"]["error"]
         return [
             joined(path, each)
             for each in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])
         ]
-    if kind == "missing":  # found by `wrong_keys`
+    if kind in ("missing", "invalid_key"):  # found by `wrong_keys`
         return []
     value = "the value" if _SECRET.intersection(problem["loc"]) else _quoted(problem["input"])
     default = "is invalid; " + problem["msg"].replace("Input should", "it should")
     words = _WORDS[kind].format(**problem.get("ctx", {})) if kind in _WORDS else default
-    return [f"{path}: {value} {words}"]
+    return [f"{path}: {value} {words}" if path else f"{value} {words}"]
 
 
 def _quoted(value: Any) -> str:
@@ -145,16 +321,17 @@ def joined(path: str, message: str) -> str:
     """
     if not path:
         return message
-    if _BEGINS_WITH_AN_INDEX.match(message):
+    if _CONTINUES_A_PATH.match(message):
         return path + message
     return f"{path}.{message}" if _BEGINS_WITH_A_KEY.match(message) else f"{path}: {message}"
 
 
-def _path(location: tuple[Any, ...]) -> str:
-    text = ""
+def _path(location: tuple[Any, ...], at: str) -> str:
+    text = at
+    if location[-1:] == ("[key]",):  # a key is invalid, not its value
+        location = location[:-2]
     for part in location:
-        # "[key]": the key of a mapping is invalid, not its value
-        if part not in (LIST, MAPPING, "[key]"):
+        if not str(part).startswith(tag("")):
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
-from pydantic import ValidationError
-
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.judge import Judge
-from otel_eval.validation import joined, lines_of
 from otel_eval.watched_files import WatchedFiles, read_small_file
 
 if TYPE_CHECKING:
@@ -43,21 +40,17 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
     return dict(zip(config.judges, judges, strict=True))
 
 
-def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
+def open_judge(spec: Mapping[str, Any]) -> Judge:
     """The judge at an endpoint.
 
     Args:
         spec: the keys of `JudgeEndpoint`.
-        where: the place of the mapping in the configuration, for errors.
 
     Raises:
         ConfigError: the mapping is invalid, or its API key cannot be read.
     """
-    try:
-        endpoint = JudgeEndpoint.model_validate(spec)
-    except ValidationError as error:
-        raise ConfigError(*[joined(where, line) for line in lines_of(error)]) from None
-    return (_building.get() or Clients()).judge(endpoint, where)
+    endpoint = JudgeEndpoint.model_validate(spec)
+    return (_building.get() or Clients()).judge(endpoint, "")
 
 
 class Clients:
@@ -112,7 +105,7 @@ class Clients:
             each: getattr(given, each)
             for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")
         }
-        tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
+        tls = client_tls(given.tls, _below(where, "tls")).context() if given.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
         options: dict[str, Any] = {"read_key": lambda: key}
         if self._count:
@@ -123,6 +116,11 @@ class Clients:
         return JudgeClient(**fields, timeout_s=given.timeout, tls=tls, **options)
 
 
+def _below(where: str, key: str) -> str:
+    """The path of a key of an endpoint; `where` is empty if the caller adds its place."""
+    return f"{where}.{key}" if where else key
+
+
 _building: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
 
 
@@ -130,13 +128,13 @@ def _key(given: JudgeEndpoint, where: str) -> str | None:
     """The API key of an endpoint; None if it has none. No message quotes the key."""
     if given.api_key_env is not None:
         where, key = (
-            f"{where}.api_key_env: the environment variable {given.api_key_env!r}",
+            f"{_below(where, 'api_key_env')}: the environment variable {given.api_key_env!r}",
             os.environ.get(given.api_key_env, ""),
         )
         missing = "is unset or empty; set it"
     elif given.api_key_file is not None:
         where, missing = (
-            f"{where}.api_key_file: {given.api_key_file!r}",
+            f"{_below(where, 'api_key_file')}: {given.api_key_file!r}",
             "holds no key; name a file that holds it",
         )
         raw = read_small_file(
@@ -159,32 +157,31 @@ _CACHED: Final = 8  # cached, because a configuration builds its scorers more th
 _in_use: Final[WeakSet[Dataset]] = WeakSet()
 
 
-def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
+def open_dataset(path: str, column: str, field: str) -> Dataset:
     """Open a file of references.
 
     Args:
         path: the path of the file, relative to the working directory (`load` makes paths in a
             configuration file absolute).
         column, field: the columns of the keys and of the references.
-        where: the key of the configuration that names the file, for errors.
 
     Raises:
         ConfigError: the file is invalid, or no record has the field.
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise ConfigError(
-            f"{where}.dataset: {redacted_repr(path)} is no file of records; name one that ends in"
+            f"dataset: {redacted_repr(path)} is no file of records; name one that ends in"
             f" {', '.join(FORMATS)}"
         )
     try:
         dataset = _dataset(Path(path).absolute(), column)
         dataset.check()
     except InvalidDataset as error:
-        raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
+        raise ConfigError(f"dataset: {redacted_repr(path)} {error}") from None
     fields = sorted(dataset.fields())
     if fields and field not in fields:
         raise ConfigError(
-            f"{where}.field: {redacted_repr(field)} is in no record of {path};"
+            f"field: {redacted_repr(field)} is in no record of {path};"
             f" {did_you_mean(field, fields)}"
         )
     return dataset

@@ -29,7 +29,7 @@ from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
 from otel_eval.model import Failed, Outcome, Report, Trajectory
 from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
-from otel_eval.scorers.build import is_own_scorer, scorer_schema
+from otel_eval.scorers.build import ConfigurationSchema, is_own_scorer
 from otel_eval.scorers.judge import named_judges
 from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
@@ -211,12 +211,11 @@ def config_schema() -> dict[str, Any]:
     """The JSON schema of the configuration; editors use it to complete and validate configuration
     files.
     """
-    schema = EvalConfig.model_json_schema()
-    specification, definitions = scorer_schema()
-    schema["$defs"]["Scorer"] = specification
-    schema["$defs"] |= definitions
-    schema["$defs"]["Evaluation"]["properties"]["scorers"]["items"] = {"$ref": "#/$defs/Scorer"}
-    return {"$schema": _DIALECT, "$id": _ID, **schema}
+    return {
+        "$schema": _DIALECT,
+        "$id": _ID,
+        **EvalConfig.model_json_schema(schema_generator=ConfigurationSchema),
+    }
 
 
 # queued between two calls of `examine_queued`, which come ten times a second

@@ -20,16 +20,12 @@ from pydantic import (
 
 from otel_eval.config.receivers import Address, KafkaClient
 from otel_eval.config.units import (
-    Count,
     Distinct,
     Seconds,
-    Share,
     Size,
-    Some,
     Target,
     TlsFiles,
     Variable,
-    Whole,
     tls_without_https,
 )
 from otel_eval.errors import ConfigError, redacted_repr
@@ -37,7 +33,7 @@ from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
-from otel_eval.validation import LIST, MAPPING, Shape, duplicates, joined
+from otel_eval.validation import LIST, MAPPING, Count, Shape, Share, Some, Whole, duplicates, joined
 
 _MODE: Final = re.compile("^0?6[0246][0246]$")
 

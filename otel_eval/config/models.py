@@ -22,27 +22,26 @@ from pydantic import (
 from otel_eval.config.exporters import Delivery, Exporters, Results, Signals, Telemetry, Window
 from otel_eval.config.receivers import Receivers, Storage, Traces
 from otel_eval.config.ui import Ui
-from otel_eval.config.units import (
-    Count,
-    Plain,
-    Seconds,
-    Share,
-    Some,
-    TlsFiles,
-    Variable,
-    Whole,
-    tls_without_https,
-    url_of,
-)
+from otel_eval.config.units import Plain, Seconds, TlsFiles, Variable, tls_without_https, url_of
 from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.base_scorer import is_coroutine_function
-from otel_eval.scorers.build import checked_scorer
+from otel_eval.scorers.build import SpecificationSchema, checked_scorer
 from otel_eval.scorers.judge import any_judge_name, named_judges
 from otel_eval.scorers.registry import import_path
-from otel_eval.validation import LIST, MAPPING, Shape, duplicates, form_of
+from otel_eval.validation import (
+    LIST,
+    MAPPING,
+    Count,
+    Shape,
+    Share,
+    Some,
+    Whole,
+    duplicates,
+    form_of,
+)
 
 
 class Match(Shape):
@@ -80,17 +79,7 @@ def _buildable(spec: Any) -> Any:
     return spec
 
 
-ScorerSpec = Annotated[
-    Any,
-    AfterValidator(_buildable),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "required": ["type"],
-            "properties": {"type": {"type": "string"}, "name": {"type": "string"}},
-        }
-    ),
-]
+ScorerSpec = Annotated[Any, AfterValidator(_buildable), SpecificationSchema()]
 
 
 class Evaluation(Shape):
@@ -252,10 +241,7 @@ def _judge(given: Any, endpoint: Any) -> Any:
     if not callable(given) and not is_path:
         return endpoint(given)
     if is_path:
-        try:
-            given = import_path("", given)
-        except ConfigError as error:
-            raise ValueError(str(error).removeprefix(": ")) from None
+        given = import_path(given)
     if not is_coroutine_function(given):
         raise ValueError(
             f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt:"

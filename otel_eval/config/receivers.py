@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from otel_eval.config.units import Count, Plain, Seconds, Size, Some, TlsFiles, Variable, size_text
+from otel_eval.config.units import Plain, Seconds, Size, TlsFiles, Variable, size_text
 from otel_eval.errors import redacted, redacted_repr
-from otel_eval.validation import Shape
+from otel_eval.validation import Count, Shape, Some
 
 _ADDRESS: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII

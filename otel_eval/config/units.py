@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from otel_eval.errors import redacted, redacted_repr
-from otel_eval.validation import Shape
+from otel_eval.validation import LARGEST, Item, Shape, Some
 
 _SECONDS: Final = {
     "ns": 1e-9,
@@ -36,7 +36,6 @@ _BYTES: Final = {
 }
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _LONGEST_S: Final = 365 * 86400.0
-_LARGEST: Final = 2**50
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 
@@ -69,7 +68,7 @@ def bytes_of(value: Any) -> int:
     (64000, 536870912, 10)
     """
     size = _quantity_of(value, _BYTES)
-    if size is None or not 1 <= size <= _LARGEST or size != int(size):
+    if size is None or not 1 <= size <= LARGEST or size != int(size):
         raise ValueError(
             f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or"
             " 1GiB"
@@ -125,12 +124,6 @@ def _variable(name: str) -> str:
     return name
 
 
-def _not_empty(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not given:  # pydantic's own check would count a list of invalid items as empty, too
-        raise ValueError("the list is empty; name at least one")
-    return given
-
-
 def _text_or_number(value: Any) -> str | bool | int | float:
     if not isinstance(value, str | bool | int | float):
         raise ValueError(
@@ -148,7 +141,7 @@ def _quantity_of(value: Any, units: Mapping[str, float]) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Integers that a float cannot represent are out of range, too.
-    return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
+    return float(value) if abs(value) <= LARGEST and math.isfinite(value) else math.inf
 
 
 def _quantity(units: Mapping[str, float]) -> WithJsonSchema:
@@ -161,14 +154,9 @@ def _quantity(units: Mapping[str, float]) -> WithJsonSchema:
 
 Seconds = Annotated[float, BeforeValidator(seconds_of), _quantity(_SECONDS)]
 Size = Annotated[int, BeforeValidator(bytes_of), _quantity(_BYTES)]
-Whole = Annotated[int, Field(ge=0, le=_LARGEST, strict=True)]
-Count = Annotated[Whole, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Plain = Annotated[str | bool | int | float, BeforeValidator(_text_or_number)]
 Target = Annotated[str, AfterValidator(_target)]
 Variable = Annotated[str, AfterValidator(_variable)]
-Item = TypeVar("Item")
-Some = Annotated[tuple[Item, ...], AfterValidator(_not_empty)]
 Distinct = Annotated[Some[Item], AfterValidator(lambda given: tuple(dict.fromkeys(given)))]
 """A list of at least one value, without duplicates."""
 

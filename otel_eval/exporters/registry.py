@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter
 from otel_eval.scorers.base_scorer import describe_import_error
-from otel_eval.scorers.registry import entry_points_of, instance_of, wrong_parameters
+from otel_eval.scorers.registry import check_parameters, entry_points_of, instance_of
 
 GROUP: Final = "otel_eval.exporters"
 
@@ -48,8 +48,7 @@ def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
             f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter;"
             " repair its package"
         )
-    if problems := wrong_parameters(loaded, options or {}):
-        raise ConfigError(*problems)
+    check_parameters(loaded, options or {})
     exporter: Exporter = instance_of(loaded, options or {}, "refused its options")
     exporter.name = name
     return exporter

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, ClassVar, Final, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from otel_eval.errors import redacted_repr
 from otel_eval.model import (
@@ -33,8 +33,9 @@ from otel_eval.model import (
     Unnamed,
 )
 from otel_eval.records import make_immutable
-from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
+from otel_eval.scorers.parameters import Selection, Text
 from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
+from otel_eval.validation import Flag, Record, Share
 
 _TEXTS: Final = {
     Scored: ("explanation",),
@@ -261,12 +262,12 @@ class BaseScorer:
     type: ClassVar[str]
     version: ClassVar[str] = "1"
 
-    name: str = field(default="", metadata=reads(text))
-    threshold: float | None = field(default=None, metadata=reads(share))
-    strict: bool = field(default=False, metadata=reads(flag))
-    tools: Selection = field(default=Selection(), metadata=reads(selection))
-    failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
-    severity: Severity = field(default="error", metadata=reads(one_of(*get_args(Severity))))
+    name: Text = ""
+    threshold: Share | None = None
+    strict: Flag = False
+    tools: Annotated[Selection, Record()] = field(default=Selection())
+    failed_calls: Literal["include", "exclude"] = "include"
+    severity: Severity = "error"
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
     _requires: Requirements = field(init=False, repr=False, compare=False)
     # `select_calls` removes no call
@@ -320,11 +321,9 @@ class BaseScorer:
         """
         defaults = {**{each.name: _default_of(each) for each in fields(self)}, **self.defaults}
         return {
-            each.name: value
-            for each in fields(self)
-            if "read" in each.metadata
-            and each.name not in _SCORELESS
-            and (value := getattr(self, each.name)) != defaults[each.name]
+            key: value
+            for key in parameters_of(type(self))
+            if key not in _SCORELESS and (value := getattr(self, key)) != defaults[key]
         }
 
     def requires(self) -> Requirements:
@@ -500,6 +499,11 @@ class BaseScorer:
 
 
 _SCORELESS: Final = ("name", "include_content")
+
+
+def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
+    """The parameters of a built-in scorer by key."""
+    return {each.name: each for each in fields(scorer) if each.init}
 
 
 def _default_of(parameter: Field[Any]) -> Any:

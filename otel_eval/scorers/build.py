@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
+from pydantic import GetJsonSchemaHandler, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import CoreSchema, DataclassSchema
+
+from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
@@ -18,22 +23,23 @@ from otel_eval.scorers.base_scorer import (
     failed_from,
     in_range,
     is_coroutine_function,
+    parameters_of,
     run_coroutine,
     wrong_return,
 )
 from otel_eval.scorers.judge import AskingScorer
-from otel_eval.scorers.parameters import STRING, Schema, schema_of
 from otel_eval.scorers.policy import note_policy
 from otel_eval.scorers.registry import (
     ALIASES,
     Registration,
+    check_parameters,
     checked_needs,
     get_scorer,
     instance_of,
     list_scorers,
     resolve_type,
-    wrong_parameters,
 )
+from otel_eval.validation import Record, validated
 
 _EXAMPLE: Final = (
     "write a mapping, e.g. {type: tool_errors}; register a function or class by"
@@ -82,7 +88,8 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     name, registered = resolve_type(kind)
     thing = registered.thing
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
-        return _built_in_scorer(thing, given)
+        built: Scorer = validated(_adapter_of(thing), given)
+        return built
     return _custom_scorer(name, registered, given)
 
 
@@ -107,34 +114,15 @@ def checked_scorer(scorer: Scorer) -> Scorer:
     return scorer
 
 
-def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
-    """The parameters of a built-in scorer by key."""
-    return {each.name: each for each in fields(scorer) if "read" in each.metadata}
+_adapters: Final[dict[type, TypeAdapter[Any]]] = {}
 
 
-def _built_in_scorer(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
-    known = parameters_of(scorer)
-    values, wrong = _read(known, given)
-    required = {key: _is_required(each) for key, each in known.items()}
-    problems = wrong_keys(given, required, remedies=_KEYS_ELSEWHERE) + wrong
-    if problems:
-        raise ConfigError(*problems)
-    return scorer(**values)
-
-
-def _read(
-    known: Mapping[str, Field[Any]], given: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """The values of the valid parameters, and the problems of the invalid ones."""
-    values: dict[str, Any] = {}
-    problems: list[str] = []
-    for key, value in given.items():
-        try:
-            if key in known:
-                values[key] = known[key].metadata["read"](key, value)
-        except ConfigError as error:
-            problems += error.problems
-    return values, list(dict.fromkeys(problems))
+def _adapter_of(scorer: type) -> TypeAdapter[Any]:
+    """Builds scorers from their parameters; compiled when the first one is built."""
+    if scorer not in _adapters:
+        declared: Any = Annotated[scorer, Record(remedies=_KEYS_ELSEWHERE)]
+        _adapters[scorer] = TypeAdapter(declared)
+    return _adapters[scorer]
 
 
 def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
@@ -142,12 +130,19 @@ def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]
     called.
     """
     thing, version = registered.thing, registered.version
-    common = parameters_of(FunctionScorer)
-    own = {key: value for key, value in given.items() if key not in common}
-    values, problems = _read(common, given)
-    problems += wrong_parameters(thing, own, besides=common)
-    if problems:
-        raise ConfigError(*problems)
+    known = parameters_of(BaseScorer)
+    own = {key: value for key, value in given.items() if key not in known}
+    common, _ = collect_errors(
+        (
+            partial(
+                validated,
+                _adapter_of(_CommonParameters),
+                {key: value for key, value in given.items() if key in known},
+            ),
+            partial(check_parameters, thing, own, besides=known),
+        )
+    )
+    values: dict[str, Any] = {key: getattr(common, key) for key in given if key in known}
     parameters = own
     if inspect.isclass(thing):
         received = ", ".join(given) or "no parameters"
@@ -159,7 +154,7 @@ def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]
         if isinstance(own_version := getattr(thing, "version", None), str):
             version = own_version
     _check_callable(name, thing, own)
-    decides = "threshold" in values
+    decides = given.get("threshold") is not None
     values |= {"version": version, "needs": registered.needs, "reads_calls": registered.reads_calls}
     return FunctionScorer(
         **values, type=name, function=thing, arguments=own, parameters=parameters, decides=decides
@@ -186,41 +181,39 @@ def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
         ) from None
 
 
-_PREFIX: Final = "Scorer_"
-
-
-def scorer_schema() -> tuple[Schema, dict[str, Schema]]:
-    """The schema of one specification, and the definitions that it refers to.
+class SpecificationSchema:
+    """Annotation of a specification: its JSON Schema, for editors.
 
     Each built-in type has a definition with its parameters; the `type` decides which one applies.
     Other types, which packages register or which a dotted path names, accept any parameters.
     """
-    types = {name: thing for name in list_scorers() if _is_built_in(thing := get_scorer(name))}
-    aliases = {
-        name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)]
-        for name in types
-    }
-    definitions: dict[str, Schema] = {}
-    for name, thing in types.items():
-        for each in parameters_of(thing).values():
-            definitions |= schema_of(each.metadata["read"]).get("$defs", {})
-        definitions[_PREFIX + name] = _definition(thing)
-    cases = [
-        {
-            "if": {"properties": {"type": {"enum": aliases[name]}}},
-            "then": {"$ref": f"#/$defs/{_PREFIX}{name}"},
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        types = {name: thing for name in list_scorers() if _is_built_in(thing := get_scorer(name))}
+        spellings = {
+            name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)]
+            for name in types
         }
-        for name in types
-    ]
-    known = [word for words in aliases.values() for word in words]
-    kind = {"description": "Which scorer.", "anyOf": [{"enum": known}, STRING]}
-    specification = {
-        "type": "object",
-        "properties": {"type": kind},
-        "required": ["type"],
-        "allOf": cases,
-    }
-    return specification, definitions
+        cases = [
+            {
+                "if": {"properties": {"type": {"enum": spellings[name]}}},
+                "then": handler(_adapter_of(thing).core_schema),
+            }
+            for name, thing in types.items()
+        ]
+        known = [word for words in spellings.values() for word in words]
+        kind = {
+            "description": "Which scorer.",
+            "anyOf": [{"enum": known}, {"type": "string", "minLength": 1}],
+        }
+        return {
+            "type": "object",
+            "properties": {"type": kind},
+            "required": ["type"],
+            "allOf": cases,
+        }
 
 
 def _is_built_in(thing: Any) -> bool:
@@ -231,33 +224,27 @@ def _is_built_in(thing: Any) -> bool:
     )
 
 
-def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
-    parameters = parameters_of(scorer)
-    return {
-        "type": "object",
-        "description": (scorer.__doc__ or "").partition("\n")[0],
-        "properties": {
-            "type": {"type": "string"},
-            **{name: _property(each) for name, each in parameters.items()},
-        },
-        "required": ["type", *(name for name, each in parameters.items() if _is_required(each))],
-        "additionalProperties": False,
-    }
+class ConfigurationSchema(GenerateJsonSchema):
+    """Describes configurations with their specifications of scorers."""
+
+    def dataclass_schema(self, schema: DataclassSchema) -> JsonSchemaValue:
+        """The schema of the mapping that a dataclass is read from: no other keys, and for a scorer
+        its type.
+        """
+        described = super().dataclass_schema(schema)
+        described["additionalProperties"] = False
+        if issubclass(schema["cls"], BaseScorer):
+            described["description"] = (schema["cls"].__doc__ or "").partition("\n")[0]
+            described["properties"] = {"type": {"type": "string"}, **described["properties"]}
+            described["required"] = ["type", *described.get("required", ())]
+        return described
 
 
-def _property(parameter: Field[Any]) -> dict[str, Any]:
-    # References to `$defs` are resolved only at the top of a document.
-    schema = {
-        key: value for key, value in schema_of(parameter.metadata["read"]).items() if key != "$defs"
-    }
-    # A default of None means "left out", whether or not the reader accepts null.
-    if isinstance(parameter.default, bool | int | float | str) and parameter.default != "":
-        schema["default"] = parameter.default
-    return schema
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CommonParameters(BaseScorer):
+    """The parameters of a user's scorer that all scorers have."""
 
-
-def _is_required(parameter: Field[Any]) -> bool:
-    return parameter.default is MISSING and parameter.default_factory is MISSING
+    type: ClassVar[str] = "common"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,56 +4,46 @@ form), and their base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args, get_type_hints
 
-from otel_eval.errors import ConfigError, nearest
+from pydantic import Discriminator, Tag, TypeAdapter
+
+from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment import Alignment
 from otel_eval.scorers.alignment.expected import (
+    CallList,
+    CallListWithArguments,
+    CallListWithResults,
     Comparison,
     Criterion,
     Expectation,
+    SpanNameList,
+    ToolNameList,
     TooManyPairs,
-    calls,
-    names,
-    span_names,
 )
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
-from otel_eval.scorers.parameters import (
-    STRINGS,
-    check_literal,
-    flag,
-    invalid_value,
-    one_of,
-    optional,
-    reads,
-    with_schema,
-)
+from otel_eval.scorers.parameters import Name, literal_name
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import MODES, Reference, expectation_of, reference
+from otel_eval.scorers.values import MODES, RunReference, expectation_of
+from otel_eval.validation import LIST, TEXT, Flag, Some, Words, kind_of, validated
 
-MATCHES: Final = ("exact", "in_order", "any_order")
-MEASURES: Final = ("recall", "precision", "f1")
-
-
-@with_schema({"anyOf": [{"enum": [*MODES]}, STRINGS]})
-def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
-    """Read how arguments are compared: one of the modes, or the dotted keys to compare."""
-    if isinstance(value, str) and value in MODES:
-        return value
-    if (
-        isinstance(value, list | tuple)
-        and value
-        and all(isinstance(each, str) and each for each in value)
-    ):
-        return tuple(value)
-    near = nearest(value, MODES)
-    remedy = f"did you mean {near!r}?" if near else f"write e.g. {key}: subset or {key}: [user.id]"
-    raise invalid_value(key, value, f"one of {', '.join(MODES)} or a list of keys", remedy)
+Match = Literal["exact", "in_order", "any_order"]
+Measure = Literal["recall", "precision", "f1"]
+_NO_MODE: Final = Words(
+    f"is not one of {', '.join(MODES)} or a list of keys; write e.g. subset or [user.id]"
+)
+ArgumentsMode = Literal["exact", "subset", "superset", "overlap"]
+Mode = Annotated[
+    Annotated[ArgumentsMode, _NO_MODE, Tag(TEXT)] | Annotated[Some[Name], Tag(LIST)],
+    Discriminator(kind_of),
+    _NO_MODE,
+]
+"""How arguments are compared: one of the modes, or the dotted keys to compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +60,22 @@ class Matching(BaseScorer):
     """
 
     expected: Expectation | None = None
-    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
-    concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
-    include_content: bool = field(default=False, metadata=reads(flag))
+    reference: RunReference | None = None
+    concurrency: Literal["respect", "ignore"] = "respect"
+    include_content: Flag = False
     # the inline expectation, prepared
     criterion: Criterion | None = field(init=False, repr=False, compare=False)
+    # reads expectations of runs
+    adapter: TypeAdapter[Expectation] | None = field(init=False, repr=False, compare=False)
 
     @property
-    def match(self) -> str:
-        """One of `MATCHES`."""
+    def match(self) -> Match:
+        """How calls are aligned."""
         raise NotImplementedError
 
     @property
-    def measure(self) -> str:
-        """One of `MEASURES`."""
+    def measure(self) -> Measure:
+        """What the weight of the alignment is divided by."""
         return "recall"
 
     @property
@@ -112,6 +104,8 @@ class Matching(BaseScorer):
                 " reference: my.expected"
             )
         self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
+        expected_type = get_args(get_type_hints(type(self), include_extras=True)["expected"])[0]
+        self._set("adapter", TypeAdapter(expected_type) if self.reference else None)
 
     @property
     def compared_noun(self) -> str:
@@ -177,12 +171,8 @@ class Matching(BaseScorer):
             ConfigError: the value is not an expectation.
         """
         assert self.reference is not None, "called only if there is a reference"
-        # The reader of the inline expectation, which each scorer declares with its field
-        # `expected`.
-        read: Callable[[str, Any], Expectation] = (
-            type(self).__dataclass_fields__["expected"].metadata["read"]
-        )
-        return read(self.reference.location, value)
+        assert self.adapter is not None, "as above"
+        return validated(self.adapter, value, self.reference.location)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
@@ -192,11 +182,6 @@ def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
     if measure == "recall":
         return weight / expected
     return weight / actual if measure == "precision" else 2 * weight / (expected + actual)
-
-
-_CALLS: Final = calls("arguments", "result")
-_WITH_ARGUMENTS: Final = calls("arguments")
-_WITH_RESULTS: Final = calls("result")
 
 
 @scorer("execution_order")
@@ -216,15 +201,15 @@ class ExecutionOrder(Matching):
 
     >>> from otel_eval.testing import call, trajectory
     >>> run = trajectory(call("a"), call("c"), call("b"))
-    >>> ExecutionOrder(expected=names("expected", ["a", "b", "c"]))(run).value
-    1.0
-    >>> ExecutionOrder(expected=names("expected", ["a", "b", "c"]), match="in_order")(run).value
-    0.6666666666666666
+    >>> from otel_eval.scorers import create_scorer
+    >>> spec = {"type": "execution_order", "expected": ["a", "b", "c"]}
+    >>> create_scorer(spec)(run).value, create_scorer({**spec, "match": "in_order"})(run).value
+    (1.0, 0.6666666666666666)
     """
 
-    expected: Expectation | None = field(default=None, metadata=reads(span_names))
-    match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
-    of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
+    expected: SpanNameList | None = None
+    match: Match = "any_order"
+    of: Literal["tools", "spans"] = "tools"
 
     def requires(self) -> Requirements:
         """Calls of the expected tools; or spans, which are there even if tool calls are unknown."""
@@ -247,7 +232,10 @@ class ExecutionOrder(Matching):
 
     def _check_names(self, key: str, expectation: Expectation) -> None:
         for call in expectation.calls if self.of == "tools" else ():
-            check_literal(key, call.name)
+            try:
+                literal_name(call.name)
+            except ValueError as error:
+                raise ConfigError(f"{key}: {error}") from None
 
     @property
     def compared_noun(self) -> str:
@@ -285,15 +273,16 @@ class ToolCallOrder(Matching):
         {type: tool_call_order, expected: [search, [open, read], refund], threshold: 1.0}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> order = ToolCallOrder(expected=names("expected", ["search", "open"]))
+    >>> from otel_eval.scorers import create_scorer
+    >>> order = create_scorer({"type": "tool_call_order", "expected": ["search", "open"]})
     >>> order(trajectory(call("search"), call("wait"), call("open"))).value
     1.0
     """
 
-    expected: Expectation | None = field(default=None, metadata=reads(names))
+    expected: ToolNameList | None = None
 
     @property
-    def match(self) -> str:
+    def match(self) -> Match:
         """`in_order`; `exact` with `strict`."""
         return "exact" if self.strict else "in_order"
 
@@ -316,17 +305,17 @@ class ToolCallArgs(Matching):
         {type: tool_call_args, expected: [{name: refund, arguments: {order: 17}}]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> args = ToolCallArgs(
-    ...     expected=_WITH_ARGUMENTS("expected", [{"name": "open", "arguments": {"id": 1}}])
-    ... )
+    >>> from otel_eval.scorers import create_scorer
+    >>> expected = [{"name": "open", "arguments": {"id": 1}}]
+    >>> args = create_scorer({"type": "tool_call_args", "expected": expected})
     >>> args(trajectory(call("open", arguments={"id": 1, "page": 2}))).value
     1.0
     """
 
-    match: ClassVar[str] = "any_order"
+    match: ClassVar[Match] = "any_order"
 
-    expected: Expectation | None = field(default=None, metadata=reads(_WITH_ARGUMENTS))
-    arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
+    expected: CallListWithArguments | None = None
+    arguments: Mode = "subset"
 
     @property
     def compared(self) -> Comparison:
@@ -347,15 +336,17 @@ class ToolCallOutput(Matching):
         {type: tool_call_output, expected: [{name: refund, result: {status: done}}]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> output = ToolCallOutput(expected=_WITH_RESULTS("expected", [{"name": "add", "result": 3}]))
+    >>> from otel_eval.scorers import create_scorer
+    >>> expected = [{"name": "add", "result": 3}]
+    >>> output = create_scorer({"type": "tool_call_output", "expected": expected})
     >>> output(trajectory(call("add", result="3"))).value
     1.0
     """
 
-    match: ClassVar[str] = "any_order"
+    match: ClassVar[Match] = "any_order"
     compared: ClassVar[Comparison] = Comparison(results=True)
 
-    expected: Expectation | None = field(default=None, metadata=reads(_WITH_RESULTS))
+    expected: CallListWithResults | None = None
 
 
 @scorer("trajectory_match")
@@ -382,19 +373,19 @@ class TrajectoryMatch(Matching):
         {type: trajectory_match, expected: [search, answer], match: any_order, extra: forbid}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> subset = TrajectoryMatch(
-    ...     expected=_CALLS("expected", ["search", "open"]), measure="precision", extra="forbid"
-    ... )
+    >>> from otel_eval.scorers import create_scorer
+    >>> spec = {"type": "trajectory_match", "expected": ["search", "open"], "extra": "forbid"}
+    >>> subset = create_scorer({**spec, "measure": "precision"})
     >>> subset(trajectory(call("search"))).value
     1.0
     """
 
-    expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
-    match: str = field(default="in_order", metadata=reads(one_of(*MATCHES)))
-    measure: str = field(default="recall", metadata=reads(one_of(*MEASURES)))
-    arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
-    extra: str = field(default="allow", metadata=reads(one_of("allow", "forbid")))
-    missing: str = field(default="allow", metadata=reads(one_of("allow", "forbid")))
+    expected: CallList | None = None
+    match: Match = "in_order"
+    measure: Measure = "recall"
+    arguments: Mode = "subset"
+    extra: Literal["allow", "forbid"] = "allow"
+    missing: Literal["allow", "forbid"] = "allow"
 
     @property
     def compared(self) -> Comparison:

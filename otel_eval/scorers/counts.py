@@ -10,21 +10,23 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, NamedTuple
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from otel_eval.errors import ConfigError, collect_errors
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    WithJsonSchema,
+)
+
+from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
-from otel_eval.scorers.parameters import (
-    count,
-    invalid_value,
-    is_pattern,
-    optional,
-    patterns,
-    reads,
-    with_schema,
-)
+from otel_eval.scorers.parameters import Name, Patterns, is_pattern
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import (
     ToolNames,
@@ -35,7 +37,8 @@ from otel_eval.scorers.tool_names import (
     seen,
     tool,
 )
-from otel_eval.scorers.values import Reference, expectation_of, reference
+from otel_eval.scorers.values import RunReference, expectation_of
+from otel_eval.validation import LIST, OTHER, TEXT, Count, ReadAs, Words, own_words, validated
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "=": operator.eq,
@@ -81,86 +84,6 @@ class CallCount(NamedTuple):
 
 
 _MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
-_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": _MOST_CALLS}
-_CRITERION: Final = {
-    "anyOf": [
-        {"type": "string", "pattern": rf"^{_CRITERION_TEXT.pattern}$"},
-        {
-            "type": "array",
-            "prefixItems": [{"enum": [*_OPERATORS]}, _NUMBER],
-            "minItems": 2,
-            "maxItems": 2,
-        },
-    ]
-}
-
-
-_CRITERIA: Final = {"type": "array", "items": _CRITERION, "minItems": 1}
-
-
-@with_schema(
-    {
-        "type": "object",
-        "additionalProperties": {"anyOf": [_CRITERION, _CRITERIA]},
-        "minProperties": 1,
-    }
-)
-def read_criteria(key: str, value: Any) -> tuple[CallCount, ...]:
-    """Read a mapping of tools, or patterns, to criteria: each `"<= 3"`, `["<=", 3]`, or a list of
-    these.
-    """
-    if not isinstance(value, Mapping) or not value:
-        raise invalid_value(
-            key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}'
-        )
-    read = collect_errors(partial(_criteria_of, key, name, given) for name, given in value.items())
-    return tuple(count for counts in read for count in counts)
-
-
-def _criteria_of(key: str, name: Any, given: Any) -> list[CallCount]:
-    """Read the criterion, or the list of criteria, for one tool."""
-    if not isinstance(name, str) or not name:
-        example = "search" if name == "" else name
-        raise invalid_value(
-            key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}'
-        )
-    where = f"{key}.{name}"
-    if isinstance(given, list | tuple) and given and all(map(_is_criterion, given)):
-        return collect_errors(
-            partial(_criterion, f"{where}[{at}]", name, each) for at, each in enumerate(given)
-        )
-    return [_criterion(where, name, given)]
-
-
-def _is_criterion(value: Any) -> bool:
-    """Whether a member of a list is a criterion itself, and not an operator or a number."""
-    return isinstance(value, list | tuple) or (
-        isinstance(value, str) and any(map(str.isdigit, value))
-    )
-
-
-def _criterion(where: str, name: str, given: Any) -> CallCount:
-    if isinstance(given, str):
-        written = _CRITERION_TEXT.fullmatch(given)
-        if written is None:
-            begins = _SIGN_OR_WORD.match(given)
-            raise invalid_value(
-                where,
-                given,
-                "an operator (= == != < <= > >=) and a whole number, 0 or more",
-                _suggestion(begins and begins[0]),
-            )
-        return CallCount(name, written[1], int(written[2]))
-    if not isinstance(given, list | tuple) or len(given) != 2:
-        raise invalid_value(where, given, "an operator and a number", _REMEDY)
-    sign, number = given
-    if not isinstance(sign, str) or sign not in _OPERATORS:
-        raise invalid_value(
-            where, sign, "one of the operators = == != < <= > >=", _suggestion(sign)
-        )
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_CALLS:
-        raise invalid_value(where, number, "a whole number of calls, 0 or more", _REMEDY)
-    return CallCount(name, sign, number)
 
 
 def _suggestion(sign: Any) -> str:
@@ -171,6 +94,67 @@ def _suggestion(sign: Any) -> str:
         or (known if known in _OPERATORS and known != sign else None)
     )
     return f"did you mean {meant!r}?" if meant else _REMEDY
+
+
+def _parse_criterion(written: str) -> tuple[str, int]:
+    parts = _CRITERION_TEXT.fullmatch(written)
+    if parts is None:
+        begins = _SIGN_OR_WORD.match(written)
+        raise own_words(
+            "is not an operator (= == != < <= > >=) and a whole number, 0 or more;"
+            f" {_suggestion(begins and begins[0])}"
+        )
+    return parts[1], int(parts[2])
+
+
+def _operator(sign: Any) -> Any:
+    if not isinstance(sign, str) or sign not in _OPERATORS:
+        raise own_words(f"is not one of the operators = == != < <= > >=; {_suggestion(sign)}")
+    return sign
+
+
+def _criterion_kind(value: Any) -> str | None:
+    """The tag of a criterion, or of a list of criteria."""
+    if isinstance(value, list | tuple):
+        are_criteria = value and all(
+            isinstance(member, list | tuple)
+            or (isinstance(member, str) and any(map(str.isdigit, member)))
+            for member in value
+        )
+        if are_criteria:
+            return LIST
+        return OTHER if len(value) == 2 else None
+    return TEXT if isinstance(value, str) else None
+
+
+_ONE_TEXT: Final = {"type": "string", "pattern": f"^{_CRITERION_TEXT.pattern}$"}
+_Text = Annotated[str, AfterValidator(_parse_criterion), WithJsonSchema(_ONE_TEXT), Tag(TEXT)]
+_Sign = Annotated[Literal["=", "==", "!=", "<", "<=", ">", ">="], BeforeValidator(_operator)]
+_Number = Annotated[int, Field(strict=True, ge=0, le=_MOST_CALLS)]
+_NO_CRITERION: Final = Words(f"is not an operator and a number; {_REMEDY}")
+_Pair = Annotated[tuple[_Sign, _Number], _NO_CRITERION, Tag(OTHER)]
+_Criterion = Annotated[_Text | _Pair, Discriminator(_criterion_kind), _NO_CRITERION]
+_Several = Annotated[tuple[_Criterion, ...], Tag(LIST)]
+_Written = Annotated[
+    dict[
+        Annotated[Name, Words('is not the name of a tool; write e.g. {"search": "<= 3"}')],
+        Annotated[_Text | _Pair | _Several, Discriminator(_criterion_kind), _NO_CRITERION],
+    ],
+    Field(min_length=1),
+    Words('is not a mapping of tools to criteria; write e.g. {search: "<= 3"}'),
+]
+
+
+def _call_counts(written: Mapping[str, Any]) -> tuple[CallCount, ...]:
+    """The criteria by name as one list."""
+    return tuple(
+        CallCount(name, *criterion)
+        for name, criteria in written.items()
+        for criterion in (criteria if isinstance(criteria[0], tuple) else [criteria])
+    )
+
+
+_Criteria = Annotated[tuple[CallCount, ...], ReadAs(_Written, _call_counts)]
 
 
 class _CountedTools(NamedTuple):
@@ -249,17 +233,15 @@ class ToolCallCount(BaseScorer):
         {type: tool_call_count, criteria: {search: [">= 1", "<= 3"], "*": "<= 9"}}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> count = ToolCallCount(
-    ...     criteria=read_criteria("criteria", {"search": "<= 1", "open": [">", 0]})
-    ... )
+    >>> from otel_eval.scorers import create_scorer
+    >>> criteria = {"search": "<= 1", "open": [">", 0]}
+    >>> count = create_scorer({"type": "tool_call_count", "criteria": criteria})
     >>> count(trajectory(call("search"), call("search"), call("open"))).explanation
     '1 of 2 criteria hold; search: 2 calls, not <= 1'
     """
 
-    criteria: tuple[CallCount, ...] | None = field(
-        default=None, metadata=reads(optional(read_criteria))
-    )
-    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
+    criteria: _Criteria | None = None
+    reference: RunReference | None = None
     counted: tuple[_CountedTools, ...] | None = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
@@ -301,7 +283,8 @@ class ToolCallCount(BaseScorer):
             ConfigError: the value is no mapping of tools to criteria.
         """
         assert self.reference is not None, "called only if there is a reference"
-        return _counted(read_criteria(self.reference.location, value))
+        criteria = validated(_criteria(), value, self.reference.location)
+        return _counted(criteria)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Count the calls of each tool and test the criteria."""
@@ -322,6 +305,11 @@ class ToolCallCount(BaseScorer):
             f"{kept} of {len(counted)} criteria hold{''.join(broken)}",
             {"tools": tools, "seen": listed_names(counts)},
         )
+
+
+@cache
+def _criteria() -> TypeAdapter[tuple[CallCount, ...]]:
+    return TypeAdapter(_Criteria)
 
 
 def _unmet(counted: _CountedTools, number: int) -> str:
@@ -347,13 +335,11 @@ class ForbiddenTools(BaseScorer):
         {type: forbidden_tools, patterns: ["delete_*"]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> ForbiddenTools(patterns=patterns("patterns", ["delete_*", "pay"]))(
-    ...     trajectory(call("delete_user"))
-    ... ).value
+    >>> ForbiddenTools(patterns=("delete_*", "pay"))(trajectory(call("delete_user"))).value
     0.5
     """
 
-    patterns: tuple[str, ...] = field(metadata=reads(patterns))
+    patterns: Patterns
 
     def requires(self) -> Requirements:
         """Calls; the patterns name forbidden tools."""
@@ -395,13 +381,11 @@ class RequiredTools(BaseScorer):
         {type: required_tools, patterns: [verify_identity]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> RequiredTools(patterns=patterns("patterns", ["search_*", "pay"]))(
-    ...     trajectory(call("search_web"))
-    ... ).explanation
+    >>> RequiredTools(patterns=("search_*", "pay"))(trajectory(call("search_web"))).explanation
     'never called: pay'
     """
 
-    patterns: tuple[str, ...] = field(metadata=reads(patterns))
+    patterns: Patterns
 
     def requires(self) -> Requirements:
         """Calls; the patterns name required tools."""
@@ -459,11 +443,9 @@ class StepEfficiency(BaseScorer):
     0.5
     """
 
-    max_calls: int | None = field(default=None, metadata=reads(optional(count("calls", 10))))
-    max_model_calls: int | None = field(
-        default=None, metadata=reads(optional(count("model calls", 10)))
-    )
-    max_tokens: int | None = field(default=None, metadata=reads(optional(count("tokens", 20000))))
+    max_calls: Count | None = None
+    max_model_calls: Count | None = None
+    max_tokens: Count | None = None
 
     def requires(self) -> Requirements:
         """Calls and the sums of tokens, each only if it has a budget."""
@@ -565,7 +547,7 @@ class ErrorRecovery(BaseScorer):
     0.0
     """
 
-    within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))
+    within: Count | None = None
 
     def requires(self) -> Requirements:
         """Calls, and of each whether it failed."""

@@ -13,11 +13,13 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Final, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, ClassVar, Final, Protocol, cast, runtime_checkable
 
-from otel_eval.errors import ConfigError, OtelEvalError, did_you_mean, redacted_repr
+from pydantic import PlainValidator, WithJsonSchema
+
+from otel_eval.errors import OtelEvalError, did_you_mean, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.base_scorer import (
     BaseScorer,
@@ -28,18 +30,10 @@ from otel_eval.scorers.base_scorer import (
     prefixed,
     run_coroutine,
 )
-from otel_eval.scorers.parameters import (
-    STRING,
-    flag,
-    invalid_value,
-    optional,
-    reads,
-    share,
-    text,
-    with_schema,
-)
+from otel_eval.scorers.parameters import Text
 from otel_eval.scorers.registry import import_path
 from otel_eval.scorers.values import strict_decoder
+from otel_eval.validation import Flag, Share, own_words
 
 Judge = Callable[[str], Awaitable[str]]
 """A coroutine function that takes a prompt and returns the answer."""
@@ -81,20 +75,17 @@ class JudgeError(OtelEvalError):
         )
 
 
-def _no_configuration(name: str, where: str) -> Judge:
-    raise ConfigError(
-        f"{where}: {redacted_repr(name)} is a name of `judges`, and there is no configuration here;"
-        f" write {where}: {_EXAMPLE}"
-    )
+def _no_configuration(name: str) -> Judge:
+    raise own_words(f"is a name of `judges`, and there is no configuration here; write {_EXAMPLE}")
 
 
-_resolver: ContextVar[Callable[[str, str], Judge]] = ContextVar(
+_resolver: ContextVar[Callable[[str], Judge]] = ContextVar(
     "otel_eval_judges", default=_no_configuration
 )
 
 
 @contextmanager
-def _resolving_by(find: Callable[[str, str], Judge]) -> Iterator[None]:
+def _resolving_by(find: Callable[[str], Judge]) -> Iterator[None]:
     token = _resolver.set(find)
     try:
         yield
@@ -103,11 +94,11 @@ def _resolving_by(find: Callable[[str, str], Judge]) -> Iterator[None]:
 
 
 def named_judges(judges: Mapping[str, Judge]) -> AbstractContextManager[None]:
-    """A context manager within which `read_judge` resolves names to these judges, and to no
+    """A context manager within which the names of judges in specifications mean these, and no
     others.
     """
 
-    def find(name: str, where: str) -> Judge:
+    def find(name: str) -> Judge:
         if name in judges:
             return judges[name]
         remedy = (
@@ -115,7 +106,7 @@ def named_judges(judges: Mapping[str, Judge]) -> AbstractContextManager[None]:
             if judges
             else f"write judges: {{{name[:_LONGEST_NAME]}: {_EXAMPLE}}} at the top"
         )
-        raise ConfigError(f"{where}: {redacted_repr(name)} is not one of the judges; {remedy}")
+        raise own_words(f"is not one of the judges; {remedy}")
 
     return _resolving_by(find)
 
@@ -131,38 +122,44 @@ def any_judge_name() -> AbstractContextManager[None]:
         )
 
     find = _resolver.get()
-    return _resolving_by((lambda name, where: unknown) if find is _no_configuration else find)
+    return _resolving_by((lambda name: unknown) if find is _no_configuration else find)
 
 
-@with_schema({"anyOf": [STRING, {"type": "object", "required": ["base_url", "model"]}]})
-def read_judge(where: str, spec: object) -> Judge:
+def resolve_judge(spec: object) -> Judge:
     """Resolve the specification of a judge.
 
     Args:
-        where: the key of the specification, for errors.
         spec: a coroutine function that takes a prompt and returns the answer, or its path
             `package.module:function`, a mapping that describes an endpoint, or a name in the
             configuration's `judges`.
 
     Raises:
-        ConfigError: the specification is none of these, or is invalid.
+        ValueError: the specification is none of these, or is invalid.
     """
     if callable(spec):
         if is_coroutine_function(spec):
             return cast(Judge, spec)
-        raise invalid_value(
-            where, spec, "a coroutine function", "write async def judge(prompt: str) -> str"
+        raise ValueError(
+            f"{redacted_repr(spec)} is not a coroutine function; write async def judge(prompt: str)"
+            " -> str"
         )
     if isinstance(spec, str) and ":" in spec:
-        return read_judge(where, import_path(where, spec))
+        return resolve_judge(import_path(spec))
     if isinstance(spec, str) and spec:
-        return _resolver.get()(spec, where)
+        return _resolver.get()(spec)
     if isinstance(spec, Mapping):
-        opened: Judge = import_module(_CLIENTS).open_judge(spec, where)
-        return opened
-    raise invalid_value(
-        where, spec, "a judge", f"write the name of one of `judges`, or {where}: {_EXAMPLE}"
-    )
+        judge: Judge = import_module(_CLIENTS).open_judge(spec)
+        return judge
+    raise own_words(f"is not a judge; write the name of one of `judges`, or {_EXAMPLE}")
+
+
+_JUDGE_SCHEMA: Final = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "object", "required": ["base_url", "model"]},
+    ]
+}
+JudgeSpec = Annotated[Judge, PlainValidator(resolve_judge), WithJsonSchema(_JUDGE_SCHEMA)]
 
 
 async def ask(judge: Judge, prompt: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,10 +426,10 @@ class JudgeScorer(AskingScorer):
 
     default_threshold: ClassVar[float] = 0.5  # a judge's score is an estimate
 
-    judge: Judge = field(metadata=reads(read_judge))
-    prompt: str | None = field(default=None, metadata=reads(optional(text)))
-    sample: float = field(default=1.0, metadata=reads(share))
-    include_content: bool = field(default=False, metadata=reads(flag))
+    judge: JudgeSpec
+    prompt: Text | None = None
+    sample: Share = 1.0
+    include_content: Flag = False
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
         """The prompt about a run, or the outcome of the run if the judge cannot be asked about it.

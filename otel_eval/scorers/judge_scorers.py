@@ -5,42 +5,39 @@ tools.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
+from otel_eval.scorers.alignment.expected import CallList, Comparison
 from otel_eval.scorers.base_scorer import Finding, NoScore, Requirements
-from otel_eval.scorers.calls import MATCHES, MEASURES, Matching, arguments_mode
+from otel_eval.scorers.calls import Match, Matching, Measure, Mode
 from otel_eval.scorers.judge import (
     AskingScorer,
-    Judge,
     JudgeScorer,
+    JudgeSpec,
     build_prompt,
     calls_as_data,
     failed,
     judge_score,
-    read_judge,
     without_unrecorded,
 )
-from otel_eval.scorers.parameters import (
-    STRING,
-    each_of,
-    invalid_value,
-    is_share,
-    one_of,
-    optional,
-    reads,
-    schema_of,
-    share,
-    text,
-    with_schema,
-)
+from otel_eval.scorers.parameters import Text
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import Reference, recorded_field, reference
+from otel_eval.scorers.values import Reference, RunReference, recorded_field
+from otel_eval.validation import MAPPING, OTHER, Items, ReadAs, Share, Words, own_words
 
 _COMPARE: Final = """You compare an answer with a reference answer to the same question.
 The reference answer is right. Say how far the answer agrees with it in substance: 1 if it says all
@@ -52,10 +49,11 @@ _JUDGE: Final = """You judge what an agent did: what it was asked, which tools i
 order, what came back, and what it answered. Judge by these criteria alone:"""
 
 
-@with_schema(schema_of(reference))
-def _answer(key: str, value: Any) -> str | Reference:
-    """Read the name of an attribute or field, or a reference to a record in a dataset."""
-    return reference(key, value) if isinstance(value, Mapping | Reference) else text(key, value)
+_Answer = Annotated[
+    Annotated[Text, Tag(OTHER)] | Annotated[RunReference, Tag(MAPPING)],
+    Discriminator(lambda value: MAPPING if isinstance(value, Mapping | Reference) else OTHER),
+]
+"""The name of an attribute or field, or a reference to a record in a dataset."""
 
 
 @scorer("answer_accuracy")
@@ -91,8 +89,8 @@ class AnswerAccuracy(JudgeScorer):
     0.5
     """
 
-    question: str = field(default="question", metadata=reads(text))
-    answer: str | Reference = field(default="answer", metadata=reads(_answer))
+    question: Text = "question"
+    answer: _Answer = "answer"
 
     def requires(self) -> Requirements:
         """The run's input and output, and the attributes that may hold question and answer."""
@@ -129,21 +127,28 @@ class AnswerAccuracy(JudgeScorer):
         return build_prompt(self.prompt or _COMPARE, data)
 
 
-@with_schema({"anyOf": [STRING, {"type": "object", "minProperties": 1}]})
-def _rubric(key: str, value: Any) -> str:
-    """Read a text, or a mapping of scores from 0 to 1 to what each stands for, as one text."""
-    if not isinstance(value, Mapping):
-        return text(key, value)
-    if not value or not all(
-        is_share(score) and isinstance(meaning, str) for score, meaning in value.items()
-    ):
-        raise invalid_value(
-            key,
-            value,
-            "a text, or scores from 0 to 1 with a text each",
-            f"write e.g. {key}: {{0: rude, 1: polite}}",
-        )
-    return "\n".join(f"{score:g}: {meaning.strip()}" for score, meaning in sorted(value.items()))
+def _rubric_text(meanings: Mapping[float, str]) -> str:
+    return "\n".join(f"{score:g}: {text.strip()}" for score, text in sorted(meanings.items()))
+
+
+_Meanings = Annotated[
+    dict[Share, Annotated[str, Field(strict=True)]],
+    Field(min_length=1),
+    AfterValidator(_rubric_text),
+    Words("is not a text, or scores from 0 to 1 with a text each; write e.g. {0: rude, 1: polite}"),
+    # keys of JSON are texts
+    WithJsonSchema({"type": "object", "minProperties": 1}),
+]
+_Rubric = Annotated[
+    str,
+    ReadAs(
+        Annotated[
+            Annotated[Text, Tag(OTHER)] | Annotated[_Meanings, Tag(MAPPING)],
+            Discriminator(lambda value: MAPPING if isinstance(value, Mapping) else OTHER),
+        ]
+    ),
+]
+"""A text, or a mapping of scores from 0 to 1 to what each stands for."""
 
 
 @scorer("llm_judge")
@@ -177,8 +182,8 @@ class LlmJudge(JudgeScorer):
     1.0
     """
 
-    criteria: str = field(metadata=reads(text))
-    rubric: str | None = field(default=None, metadata=reads(_rubric))
+    criteria: Text
+    rubric: _Rubric | None = None
 
     def requires(self) -> Requirements:
         """Everything that the prompt contains."""
@@ -196,46 +201,29 @@ class LlmJudge(JudgeScorer):
         return build_prompt(f"{self.prompt or _JUDGE}\n\n{self.criteria}{rubric}", data)
 
 
-_COMPARED: Final = one_of("arguments", "result")
-_CALLS: Final = calls("arguments", "result")
+_Compared = Annotated[
+    Items[Literal["arguments", "result"]],
+    Words("is not a list of arguments and result; write e.g. [arguments]"),
+]
 
 
-@with_schema({"type": "array", "items": {"enum": ["arguments", "result"]}})
-def _compare(key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise invalid_value(
-            key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]"
-        )
-    return each_of(key, value, _COMPARED)
-
-
-@with_schema(
-    {"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}}
-)
-def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of names, or of mappings with a `name` and anything else that describes the tool
-    to a judge.
-    """
-    if not isinstance(value, list | tuple):
-        raise invalid_value(
-            key,
-            value,
-            "a list of tools",
-            f"write e.g. {key}: [search, {{name: refund, description: pays back}}]",
-        )
-    return each_of(key, value, _tool)
-
-
-def _tool(key: str, value: Any) -> Mapping[str, Any]:
+def _available_tool(value: Any) -> Mapping[str, Any]:
     tool = value if isinstance(value, Mapping) else {"name": value}
     if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise invalid_value(
-            key,
-            value,
-            "a tool's name, or a mapping with one",
-            f"write e.g. {key}: {{name: search}}",
-        )
+        raise own_words("is not a tool's name, or a mapping with one; write e.g. {name: search}")
     return tool
+
+
+_TOOL_SCHEMA: Final = {
+    "anyOf": [{"type": "string", "minLength": 1}, {"type": "object", "required": ["name"]}]
+}
+_Tools = Annotated[
+    Items[
+        Annotated[Mapping[str, Any], PlainValidator(_available_tool), WithJsonSchema(_TOOL_SCHEMA)]
+    ],
+    Words("is not a list of tools; write e.g. [search, {name: refund, description: pays back}]"),
+]
+"""Names, or mappings with a `name` and anything else that describes the tool to a judge."""
 
 
 _CHOICE: Final = """You judge which tools an agent chose for its task, out of the tools that it had.
@@ -276,22 +264,22 @@ class ToolCorrectness(AskingScorer, Matching):
         [arguments]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> tools = ToolCorrectness(
-    ...     expected=_CALLS("expected", [{"name": "search"}]), measure="precision"
-    ... )
+    >>> from otel_eval.scorers import create_scorer
+    >>> spec = {"type": "tool_correctness", "expected": ["search"], "measure": "precision"}
+    >>> tools = create_scorer(spec)
     >>> tools(trajectory(call("search"), call("open"))).value
     0.5
     """
 
-    expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
-    match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
-    compare: tuple[str, ...] = field(default=(), metadata=reads(_compare))
-    arguments: str | tuple[str, ...] = field(default="overlap", metadata=reads(arguments_mode))
-    measure: str = field(default="recall", metadata=reads(one_of(*MEASURES)))
-    available_tools: tuple[Mapping[str, Any], ...] = field(default=(), metadata=reads(_tools))
-    judge: Judge | None = field(default=None, metadata=reads(optional(read_judge)))
-    prompt: str | None = field(default=None, metadata=reads(optional(text)))
-    sample: float = field(default=1.0, metadata=reads(share))
+    expected: CallList | None = None
+    match: Match = "any_order"
+    compare: _Compared = ()
+    arguments: Mode = "overlap"
+    measure: Measure = "recall"
+    available_tools: _Tools = ()
+    judge: JudgeSpec | None = None
+    prompt: Text | None = None
+    sample: Share = 1.0
 
     def prepare(self) -> None:
         """Check that there is an expectation, and a judge where one is needed."""

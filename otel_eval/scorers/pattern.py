@@ -5,138 +5,189 @@ Patterns are compiled here; the search is in `nfa`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final, Literal
 
-from otel_eval.errors import ConfigError, collect_errors, redacted_repr
+from pydantic import AfterValidator, Discriminator, RootModel, Tag, WrapValidator
+
+from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
 from otel_eval.scorers.alignment.partial_order import parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
-from otel_eval.scorers.parameters import (
-    STRING,
-    check_keys,
-    check_literal,
-    count,
-    flag,
-    invalid_value,
-    one_of,
-    optional,
-    reads,
-    with_schema,
-)
+from otel_eval.scorers.parameters import ToolName
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, tool
+from otel_eval.validation import (
+    LIST,
+    MAPPING,
+    OTHER,
+    TEXT,
+    Flag,
+    Items,
+    ReadAs,
+    Record,
+    Some,
+    Whole,
+    Words,
+    kind_of,
+    own_words,
+)
 
-_KINDS: Final = ("sequence", "any_order", "choice", "optional", "repeat")
-_FORMS: Final = "a tool's name, a list, or one of sequence, any_order, choice, optional, repeat"
 _MOST_ANY_ORDER: Final = 10
 _MOST_COPIES: Final = 1000
 _DEEPEST: Final = 50
-_INNER: Final = {"$ref": "#/$defs/pattern"}
-_PATTERNS: Final = {"type": "array", "items": _INNER}
-_LIMITS: Final = {
-    "min": {"type": "integer", "minimum": 0},
-    "max": {"type": ["integer", "null"], "minimum": 0},
-}
-_TIMES: Final = {
-    "type": "object",
-    "properties": {"of": _INNER, **_LIMITS},
-    "required": ["of"],
-    "additionalProperties": False,
-}
-_LISTS: Final = dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS)
-_REPEATED: Final = {"optional": _INNER, "repeat": {"anyOf": [_INNER, _TIMES]}, **_LIMITS}
-_OBJECT: Final = {
-    "type": "object",
-    "properties": {**_LISTS, **_REPEATED},
-    "additionalProperties": False,
-}
-_PATTERN: Final = {**_INNER, "$defs": {"pattern": {"anyOf": [STRING, _PATTERNS, _OBJECT]}}}
 _MOST_LISTED: Final = 8
+_NO_PATTERN: Final = (
+    "is not a pattern; write a tool's name, a list, or one of sequence, any_order, choice,"
+    " optional, repeat"
+)
 
 
-@with_schema(_PATTERN)
-def read_pattern(key: str, value: Any) -> NFA:
+class _List(RootModel["tuple[Pattern, ...]"]):
+    """A list is a sequence. It is a class, so that patterns in JSON Schema can refer to it."""
+
+
+def _few_orders(members: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(members) > _MOST_ANY_ORDER:
+        raise ValueError(
+            f"{len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}"
+        )
+    return members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repetition:
+    """`{of: pattern, min: 0, max: 3}`."""
+
+    of: Pattern
+    min: Whole = 0
+    max: Whole | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the limits are a range.
+
+        Raises:
+            ConfigError: they are not, or are too large.
+        """
+        most = self.min if self.max is None else self.max
+        if not self.min <= most <= _MOST_COPIES:
+            raise ConfigError(
+                f"max: {self.max} with min {self.min} is no range up to {_MOST_COPIES}; write e.g."
+                " min: 1, max: 3"
+            )
+
+
+_NO_MEMBERS: Final = Words("is not a list of patterns; write e.g. [search, open]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Combined:
+    """A mapping with one kind of pattern."""
+
+    sequence: Annotated[Items[Pattern], _NO_MEMBERS] | None = None
+    any_order: Annotated[Items[Pattern], AfterValidator(_few_orders), _NO_MEMBERS] | None = None
+    choice: Annotated[Some[Pattern], _NO_MEMBERS] | None = None
+    optional: Pattern | None = None
+    repeat: _Repeated | None = None
+    min: Whole | None = None
+    max: Whole | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is one kind, and that only a repeat has limits.
+
+        Raises:
+            PydanticCustomError: there is another number of kinds.
+            ConfigError: limits stand elsewhere, or are no range.
+        """
+        kinds = [getattr(self, each.name) for each in fields(self)[:5]]
+        if len(kinds) - kinds.count(None) != 1:
+            raise own_words(_NO_PATTERN)
+        if self.repeat is None or isinstance(self.repeat, _Repetition):
+            for key in ("min", "max"):
+                if getattr(self, key) is not None:
+                    raise ConfigError(f"{key}: has no repeat: pattern beside it; leave it out")
+        else:
+            _ = self.repetition
+
+    @property
+    def repetition(self) -> _Repetition:
+        """The repetition, whether its limits stand beside it or inside."""
+        if isinstance(self.repeat, _Repetition):
+            return self.repeat
+        assert self.repeat is not None, "asked only of a repetition"
+        return _Repetition(of=self.repeat, min=self.min or 0, max=self.max)
+
+
+Pattern = Annotated[
+    Annotated[ToolName, Tag(TEXT)]
+    | Annotated[_List, Tag(LIST)]
+    | Annotated[_Combined, Record(), Tag(MAPPING)],
+    Discriminator(kind_of),
+    Words(_NO_PATTERN),
+]
+_Repeated = Annotated[
+    Annotated[_Repetition, Record(), Tag(MAPPING)] | Annotated[Pattern, Tag(OTHER)],
+    Discriminator(lambda value: MAPPING if isinstance(value, Mapping) and "of" in value else OTHER),
+]
+Parsed = str | _List | _Combined
+"""A pattern that was read."""
+
+
+def _compiled(value: Any, parse: Callable[[Any], Parsed]) -> NFA:
     """Compile a pattern to an automaton.
 
     Raises:
-        ConfigError: the value is not a pattern, or needs more than 10,000 states.
+        ValueError: it needs more than 10,000 states, or is nested too deeply.
     """
     automaton = NFA(as_given=value)
     try:
-        automaton.end = _build(automaton, 0, key, value, 0)
+        automaton.end = _build(automaton, 0, parse(value), 0)
     except PatternTooLarge:
-        raise ConfigError(
-            f"{key}: too large for an exact answer; use smaller any_order groups or a repeat"
-            " without max"
+        raise ValueError(
+            "too large for an exact answer; use smaller any_order groups or a repeat without max"
         ) from None
     return automaton
 
 
-def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
+def _build(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
     """Add the states of a pattern after `start`, and return the state where it ends."""
     if depth > _DEEPEST:
-        raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
-    if isinstance(value, str) and value:
-        check_literal(key, value)
+        raise ValueError(f"nested more than {_DEEPEST} deep; write a flatter pattern")
+    if isinstance(pattern, str):
         end = automaton.add_state()
-        automaton.named[start].append((value, end))
+        automaton.named[start].append((pattern, end))
         return end
-    if isinstance(value, list | tuple):
-        return _sequence(automaton, start, key, value, depth)
-    if not isinstance(value, Mapping):
-        raise invalid_value(key, value, "a pattern", f"write {_FORMS}")
-    return _compile_mapping(automaton, start, key, value, depth)
+    if isinstance(pattern, _List):
+        return _sequence(automaton, start, pattern.root, depth)
+    if pattern.sequence is not None:
+        return _sequence(automaton, start, pattern.sequence, depth)
+    if pattern.any_order is not None:
+        return _any_order(automaton, start, pattern.any_order, depth)
+    if pattern.choice is not None:
+        return _choice(automaton, start, pattern.choice, depth)
+    if pattern.optional is not None:
+        return _repeat(automaton, start, pattern.optional, 0, 1, depth)
+    times = pattern.repetition
+    return _repeat(automaton, start, times.of, times.min, times.max, depth)
 
 
-def _compile_mapping(
-    automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int
-) -> int:
-    kinds = [word for word in value if word in _KINDS]
-    known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
-    check_keys(value, known, f"{key}.")
-    if len(kinds) != 1:
-        raise invalid_value(key, dict(value), "a pattern of one kind", f"write {_FORMS}")
-    kind = kinds[0]
-    below, where = value[kind], f"{key}.{kind}"
-    if kind == "optional":
-        return _repeat(automaton, start, where, below, 0, 1, depth)
-    if kind == "repeat":
-        return _build_repeat(automaton, start, key, value, depth)
-    if not isinstance(below, list | tuple) or (kind == "choice" and not below):
-        raise invalid_value(
-            where, below, "a list of patterns", f"write e.g. {where}: [search, open]"
-        )
-    build = {"sequence": _sequence, "any_order": _any_order, "choice": _choice}[kind]
-    return build(automaton, start, where, below, depth)
-
-
-def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
-    # After an invalid member the others are compiled nevertheless, so that all problems are
-    # reported.
-    problems: list[str] = []
-    for index, member in enumerate(members):
-        try:
-            start = _build(automaton, start, f"{key}[{index}]", member, depth + 1)
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(*problems)
+def _sequence(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+    for member in members:
+        start = _build(automaton, start, member, depth + 1)
     return start
 
 
-def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
+def _choice(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
     end = automaton.add_state()
-    entries = [_entry(automaton, start, member) for member in members]
-    for last in _build_members(automaton, entries, key, members, depth):
+    for member in members:
+        last = _build(automaton, _entry(automaton, start, member), member, depth + 1)
         automaton.free[last].append(end)
     return end
 
 
-def _entry(automaton: NFA, start: int, member: Any) -> int:
+def _entry(automaton: NFA, start: int, member: Parsed) -> int:
     """The state where a member begins: a new one, since a repetition returns to it; for a name
     `start` itself.
     """
@@ -147,79 +198,35 @@ def _entry(automaton: NFA, start: int, member: Any) -> int:
     return entry
 
 
-def _build_members(
-    automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int
-) -> list[int]:
-    """Add the states of each member after its entry, and return the states where they end."""
-    return collect_errors(
-        partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
-        for index, (entry, member) in enumerate(zip(entries, members, strict=True))
-    )
-
-
-def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
+def _any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
     """Add a state for each set of members that were matched already."""
-    if len(members) > _MOST_ANY_ORDER:
-        raise ConfigError(
-            f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}"
-        )
     matched = [start, *(automaton.add_state() for _ in range((1 << len(members)) - 1))]
-    entries = [_entry(automaton, start, member) for member in members]
-    # Members in first place are compiled together, so that the problems of all of them are
-    # reported.
-    for index, end in enumerate(_build_members(automaton, entries, key, members, depth)):
-        automaton.free[end].append(matched[1 << index])
-    for mask, state in enumerate(matched[1:], start=1):
+    for mask, state in enumerate(matched):
         for index, member in enumerate(members):
             if not mask >> index & 1:
-                end = _build(
-                    automaton,
-                    _entry(automaton, state, member),
-                    f"{key}[{index}]",
-                    member,
-                    depth + 1,
-                )
+                end = _build(automaton, _entry(automaton, state, member), member, depth + 1)
                 automaton.free[end].append(matched[mask | 1 << index])
     return matched[-1]
 
 
-def _build_repeat(
-    automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int
-) -> int:
-    """Compile `{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
-    inner = value["repeat"]
-    if isinstance(inner, Mapping) and "of" in inner:
-        check_keys(inner, ("of", "min", "max"), f"{key}.repeat.")
-        key, value, inner = f"{key}.repeat", inner, inner["of"]
-    least, most = collect_errors(
-        (
-            partial(count("repetitions", 1, least=0), f"{key}.min", value.get("min", 0)),
-            partial(optional(count("repetitions", 3, least=0)), f"{key}.max", value.get("max")),
-        )
-    )
-    if least > _MOST_COPIES or (most is not None and not least <= most <= _MOST_COPIES):
-        raise ConfigError(
-            f"{key}.max: {redacted_repr(most)} with min {least} is no range up to {_MOST_COPIES};"
-            " write e.g. min: 1, max: 3"
-        )
-    return _repeat(automaton, start, f"{key}.repeat", inner, least, most, depth)
-
-
 def _repeat(
-    automaton: NFA, start: int, key: str, member: Any, least: int, most: int | None, depth: int
+    automaton: NFA, start: int, member: Parsed, least: int, most: int | None, depth: int
 ) -> int:
     for _ in range(least):
-        start = _build(automaton, start, key, member, depth + 1)
+        start = _build(automaton, start, member, depth + 1)
     end = automaton.add_state()
     automaton.free[start].append(end)
     if most is None:
         entry = _entry(automaton, start, member)
-        automaton.free[_build(automaton, entry, key, member, depth + 1)].append(start)
+        automaton.free[_build(automaton, entry, member, depth + 1)].append(start)
         return end
     for _ in range(most - least):
-        start = _build(automaton, _entry(automaton, start, member), key, member, depth + 1)
+        start = _build(automaton, _entry(automaton, start, member), member, depth + 1)
         automaton.free[start].append(end)
     return end
+
+
+AutomatonOfPattern = Annotated[NFA, ReadAs(Pattern), WrapValidator(_compiled)]
 
 
 @scorer("trajectory_pattern")
@@ -245,17 +252,16 @@ class TrajectoryPattern(BaseScorer):
         {type: trajectory_pattern, pattern: [search, {repeat: open, min: 1}, {optional: save}]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> pattern = read_pattern(
-    ...     "pattern", ["search", {"repeat": "open", "min": 1}, {"optional": "save"}]
-    ... )
-    >>> TrajectoryPattern(pattern=pattern)(trajectory(call("search"), call("save"))).explanation
+    >>> from otel_eval.scorers import create_scorer
+    >>> written = ["search", {"repeat": "open", "min": 1}, {"optional": "save"}]
+    >>> pattern = create_scorer({"type": "trajectory_pattern", "pattern": written})
+    >>> pattern(trajectory(call("search"), call("save"))).explanation
     '1 edit: insert open before call 2'
     """
 
-    pattern: NFA = field(metadata=reads(read_pattern))
-    concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
-    # as for every matching scorer: names have none
-    include_content: bool = field(default=False, metadata=reads(flag))
+    pattern: AutomatonOfPattern
+    concurrency: Literal["respect", "ignore"] = "respect"
+    include_content: Flag = False  # as for every matching scorer: names have none
 
     def requires(self) -> Requirements:
         """Calls; the pattern names optional tools."""

@@ -12,31 +12,24 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cache
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, TypeAdapter
 
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
-from otel_eval.scorers.parameters import (
-    STRING,
-    check_literal,
-    count,
-    invalid_value,
-    optional,
-    positive,
-    reads,
-    text,
-    with_schema,
-)
+from otel_eval.scorers.parameters import Milliseconds, Name, Text, literal_name
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, numbered, seen, tool
 from otel_eval.scorers.values import (
-    Reference,
+    RunReference,
     decode_json,
     expectation_of,
     recorded_field,
-    reference,
 )
+from otel_eval.validation import Count, Items, Words, validated
 
 Interval = tuple[int, int]
 
@@ -79,7 +72,6 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
     return totals[-1]
 
 
-_MILLISECONDS: Final = positive("milliseconds", 30000)
 _DEFAULT_MS: Final = 30000
 
 
@@ -110,13 +102,12 @@ class TimeCost(BaseScorer):
     0.6
     """
 
-    max_ms: float | None = field(default=None, metadata=reads(optional(_MILLISECONDS)))
-    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
-    of: str = field(default="run", metadata=reads(text))
+    max_ms: Milliseconds | None = None
+    reference: RunReference | None = None
+    of: Annotated[Text, AfterValidator(literal_name)] = "run"
 
     def prepare(self) -> None:
-        """Set the default budget, and refuse a pattern as the name of a tool."""
-        check_literal("of", self.of)
+        """Set the default budget."""
         if self.max_ms is None and self.reference is None:
             self._set("max_ms", _DEFAULT_MS)
 
@@ -150,8 +141,7 @@ class TimeCost(BaseScorer):
             ConfigError: the value is no positive number.
         """
         assert self.reference is not None, "called only if there is a reference"
-        budget: float = _MILLISECONDS(self.reference.location, value)
-        return budget
+        return validated(_budget(), value, self.reference.location)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
@@ -189,6 +179,11 @@ class TimeCost(BaseScorer):
         return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
 
 
+@cache
+def _budget() -> TypeAdapter[float]:
+    return TypeAdapter(Milliseconds)
+
+
 _MEASURED_PARTS: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
 
 
@@ -215,13 +210,7 @@ _CALL_FIELDS: Final = (
 _MOST_LISTED: Final = 5
 
 
-@with_schema({"type": "array", "items": STRING})
-def _keys(key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(each, str) and each for each in value
-    ):
-        raise invalid_value(key, value, "a list of keys", f"write e.g. {key}: [arguments, result]")
-    return tuple(value)
+_Keys = Annotated[Items[Name], Words("is not a list of keys; write e.g. [arguments, result]")]
 
 
 @scorer("trajectory_structure")
@@ -250,8 +239,8 @@ class TrajectoryStructure(BaseScorer):
     '1 of 2 valid; call 2 (b): missing result'
     """
 
-    required_keys: tuple[str, ...] | None = field(default=None, metadata=reads(optional(_keys)))
-    steps: str | None = field(default=None, metadata=reads(optional(text)))
+    required_keys: _Keys | None = None
+    steps: Text | None = None
     required: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def requires(self) -> Requirements:
@@ -392,8 +381,8 @@ class LabelDistribution(BaseScorer):
     {'label': 'refund'}
     """
 
-    label: str = field(metadata=reads(text))
-    window: int = field(default=1000, metadata=reads(count("runs", 1000)))
+    label: Text
+    window: Count = 1000
 
     def requires(self) -> Requirements:
         """The attribute that may hold the label, the run's input and output."""

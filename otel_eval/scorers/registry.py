@@ -22,6 +22,8 @@ from typing import (
     get_type_hints,
 )
 
+from pydantic import TypeAdapter, ValidationError
+
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr, wrong_keys
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, describe_import_error
@@ -235,7 +237,10 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
                 f"type: {quoted} cannot be loaded ({why}); repair or remove its package"
             ) from error
     elif "." in name or ":" in name:
-        thing = import_path("type", name)
+        try:
+            thing = import_path(name)
+        except ValueError as error:
+            raise ConfigError(f"type: {error}") from error.__cause__
     else:
         raise ConfigError(
             f"type: {quoted} is not a scorer;"
@@ -259,15 +264,11 @@ def _single_entry_point(name: str, found: list[EntryPoint]) -> EntryPoint:
     return found[0]
 
 
-def import_path(key: str, path: str) -> Any:
+def import_path(path: str) -> Any:
     """Import what a dotted path `package.module:attribute` or `package.module.attribute` names.
 
-    Args:
-        key: the key that has the path as its value, for the error.
-        path: of anything that a module contains.
-
     Raises:
-        ConfigError: it cannot be imported.
+        ValueError: it cannot be imported.
     """
     module, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     try:
@@ -276,16 +277,15 @@ def import_path(key: str, path: str) -> Any:
             thing = getattr(thing, part)
     except (Exception, SystemExit) as error:
         remedy = "write package.module:attribute of something that can be imported"
-        raise ConfigError(
-            f"{key}: {redacted_repr(path)} cannot be imported ({describe_import_error(error)});"
-            f" {remedy}"
+        raise ValueError(
+            f"{redacted_repr(path)} cannot be imported ({describe_import_error(error)}); {remedy}"
         ) from error
     return thing
 
 
 _OUTCOMES: Final = (Scored, Skipped, Failed, int, float)  # a bool is an int
 _AWAITABLE: Final = (Awaitable, Coroutine)
-_SIMPLE: Final = (bool, int, float, str, list, dict, NoneType)
+_SIMPLE: Final = (bool, int, float, str, list, dict, NoneType, Any)
 
 
 def refused_return(thing: Any) -> str:
@@ -313,24 +313,44 @@ def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str)
         raise ConfigError(f"{refused} ({why}); see its documentation") from error
 
 
-def wrong_parameters(
-    thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()
-) -> list[str]:
-    """Describe the unknown, missing and wrongly typed parameters for a class, or for a function of
-    a trajectory.
+def check_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()) -> None:
+    """Check parameters for a class, or for a function of a trajectory.
 
     Args:
         besides: further keys that are allowed.
+
+    Raises:
+        ConfigError: has a problem for each that is unknown, missing or of another type.
     """
     keywords = _keywords(thing)
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
     keys = [] if keywords is None else wrong_keys(given, dict.fromkeys(besides, False) | keywords)
-    return keys + [
+    types = [
         f"{key}: {redacted_repr(value)} is not {_type_name(hints[key])}, its annotation; write a"
         " value of that type"
         for key, value in given.items()
-        if key in hints and not _matches_type(value, hints[key])
+        if key in hints and not _has_type(value, hints[key])
     ]
+    if keys or types:
+        raise ConfigError(*keys, *types)
+
+
+def _has_type(value: Any, declared: Any) -> bool:
+    """Whether a value is of a type; of any, if the annotation is not a simple one."""
+    if not _is_simple(declared):
+        return True
+    try:
+        TypeAdapter(declared, config={"strict": True}).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _is_simple(declared: Any) -> bool:
+    origin = get_origin(declared)
+    if origin in (Union, UnionType, list, dict):
+        return all(map(_is_simple, get_args(declared)))
+    return origin is Literal or declared in _SIMPLE
 
 
 def _keywords(thing: Any) -> dict[str, bool] | None:
@@ -369,22 +389,6 @@ def _may_be_outcome(declared: Any) -> bool:
         or issubclass(kind, _OUTCOMES)
         or kind in (Any, object, *_AWAITABLE)
     )
-
-
-def _matches_type(value: Any, declared: Any) -> bool:
-    origin = get_origin(declared)
-    if origin in (Union, UnionType):
-        return any(_matches_type(value, each) for each in get_args(declared))
-    if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in get_args(declared))
-    if origin is list and isinstance(value, list):
-        return all(_matches_type(each, get_args(declared)[0]) for each in value)
-    kind = origin or declared
-    if kind not in _SIMPLE:
-        return True
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
 def _type_name(declared: Any) -> str:

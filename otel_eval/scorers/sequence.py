@@ -8,27 +8,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from otel_eval.errors import ConfigError, redacted_repr
+from pydantic import Field
+
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.parameters import (
-    STRINGS,
-    count,
-    each_of,
-    flag,
-    invalid_value,
-    one_of,
-    reads,
-    with_schema,
-)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, name_matcher, numbered, seen, tool
 from otel_eval.scorers.values import hashable
+from otel_eval.validation import Count, Flag, ReadAs, Some, Words, own_words
 
 _WITHIN: Final = r"(?:\s+within\s+(?P<number>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h))?"
 _SHAPES: Final = (
@@ -62,22 +54,20 @@ class OrderRule:
         return " ".join(self.written.split())
 
 
-@with_schema(STRINGS)
-def read_rules(key: str, value: Any) -> tuple[OrderRule, ...]:
-    """Read a list of rules, each in one of the four forms; names may be glob patterns."""
-    if not isinstance(value, list | tuple) or not value:
-        raise invalid_value(
-            key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]'
-        )
-    return each_of(key, value, _rule)
+_NO_RULE: Final = f"is no rule; write one of: {_FORMS}"
 
 
-def _rule(key: str, written: Any) -> OrderRule:
+def parse_rule(written: str) -> OrderRule:
+    """Parse a rule in one of the four forms; names may be glob patterns.
+
+    Raises:
+        ValueError: it is none.
+    """
     for kind, shape in _SHAPES:
-        found = shape.fullmatch(written.strip()) if isinstance(written, str) else None
-        if found is not None:
-            parts = found.groupdict()
-            _reject_keywords(key, written, (parts["a"], parts["b"]))
+        match = shape.fullmatch(written.strip())
+        if match is not None:
+            parts = match.groupdict()
+            _reject_keywords(written, (parts["a"], parts["b"]))
             within = (
                 round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
             )
@@ -85,24 +75,32 @@ def _rule(key: str, written: Any) -> OrderRule:
             return OrderRule(
                 written.strip(), kind, (a, b), name_matcher(a), name_matcher(b), within
             )
-    raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
+    raise own_words(_NO_RULE)
 
 
-def _reject_keywords(key: str, written: str, names: tuple[str, str]) -> None:
-    """Raise `ConfigError` if a name contains a keyword of rules: it is a mistake, such as `a then b
+def _reject_keywords(written: str, names: tuple[str, str]) -> None:
+    """Raise `ValueError` if a name contains a keyword of rules: it is a mistake, such as `a then b
     within 5`.
     """
     for name in names:
-        found = _KEYWORD.search(name)
-        if found is not None:
-            remedy = (
-                f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern,"
-                f" {found[0][:-1]}?"
+        keyword = _KEYWORD.search(name)
+        if keyword is not None:
+            raise own_words(
+                f"is no rule, {name!r} has the word {keyword[0]!r} in it; write one of: {_FORMS};"
+                f" in the name of a tool write {keyword[0]!r} as a pattern, {keyword[0][:-1]}?"
             )
-            raise ConfigError(
-                f"{key}: {redacted_repr(written)} is no rule, {name!r} has the word {found[0]!r} in"
-                f" it; {remedy}"
-            )
+
+
+_Rules = Annotated[
+    Some[
+        Annotated[
+            OrderRule,
+            ReadAs(Annotated[str, Field(strict=True)], parse_rule),
+            Words(_NO_RULE),
+        ]
+    ],
+    Words('is not a list of rules; write e.g. ["search before answer"]'),
+]
 
 
 @scorer("precedence")
@@ -132,15 +130,15 @@ class Precedence(BaseScorer):
         {type: precedence, rules: ["refund only after verify_*"]}
 
     >>> from otel_eval.testing import call, trajectory
-    >>> rules = Precedence(
-    ...     rules=read_rules("rules", ["verify before refund", "never search after refund"])
-    ... )
+    >>> from otel_eval.scorers import create_scorer
+    >>> written = ["verify before refund", "never search after refund"]
+    >>> rules = create_scorer({"type": "precedence", "rules": written})
     >>> rules(trajectory(call("refund"), call("verify"))).explanation
     '1 of 2 rules hold; broken: verify before refund: call 1 (refund)'
     """
 
-    rules: tuple[OrderRule, ...] = field(metadata=reads(read_rules))
-    concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
+    rules: _Rules
+    concurrency: Literal["respect", "ignore"] = "respect"
 
     def requires(self) -> Requirements:
         """Calls; the rules name optional tools."""
@@ -279,7 +277,7 @@ class IdenticalCalls(BaseScorer):
         ignore_arguments: `true`: calls of one tool are identical whatever their arguments.
     """
 
-    ignore_arguments: bool = field(default=False, metadata=reads(flag))
+    ignore_arguments: Flag = False
 
     def requires(self) -> Requirements:
         """Arguments, unless they are ignored."""
@@ -374,8 +372,8 @@ class LoopDetection(IdenticalCalls):
     'a, b 3 times in a row from call 1'
     """
 
-    max_repeats: int = field(default=3, metadata=reads(count("repetitions", 3)))
-    max_cycle: int = field(default=4, metadata=reads(count("calls", 4)))
+    max_repeats: Count = 3
+    max_cycle: Count = 4
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look for cycles of each length, first among names: arguments are read only if the names

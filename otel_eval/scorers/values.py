@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from math import fsum
 from os import PathLike, fspath
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from otel_eval.errors import ConfigError, collect_errors, redacted_repr, unknown_keys
+from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, WrapValidator
+
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, NoScore
-from otel_eval.scorers.parameters import STRING, invalid_value, text, with_schema
+from otel_eval.scorers.parameters import Text
+from otel_eval.validation import MAPPING, TEXT, ReadAs, Record, Words, kind_of
 
 Agreement = Callable[[Any, Any], float]
 
@@ -202,8 +204,6 @@ Records = Callable[[str], Mapping[str, Any] | None]
 
 # named, not imported: it is loaded only where a file is a dataset
 _FILES: Final = "otel_eval.app.judge_clients"
-_EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
-_REFERENCE_KEYS: Final = ("dataset", "key", "field", "column")
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,69 +381,60 @@ def _no_reference(why: str) -> Skipped:
     return Skipped(why, reason="no_reference")
 
 
-_IN_DATASET: Final = {
-    "type": "object",
-    "properties": {
-        "dataset": {"type": ["string", "object"]},
-        "key": STRING,
-        "field": STRING,
-        "column": STRING,
-    },
-    "required": ["dataset", "key"],
-    "additionalProperties": False,
-}
+_Records = Annotated[Any, WithJsonSchema({"type": ["string", "object"]})]
 
 
-@with_schema({"anyOf": [STRING, _IN_DATASET]})
-def reference(key: str, value: Any) -> Reference:
-    """Read an attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and,
-    for files, `column`.
-    """
-    if isinstance(value, Reference):
-        return value
-    if isinstance(value, str):
-        return Reference(text(key, value))
-    if not isinstance(value, Mapping):
-        raise invalid_value(
-            key,
-            value,
-            "an attribute's name or a mapping",
-            f"write {key}: my.expected, or {key}: {_EXAMPLE}",
-        )
-    problems = unknown_keys(value, _REFERENCE_KEYS, f"{key}.")
-    problems += [
-        f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}"
-        for word in ("dataset", "key")
-        if word not in value
-    ]
-    words = {word: value[word] for word in ("key", "field", "column") if word in value}
-    try:
-        collect_errors(partial(text, f"{key}.{word}", given) for word, given in words.items())
-    except ConfigError as error:
-        problems += error.problems
-    if problems:
-        raise ConfigError(*problems)
-    return _dataset_reference(key, value["dataset"], **words)
+@dataclass(frozen=True)
+class _Dataset:
+    """A reference in a dataset, as it is written."""
+
+    dataset: _Records
+    key: Text
+    field: Text = "expected"
+    column: Text | None = None
+
+    def open(self) -> Reference:
+        """The reference; a file is read.
+
+        Raises:
+            ConfigError: it is no dataset.
+        """
+        dataset, key = self.dataset, self.key
+        if is_file(dataset):
+            path, column = fspath(dataset), self.column or key
+            records = import_module(_FILES).open_dataset(path, column, self.field)
+            written = dataset.written if isinstance(dataset, DatasetPath) else path
+            return Reference(key, records, self.field, (written, column))
+        if self.column is not None:
+            raise ConfigError("column: only a file has columns for keys; leave it out")
+        if isinstance(dataset, Mapping):
+            # Not copied if its keys are texts, so that the user may change it later. Keys in YAML
+            # may be numbers.
+            by_text = (
+                dataset
+                if all(isinstance(name, str) for name in dataset)
+                else {text_of(name): record for name, record in dataset.items()}
+            )
+            return Reference(key, by_text.get, self.field)
+        remedy = "name a file, e.g. cases.jsonl, or give a mapping of keys to records"
+        raise ConfigError(f"dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")
 
 
-def _dataset_reference(
-    where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None
-) -> Reference:
-    if is_file(dataset):
-        path = fspath(dataset)
-        records = import_module(_FILES).open_dataset(path, column or key, field, where)
-        written = dataset.written if isinstance(dataset, DatasetPath) else path
-        return Reference(key, records, field, (written, column or key))
-    if column is not None:
-        raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
-    if isinstance(dataset, Mapping):
-        # Not copied if its keys are texts, so that the user may change it later. Keys in YAML may
-        # be numbers.
-        by_text = (
-            dataset
-            if all(isinstance(each, str) for each in dataset)
-            else {text_of(k): v for k, v in dataset.items()}
-        )
-        return Reference(key, by_text.get, field)
-    remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of keys to records"
-    raise ConfigError(f"{where}.dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")
+RunReference = Annotated[
+    Reference,
+    ReadAs(
+        Annotated[
+            Annotated[Text, AfterValidator(Reference), Tag(TEXT)]
+            | Annotated[_Dataset, Record(), AfterValidator(_Dataset.open), Tag(MAPPING)],
+            Discriminator(kind_of),
+        ]
+    ),
+    WrapValidator(lambda value, read: value if isinstance(value, Reference) else read(value)),
+    Words(
+        "is not an attribute's name or a mapping; write e.g. my.expected or {dataset: cases.jsonl,"
+        " key: case.id}"
+    ),
+]
+"""An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for
+files, `column`.
+"""

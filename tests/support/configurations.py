@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
-from otel_eval.scorers import get_scorer, list_scorers
-from otel_eval.scorers.build import parameters_of
+from otel_eval.scorers import create_scorer, get_scorer, list_scorers
+from otel_eval.scorers.base_scorer import parameters_of
 
 MODEL = {"base_url": "http://models.example/v1", "model": "m"}
 TREE = {
@@ -46,6 +46,11 @@ MINIMAL: Mapping[str, dict[str, Any]] = {
     kind: {"type": kind, **REQUIRED.get(kind, {})} for kind in BUILT_IN
 }
 PARAMETERS = [(kind, key) for kind in BUILT_IN for key in parameters_of(get_scorer(kind))]
+
+
+def pattern_of(written: Any) -> Any:
+    """The automaton of a pattern, as a scorer has it."""
+    return create_scorer({"type": "trajectory_pattern", "pattern": written}).pattern
 
 
 def scored_by(*scorers: Any, **more: Any) -> dict[str, Any]:

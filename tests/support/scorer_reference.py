@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_eval.scorers import get_scorer, list_scorers
-from otel_eval.scorers.base_scorer import BaseScorer
-from otel_eval.scorers.build import parameters_of
+from otel_eval.scorers.base_scorer import BaseScorer, parameters_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scorers.md"
 BEGIN = (

@@ -6,25 +6,31 @@ part of a call's `Word`; if equal words decide, calls are not compared pair by p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors, unknown_keys
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
 from otel_eval.scorers.alignment.lcs import prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import NoScore
-from otel_eval.scorers.parameters import (
-    STRING,
-    Schema,
-    check_literal,
-    invalid_value,
-    with_schema,
-)
+from otel_eval.scorers.parameters import NO_TOOL, SpanName, ToolName
 from otel_eval.scorers.tool_names import numbered
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
+from otel_eval.validation import (
+    LIST,
+    MAPPING,
+    OTHER,
+    TEXT,
+    Items,
+    ReadAs,
+    Record,
+    Words,
+    kind_of,
+    own_words,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,183 +66,172 @@ class Comparison:
     results: bool = False
 
 
-_SPELLINGS: Final[Mapping[str, str]] = {
-    "arguments": "arguments",
-    "args": "arguments",  # ADK, LangChain, UiPath
-    "input_parameters": "arguments",  # deepeval
-    "result": "result",
-    "output": "result",  # deepeval, UiPath
-}
-# keys that the formats of these libraries add to a call
-_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})
+def _left_out() -> Any:
+    return UNRECORDED
 
 
-def _list_of(call: Schema) -> Schema:
-    """Return the schema of a list of calls and groups of calls."""
-    return {
-        "type": "array",
-        "items": {"anyOf": [call, {"type": "array", "items": call, "minItems": 1}]},
-    }
+@dataclass(frozen=True)
+class _Call:
+    """A call as it is written. Formats of other libraries add keys that mean nothing here."""
+
+    name: ToolName
+    id: Any = None
+    type: Any = None
+    description: Any = None
+    reasoning: Any = None
+
+    def expected(self) -> Expected:
+        """The call; values that are JSON text are decoded.
+
+        Raises:
+            ValueError: arguments or result are given in two spellings.
+        """
+        return Expected(self.name, self._value_of(_ARGUMENTS), self._value_of(_RESULT))
+
+    def _value_of(self, spellings: tuple[str, ...]) -> Any:
+        values = {
+            key: value
+            for key in spellings
+            if (value := getattr(self, key, UNRECORDED)) is not UNRECORDED
+        }
+        if len(values) > 1:
+            raise ValueError(
+                f"{' and '.join(values)} are the same in two spellings; keep {spellings[0]}"
+            )
+        return decode_json(next(iter(values.values()))) if values else UNRECORDED
 
 
-@with_schema(_list_of(STRING))
-def names(key: str, value: Any) -> Expectation:
-    """Read a list of tool names; a nested list holds names that may be called in any order.
-
-    >>> names("expected", ["search", ["open", "read"]]).groups
-    (range(0, 1), range(1, 3))
-    """
-    return _expectation(key, value, _tool_name, "a list of tool names", "[search, [open, read]]")
+_ARGUMENTS: Final = ("arguments", "args", "input_parameters")  # ADK, LangChain, UiPath; deepeval
+_RESULT: Final = ("result", "output")  # deepeval, UiPath
 
 
-@with_schema(_list_of(STRING))
-def span_names(key: str, value: Any) -> Expectation:
-    """Read a list of names as `names` does; those of spans may have any characters."""
-    return _expectation(key, value, _name, "a list of names", "[search, [open, read]]")
+@dataclass(frozen=True)
+class _CallWithArguments(_Call):
+    arguments: Any = field(default_factory=_left_out)
+    args: Any = field(default_factory=_left_out)
+    input_parameters: Any = field(default_factory=_left_out)
 
 
-def calls(*fields: str) -> Callable[[str, Any], Expectation]:
-    """Return a reader of lists of tool names, or of mappings of `name` and optionally `fields`
-    (arguments, result).
-    """
-
-    def read_call(key: str, value: Any) -> Expected:
-        return _call(key, value, fields)
-
-    spelt: dict[str, Schema] = {word: {} for word, field in _SPELLINGS.items() if field in fields}
-    as_object = {"type": "object", "properties": {"name": STRING, **spelt}, "required": ["name"]}
-    function = {
-        "type": "object",
-        "properties": {"function": {"type": "object", "required": ["name"]}},
-        "required": ["function"],
-    }
-    example = ", ".join(f"{field}: …" for field in fields)
-
-    @with_schema(
-        {"anyOf": [as_object, function, _list_of({"anyOf": [STRING, as_object, function]})]}
-    )
-    def read(key: str, value: Any) -> Expectation:
-        return _expectation(
-            key, value, read_call, "a list of expected calls", f"[{{name: search, {example}}}]"
-        )
-
-    return read
+@dataclass(frozen=True)
+class _CallWithResult(_Call):
+    result: Any = field(default_factory=_left_out)
+    output: Any = field(default_factory=_left_out)
 
 
-def _expectation(
-    key: str, value: Any, read: Callable[[str, Any], Expected], wanted: str, example: str
-) -> Expectation:
-    if isinstance(value, Mapping) and "dataset" in value:
-        raise ConfigError(
-            f"{key}: names a dataset; write it as reference: {{dataset: cases.jsonl, key:"
-            " test.case.id}"
-        )
-    if isinstance(value, Mapping):
-        value = [value]  # a single call
-    if not _is_list(value):
-        raise invalid_value(key, value, wanted, f"write e.g. {key}: {example}")
-    found: list[Expected] = []
-    groups: list[range] = []
-    for members in collect_errors(
-        partial(_group, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)
-    ):
-        groups.append(range(len(found), len(found) + len(members)))
-        found += members
-    return Expectation(tuple(found), tuple(groups))
+@dataclass(frozen=True)
+class _CallWithBoth(_CallWithResult, _CallWithArguments):
+    pass
 
 
-def _group(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[Expected]:
-    """Read one entry: a single call, or a list of the calls of a group."""
-    if not _is_list(entry):
-        return [read(key, entry)]
-    if not entry:
-        raise invalid_value(
-            key, entry, "a group of calls", "name at least one call or leave the group out"
-        )
-    return collect_errors(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _name(key: str, value: Any) -> Expected:
-    if not isinstance(value, str) or not value:
-        raise invalid_value(
-            key,
-            value,
-            "the name of a tool",
-            f"write e.g. {key}: search (names like 3 or true need quotes in YAML)",
-        )
-    return Expected(value)
-
-
-def _tool_name(key: str, value: Any) -> Expected:
-    expected = _name(key, value)
-    check_literal(key, expected.name)
-    return expected
-
-
-def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
-    if not isinstance(value, Mapping):
-        return _tool_name(key, value)
-    if "function" in value:
-        value, key = _function(key, value), f"{key}.function"
-    spelt = {word: field for word, field in _SPELLINGS.items() if field in fields}
-    problems = unknown_keys(
-        [word for word in value if word not in _IGNORED], ["name", *spelt], f"{key}."
-    )
-    problems += _twice(key, value, spelt)
-    if "name" not in value:
-        problems.append(f"{key}.name: missing; write e.g. {{name: search}}")
-    if problems:
-        raise ConfigError(*problems)
-    given = {spelt[word]: decode_json(value[word]) for word in value if word in spelt}
-    return Expected(_tool_name(f"{key}.name", value["name"]).name, **given)
-
-
-def _twice(key: str, value: Mapping[str, Any], spelt: Mapping[str, str]) -> list[str]:
-    """Return a problem for each field that is given in more than one spelling."""
-    words: dict[str, list[str]] = {}
-    for word in value:
-        if word in spelt:
-            words.setdefault(spelt[word], []).append(word)
-    return [
-        f"{key}: {' and '.join(each)} are the same in two spellings; keep {field}"
-        for field, each in words.items()
-        if len(each) > 1
-    ]
-
-
-def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return name and arguments of a call in OpenAI's format: `{type: function, function: {name,
-    arguments: JSON text}}`.
-    """
-    inner = value["function"]
-    others = [word for word in value if word != "function" and word not in _IGNORED]
-    if others:
-        raise ConfigError(
-            f"{key}: function and {', '.join(map(str, others))} are two spellings of a call; keep"
-            " one of them"
-        )
-    if not isinstance(inner, Mapping):
-        raise invalid_value(
-            f"{key}.function",
-            inner,
-            "a mapping of name and arguments",
-            "write {name: search, arguments: '{}'}",
-        )
-    if not isinstance(text := inner.get("arguments"), str):
-        return inner
-    arguments = decode_json(text or "{}")
+def _arguments_of_function(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    arguments = decode_json(value or "{}")
     if not isinstance(arguments, Mapping):
-        raise invalid_value(
-            f"{key}.function.arguments",
-            text,
-            "the JSON text of an object",
-            'write e.g. \'{"q": "rates"}\'',
+        raise own_words("""is not the JSON text of an object; write e.g. '{"q": "rates"}'""")
+    return arguments
+
+
+@dataclass(frozen=True)
+class _Function(_CallWithArguments):
+    arguments: Annotated[Any, BeforeValidator(_arguments_of_function)] = field(
+        default_factory=_left_out
+    )
+
+
+@dataclass(frozen=True)
+class _FunctionCall:
+    """A call in OpenAI's format."""
+
+    function: Annotated[_Function, Record()]
+    id: Any = None
+    type: Any = None
+    description: Any = None
+    reasoning: Any = None
+
+    def expected(self) -> Expected:
+        """The call."""
+        return self.function.expected()
+
+
+_INSIDE: Final = dict.fromkeys(("name", *_ARGUMENTS), "write it inside function")
+
+
+def _kind_of_call(value: Any) -> str | None:
+    return OTHER if isinstance(value, Mapping) and "function" in value else kind_of(value)
+
+
+def _expectation(entries: Sequence[Expected | Sequence[Expected]] | Expected) -> Expectation:
+    expected_calls: list[Expected] = []
+    groups: list[range] = []
+    for entry in [entries] if isinstance(entries, Expected) else entries:
+        members = [entry] if isinstance(entry, Expected) else entry
+        groups.append(range(len(expected_calls), len(expected_calls) + len(members)))
+        expected_calls += members
+    return Expectation(tuple(expected_calls), tuple(groups))
+
+
+def _no_dataset(value: Any) -> Any:
+    if isinstance(value, Mapping) and "dataset" in value:
+        raise ValueError(
+            "names a dataset; write it as reference: {dataset: cases.jsonl, key: test.case.id}"
         )
-    return {**inner, "arguments": arguments}
+    return value
+
+
+def _not_empty(members: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not members:
+        raise own_words("is not a group of calls; name at least one call or leave the group out")
+    return members
+
+
+def _list_of(call: Any) -> Any:
+    """The type of a list of calls and of groups of calls."""
+    group = Annotated[
+        Items[call], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})
+    ]
+    entry = Annotated[
+        Annotated[call, Tag(OTHER)] | Annotated[group, Tag(LIST)],
+        Discriminator(lambda value: LIST if kind_of(value) == LIST else OTHER),
+    ]
+    return Items[entry]
+
+
+def _reads_names(name: Any, words: str) -> ReadAs:
+    form = _list_of(Annotated[name, AfterValidator(Expected)])
+    return ReadAs(Annotated[form, BeforeValidator(_no_dataset), Words(words)], _expectation)
+
+
+def _reads_calls(call: Any, example: str) -> ReadAs:
+    """How lists of names, or of mappings of `name` and what `call` has beside it, are read; one
+    mapping alone stands for a list of it.
+    """
+    read = AfterValidator(lambda written: written.expected())
+    one: Any = Annotated[
+        Annotated[ToolName, AfterValidator(Expected), Tag(TEXT)]
+        | Annotated[call, Record(), read, Tag(MAPPING)]
+        | Annotated[_FunctionCall, Record(remedies=_INSIDE), read, Tag(OTHER)],
+        Discriminator(_kind_of_call),
+        Words(NO_TOOL),
+    ]
+    form: Any = Annotated[
+        Annotated[one, Tag(MAPPING)] | Annotated[_list_of(one), Tag(LIST)],
+        Discriminator(kind_of),
+        BeforeValidator(_no_dataset),
+        Words(f"is not a list of expected calls; write e.g. [{{name: search, {example}}}]"),
+    ]
+    return ReadAs(form, _expectation)
+
+
+_NO_NAMES: Final = "is not a list of tool names; write e.g. [search, [open, read]]"
+ToolNameList = Annotated[Expectation, _reads_names(ToolName, _NO_NAMES)]
+"""Tool names; a nested list holds names that may be called in any order."""
+SpanNameList = Annotated[Expectation, _reads_names(SpanName, _NO_NAMES)]
+"""As `ToolNameList`; names of spans may have any characters."""
+CallList = Annotated[Expectation, _reads_calls(_CallWithBoth, "arguments: …, result: …")]
+"""Tool names, or mappings of `name` and optionally `arguments` and `result`."""
+CallListWithArguments = Annotated[Expectation, _reads_calls(_CallWithArguments, "arguments: …")]
+CallListWithResults = Annotated[Expectation, _reads_calls(_CallWithResult, "result: …")]
 
 
 PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import PlainValidator, WithJsonSchema
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
@@ -19,10 +21,10 @@ from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirem
 from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_unicode
 from otel_eval.scorers.cel.tree import Expr, nodes, parse
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, read, text_functions
-from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
-from otel_eval.scorers.values import Reference, reference, text_of
+from otel_eval.scorers.values import RunReference, text_of
+from otel_eval.validation import own_words
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -148,11 +150,10 @@ def _invalid(message: str) -> Failed:
     return Failed("ExpressionError", _first_line(message))
 
 
-def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:
+def compiled(source: Any, labels: Mapping[str, Any] | None = None) -> Program:
     """Compile and check an expression.
 
     Args:
-        key: its configuration key, for errors.
         source: the expression.
         labels: further variables with their types (a program's `type`, or None for any type).
 
@@ -160,17 +161,18 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
         ConfigError: the expression is invalid or reads an unknown field, or CEL is not installed.
     """
     if not isinstance(source, str) or not source.strip():
-        raise invalid_value(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
+        raise ConfigError(
+            f'{redacted_repr(source)} is not an expression; write e.g. "calls.size() <= 3"'
+        )
     if len(source) > _LONGEST:
         raise ConfigError(
-            f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or"
-            " scorers"
+            f"{len(source)} characters are more than {_LONGEST}; use several nodes or scorers"
         )
     if not is_unicode(source):
         raise ConfigError(
-            f"{key}: is not text, there is half of a surrogate pair in it; write letters of Unicode"
+            "is not text, there is half of a surrogate pair in it; write letters of Unicode"
         )
-    cel = _library(key)
+    cel = _library()
     # Expressions without labels share an environment, and so the conversion of the values that they
     # read.
     mentioned = {
@@ -182,18 +184,10 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
     try:
         expression = environment.compile(source)
     except RuntimeError as error:
-        raise ConfigError(
-            *(
-                f"{key}: {problem}"
-                for problem in _problems(str(error), [*_VARIABLES, *(labels or ())])
-            )
-        ) from None
-    try:
-        tree = parse(expression.serialize())
-        reading = read(tree)
-        _check_patterns(tree, cel)
-    except ConfigError as error:
-        raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
+        raise ConfigError(*_problems(str(error), [*_VARIABLES, *(labels or ())])) from None
+    tree = parse(expression.serialize())
+    reading = read(tree)
+    _check_patterns(tree, cel)
     returned = expression.return_type()
     named = reading.names.intersection(labels or ())
     return Program(source, reading, returned.name(), named, returned, environment, expression)
@@ -220,7 +214,7 @@ def _check_patterns(tree: Expr, cel: Any) -> None:
         if found.type().name() == "ERROR":
             why = _first_line(found.value()).rpartition("invalid regular expression: ")[2]
             problems.append(
-                f"matches: {redacted_repr(pattern)} is no pattern of RE2 ({why}); its syntax has no"
+                f"{redacted_repr(pattern)} is no pattern of RE2 ({why}); its syntax has no"
                 " lookaround and no backreferences"
             )
     if problems:
@@ -258,12 +252,12 @@ _FUNCTIONS: Final = (
 )
 
 
-def _library(key: str) -> Any:
+def _library() -> Any:
     try:
         return import_module("cel_expr_python.cel")
     except ImportError:
         raise ConfigError(
-            f"{key}: expressions need the extra cel, which is not installed; {_REMEDY}"
+            f"expressions need the extra cel, which is not installed; {_REMEDY}"
         ) from None
 
 
@@ -321,17 +315,20 @@ _SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
 _MOST_SHOWN: Final = 80
 
 
-@with_schema(STRING)
-def _score_program(key: str, value: Any) -> Program:
-    program = compiled(key, value)
+def _score_program(source: Any) -> Program:
+    program = compiled(source)
     if program.returns not in _SCORES:
-        raise invalid_value(
-            key,
-            value,
-            f"a score, it gives {program.returns}",
-            "compare it with something, or count",
+        raise own_words(
+            f"is not a score, it gives {program.returns}; compare it with something, or count"
         )
     return program
+
+
+_ScoreProgram = Annotated[
+    Program,
+    PlainValidator(_score_program),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
 
 
 @scorer("expression")
@@ -361,8 +358,8 @@ class Expression(BaseScorer):
     1.0
     """
 
-    expression: Program = field(metadata=reads(_score_program))
-    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
+    expression: _ScoreProgram
+    reference: RunReference | None = None
 
     def requires(self) -> Requirements:
         """Return what the expression reads."""

@@ -133,7 +133,7 @@ def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
 
 def _noted(kind: str, owner: str, field: str, known: tuple[str, ...]) -> list[_Fact]:
     unknown = (
-        [("problem", f"{owner}.{field}: there is no such field; {did_you_mean(field, known)}")]
+        [("problem", f"there is no field {owner}.{field}; {did_you_mean(field, known)}")]
         if field not in known
         else []
     )

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import AfterValidator, Discriminator, Tag
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
@@ -26,7 +28,7 @@ from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Bindings
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, NodeVerdict
-from otel_eval.scorers.dag.resolve import CoverageSearch, nodes
+from otel_eval.scorers.dag.resolve import CoverageSearch, Nodes
 from otel_eval.scorers.dag.walk import (
     NodeAnswer,
     Step,
@@ -38,40 +40,29 @@ from otel_eval.scorers.dag.walk import (
     shown_of,
     walk,
 )
-from otel_eval.scorers.judge import AskingScorer, Judge, read_judge
-from otel_eval.scorers.parameters import (
-    STRING,
-    STRINGS,
-    flag,
-    invalid_value,
-    optional,
-    reads,
-    share,
-    with_schema,
-)
+from otel_eval.scorers.judge import AskingScorer, JudgeSpec
+from otel_eval.scorers.parameters import Name
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened, tool_names_of
-from otel_eval.scorers.values import Reference, reference, text_of
+from otel_eval.scorers.values import RunReference, text_of
+from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Share, Some, Words, kind_of
 
 _MOST_LISTED: Final = 30  # steps of a path in the explanation
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
 
 
-@with_schema({"anyOf": [STRING, STRINGS]})
-def _roots(key: str, value: Any) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else value
-    if (
-        not isinstance(names, Sequence)
-        or not names
-        or not all(isinstance(each, str) and each for each in names)
-    ):
-        raise invalid_value(
-            key,
-            value,
-            "the name of a node",
-            f"write e.g. {key}: the-first-node, or a list of names",
-        )
-    return tuple(dict.fromkeys(names))
+_Roots = Annotated[
+    tuple[str, ...],
+    ReadAs(
+        Annotated[
+            Annotated[Name, AfterValidator(lambda name: (name,)), Tag(TEXT)]
+            | Annotated[Some[Name], Tag(LIST)],
+            Discriminator(kind_of),
+        ],
+        lambda names: tuple(dict.fromkeys(names)),
+    ),
+    Words("is not the name of a node; write e.g. the-first-node, or a list of names"),
+]
 
 
 @scorer("dag")
@@ -117,12 +108,12 @@ class Dag(AskingScorer):
 
     default_threshold: ClassVar[float] = 0.5  # a leaf with a score of 5 or more passes
 
-    nodes: Mapping[str, Node] = field(metadata=reads(nodes))
-    root: tuple[str, ...] = field(metadata=reads(_roots))
-    judge: Judge | None = field(default=None, metadata=reads(optional(read_judge)))
-    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
-    sample: float = field(default=1.0, metadata=reads(share))
-    include_content: bool = field(default=False, metadata=reads(flag))
+    nodes: Nodes
+    root: _Roots
+    judge: JudgeSpec | None = None
+    reference: RunReference | None = None
+    sample: Share = 1.0
+    include_content: Flag = False
     plan: TreePlan = field(init=False, repr=False, compare=False)
     reading: FieldsRead = field(init=False, repr=False, compare=False)
     scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
+
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel import Program
-from otel_eval.scorers.parameters import STRING, Schema, check_keys, each_of, invalid_value, text
+from otel_eval.scorers.parameters import AsWritten, Name, Text
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import text_of
-
-_T = TypeVar("_T")
+from otel_eval.validation import (
+    MAPPING,
+    OTHER,
+    TEXT,
+    Items,
+    ReadAs,
+    Record,
+    Words,
+    kind_of,
+    own_words,
+    tag,
+)
 
 PARTS: Final = ("input", "output", "calls", "reference")
 """The parts of a run that may be shown to a judge."""
@@ -95,45 +114,244 @@ class Node:
         return frozenset(self.reads) if self.program is None else self.program.reading.names
 
 
-_KINDS: Final = {
-    "task": ("cel", "instructions", "reads", "output_label", "children"),
-    "binary": ("cel", "criteria", "reads", "children"),
-    "choice": ("cel", "criteria", "reads", "children"),
-    "verdict": ("verdict", "score", "then"),
-}
-_VERDICT: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "verdict": {"type": ["boolean", "string"]},
-        "score": {"type": "number", "minimum": 0, "maximum": 10},
-        "then": {"anyOf": [STRING, {"type": "object"}]},
-    },
-    "required": ["verdict"],
-}
-NODE: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "type": {"enum": [*_KINDS]},
-        **dict.fromkeys(("cel", "instructions", "criteria", "output_label"), STRING),
-        "reads": {"type": "array"},
-        "children": {"type": "array", "items": {"anyOf": [STRING, _VERDICT]}},
-        **_VERDICT["properties"],
-    },
-    "required": ["type"],
-    "additionalProperties": False,
-}
-"""The JSON Schema of a node."""
-_ASKS: Final = {"task": "instructions", "binary": "criteria", "choice": "criteria"}
+_NO_SUCCESSOR: Final = (
+    "is not the name of a node or a scorer; write e.g. name, or {scorer: {type: tool_errors}}"
+)
+
+
+def _verdict_value(value: Any) -> bool | str:
+    if isinstance(value, bool) or (isinstance(value, str) and value.strip()):
+        return value
+    raise own_words("is not a verdict; write true, false or a text in quotes")
+
+
+def _further_scorer(spec: Any) -> Scorer:
+    scorer = create_scorer(spec)
+    # it would be ignored: every run that reaches the scorer is scored
+    if getattr(scorer, "sample", 1.0) < 1:
+        raise ConfigError("sample: a tree is sampled as a whole; write sample beside its root")
+    return scorer
+
+
+@dataclass(frozen=True)
+class _Further:
+    """`{scorer: specification}`."""
+
+    scorer: Annotated[Scorer, PlainValidator(_further_scorer), WithJsonSchema({"type": "object"})]
+
+
+def _kind_of_successor(value: Any) -> str | None:
+    return OTHER if isinstance(value, Scorer) and not isinstance(value, type) else kind_of(value)
+
+
+_Successor = Annotated[
+    str | Scorer,
+    ReadAs(
+        Annotated[
+            Annotated[Name, Words(_NO_SUCCESSOR), Tag(TEXT)]
+            | Annotated[_Further, Record(), AfterValidator(lambda end: end.scorer), Tag(MAPPING)]
+            | Annotated[Any, WithJsonSchema({"type": "object"}), Tag(OTHER)],
+            Discriminator(_kind_of_successor),
+        ]
+    ),
+    Words(_NO_SUCCESSOR),
+]
+_Score = Annotated[
+    float,
+    Field(strict=True, ge=0, le=10),
+    Words("is not a score from 0 to 10; write e.g. 10"),
+    AsWritten,
+]
+
+
+@dataclass(frozen=True)
+class WrittenVerdict:
+    """A verdict as it is written among the children of a decision."""
+
+    verdict: Annotated[
+        bool | str,
+        PlainValidator(_verdict_value),
+        WithJsonSchema({"type": ["boolean", "string"]}),
+    ]
+    score: _Score | None = None
+    then: _Successor | None = None
+
+    def __post_init__(self) -> None:
+        """Check what follows.
+
+        Raises:
+            ConfigError: nothing does, or two things.
+        """
+        if (self.score is None) == (self.then is None):
+            problem = "has no score" if self.then is None else "has both a score and a successor"
+            raise ValueError(
+                f"the verdict {text_of(self.verdict)!r} {problem}; write score: 0 to 10, or then: a"
+                " node"
+            )
+
+    def read(self) -> NodeVerdict:
+        """The verdict of a node."""
+        if isinstance(self.then, str):
+            return NodeVerdict(self.verdict, self.score, then=self.then)
+        return NodeVerdict(self.verdict, self.score, scorer=self.then)
+
+
+@dataclass(frozen=True)
+class _VerdictNode(WrittenVerdict):
+    """A verdict that is a node, so that several decisions may have it."""
+
+    type: Literal["verdict"] = "verdict"
+
+
+_Reads = Annotated[
+    Items[Annotated[str, Field(strict=True)]],
+    Words("is not a list of what is read; write e.g. [output]"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """What tasks and decisions have in common, as it is written."""
+
+    type: str
+    cel: Text | None = None
+    reads: _Reads | None = None
+
+    asks_by: ClassVar[str] = "criteria"
+
+    @property
+    def asks(self) -> str | None:
+        """The instructions or criteria for a judge."""
+        asks: str | None = getattr(self, self.asks_by)
+        return asks
+
+    def __post_init__(self) -> None:
+        """Check how the node is decided.
+
+        Raises:
+            ConfigError: neither by an expression nor by a judge, or by both; or an expression has
+                `reads`.
+        """
+        if (self.cel is None) == (self.asks is None):
+            problem = (
+                f"missing; write an expression, or {self.asks_by} for a judge"
+                if self.cel is None
+                else f"stands beside {self.asks_by}; keep one"
+            )
+            raise ConfigError(f"cel: {problem}")
+        if self.cel is not None and self.reads is not None:
+            raise ConfigError("reads: an expression determines what it reads; leave reads out")
+
+
+_NO_TASK_CHILD: Final = (
+    "is not the name of a task, binary or choice; name one; a verdict follows a decision only"
+)
+_TaskChild = Annotated[Name, Words(_NO_TASK_CHILD)]
+_NO_CHILDREN: Final = "is not a list of the nodes that read the output; write e.g. [checked]"
+
+
+def _not_empty(children: tuple[str, ...]) -> tuple[str, ...]:
+    if not children:
+        raise own_words(_NO_CHILDREN)
+    return children
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task(_Written):
+    asks_by: ClassVar[str] = "instructions"
+
+    type: Literal["task"]
+    instructions: Text | None = None
+    output_label: Annotated[str, Field(strict=True)] | None = None
+    children: Annotated[Items[_TaskChild], AfterValidator(_not_empty), Words(_NO_CHILDREN)]
+
+
+_Child = Annotated[
+    str | WrittenVerdict,
+    ReadAs(
+        Annotated[
+            Annotated[Name, Tag(TEXT)] | Annotated[WrittenVerdict, Record(), Tag(MAPPING)],
+            Discriminator(kind_of),
+        ]
+    ),
+    Words("is not a verdict; write e.g. {verdict: true, then: name-of-a-node}"),
+]
 _EXAMPLES: Final = {
     "binary": "[{verdict: true, score: 10}, {verdict: false, score: 0}]",
     "choice": "[{verdict: good, score: 10}, {verdict: bad, score: 0}]",
 }
+
+
+def _verdict_list(kind: str) -> Words:
+    return Words(f"is not a list of verdicts; write e.g. {_EXAMPLES[kind]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Binary(_Written):
+    type: Literal["binary"]
+    criteria: Text | None = None
+    children: Annotated[Items[_Child], _verdict_list("binary")] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice(_Written):
+    type: Literal["choice"]
+    criteria: Text | None = None
+    children: Annotated[Items[_Child], _verdict_list("choice")] = ()
+
+
+_KINDS: Final = ("task", "binary", "choice", "verdict")
+
+
+def _known_kind(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise own_words("is not a node; write a mapping, e.g. {type: task, cel: …, children: […]}")
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ConfigError(
+            f"type: {redacted_repr(kind)} is not a kind of node; {did_you_mean(kind, _KINDS)}"
+        )
+    return value
+
+
+_MOST_NODES: Final = 200
+
+
+def _few_nodes(value: Any) -> Any:
+    if isinstance(value, Mapping) and len(value) > _MOST_NODES:
+        raise ValueError(
+            f"{len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of"
+            " type dag"
+        )
+    return value
+
+
+WrittenNode = Annotated[
+    Annotated[_Task, Record(), Tag(tag("task"))]
+    | Annotated[_Binary, Record(), Tag(tag("binary"))]
+    | Annotated[_Choice, Record(), Tag(tag("choice"))]
+    | Annotated[_VerdictNode, Record(), Tag(tag("verdict"))],
+    Discriminator(lambda node: tag(node["type"])),
+    BeforeValidator(_known_kind),
+]
+"""A node as it is written."""
+WrittenNodes = Annotated[
+    dict[Text, WrittenNode],
+    Field(min_length=1),
+    Words(
+        "is not a mapping of names to nodes; write e.g. {found: {type: binary, cel: …, children:"
+        " …}}"
+    ),
+    BeforeValidator(_few_nodes),
+]
+"""The nodes of a tree as they are written; which nodes they lead to is not checked."""
+
+
 _WANTED: Final = {
     "binary": "one verdict true and one false",
     "choice": "one or more texts, each once",
 }
 _LEAST: Final = {"binary": 2, "choice": 1}
-_MOST_NODES: Final = 200
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The variables of expressions, the names of CEL's types, and its reserved words (language
 # definition, "Syntax").
@@ -171,138 +389,47 @@ _RESERVED: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The names of all nodes, and the verdicts that were defined as nodes of their own, with their
-    names.
-    """
-
-    names: tuple[Any, ...]
-    verdicts: Mapping[str, NodeVerdict]
-    verdict_names: frozenset[str]
-
-    def check(self, key: str, name: str) -> None:
-        """Raise `ConfigError` if no node has this name."""
-        if name not in self.names:
-            raise ConfigError(
-                f"{key}: there is no node {redacted_repr(name)}; {did_you_mean(name, self.names)}"
-            )
-
-
-def parse_nodes(key: str, value: Any) -> dict[str, Node]:
-    """Parse the nodes and check that the nodes to which each leads exist.
+def linked_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
+    """The nodes without the verdicts that are nodes themselves; each leads to nodes that exist.
 
     Raises:
-        ConfigError: with every problem of every node.
+        ConfigError: with every problem of every node, as `.name.key: …`.
     """
-    if not isinstance(value, Mapping) or not value:
-        raise invalid_value(
-            key,
-            value,
-            "a mapping of names to nodes",
-            f"write e.g. {key}: {{found: {{type: binary, cel: …, children: …}}}}",
-        )
-    if len(value) > _MOST_NODES:
-        raise ConfigError(
-            f"{key}: {len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer"
-            " of type dag"
-        )
-    ends = {
-        name: given
-        for name, given in value.items()
-        if isinstance(given, Mapping) and given.get("type") == "verdict"
+    problems = link_problems(written)
+    if problems:
+        raise ConfigError(*problems)
+    verdicts = {
+        name: node.read() for name, node in written.items() if isinstance(node, _VerdictNode)
     }
-    known = _Known(tuple(value), {}, frozenset(ends))
-    verdicts = _each(key, ends, partial(_named_verdict, known))
-    known = replace(known, verdicts=verdicts)
-    others = {name: given for name, given in value.items() if name not in ends}
-    found = _each(key, others, partial(_node, known))
-    used = {id(verdict) for node in found.values() for verdict in node.verdicts}
+    nodes = {
+        name: _linked(name, node, verdicts)
+        for name, node in written.items()
+        if not isinstance(node, _VerdictNode)
+    }
+    used = {id(verdict) for node in nodes.values() for verdict in node.verdicts}
     unused = [name for name, verdict in verdicts.items() if id(verdict) not in used]
     if unused:
         raise ConfigError(
             *(
-                f"{key}.{name}: no decision has this verdict; name it among the children of one"
+                f".{name}: no decision has this verdict; name it among the children of one"
                 for name in unused
             )
         )
-    return found
+    return nodes
 
 
-def _each(
-    key: str, given: Mapping[Any, Any], reader: Callable[[str, str, Any], _T]
-) -> dict[str, _T]:
-    return dict(
-        zip(
-            given,
-            collect_errors(
-                partial(_named, key, name, reader, node) for name, node in given.items()
-            ),
-            strict=True,
-        )
+def _linked(
+    name: str, node: _Task | _Binary | _Choice, verdicts: Mapping[str, NodeVerdict]
+) -> Node:
+    reads = tuple(dict.fromkeys(map(_variable, node.reads or ())))
+    linked = Node(name, node.type, node.cel, node.asks, reads)
+    if isinstance(node, _Task):
+        children = tuple(dict.fromkeys(node.children))
+        return replace(linked, label=_variable(_label(name, node)), children=children)
+    children_verdicts = tuple(
+        verdicts[child] if isinstance(child, str) else child.read() for child in node.children
     )
-
-
-def _named(key: str, name: Any, reader: Callable[[str, str, Any], _T], given: Any) -> _T:
-    if not isinstance(name, str) or not name.strip():
-        raise invalid_value(key, name, "the name of a node", "write a text")
-    return reader(f"{key}.{name}", name, given)
-
-
-def _node(known: _Known, key: str, name: str, given: Any) -> Node:
-    if not isinstance(given, Mapping):
-        raise invalid_value(
-            key, given, "a node", "write a mapping, e.g. {type: task, cel: …, children: […]}"
-        )
-    kind = given.get("type")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise invalid_value(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS]))
-    reading: list[Callable[[], Any]] = [
-        partial(check_keys, given, ("type", *_KINDS[kind]), f"{key}."),
-        partial(_how, key, kind, given),
-        partial(_reads, f"{key}.reads", given),
-        partial(_label, f"{key}.output_label", name, given) if kind == "task" else str,
-        partial(
-            _task_children if kind == "task" else _verdicts,
-            known,
-            f"{key}.children",
-            kind,
-            given.get("children", ()),
-        ),
-    ]
-    _, (cel, asks), reads, label, follow = collect_errors(reading)
-    children, verdicts = (follow, ()) if kind == "task" else ((), follow)
-    return Node(name, kind, cel, asks, reads, label, children, verdicts)
-
-
-def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the expression, or the instructions or criteria for a judge; the other one is None."""
-    asks = _ASKS[kind]
-    if ("cel" in given) == (asks in given):
-        problem = (
-            f"stands beside {asks}; keep one"
-            if "cel" in given
-            else f"missing; write an expression, or {asks} for a judge"
-        )
-        raise ConfigError(f"{key}.cel: {problem}")
-    if "cel" in given:
-        if "reads" in given:
-            raise ConfigError(
-                f"{key}.reads: an expression determines what it reads; leave reads out"
-            )
-        return text(f"{key}.cel", given["cel"]), None
-    return None, text(f"{key}.{asks}", given[asks])
-
-
-def _reads(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-    value = given.get("reads", ())
-    if (
-        isinstance(value, str)
-        or not isinstance(value, Sequence)
-        or not all(isinstance(each, str) for each in value)
-    ):
-        raise invalid_value(key, value, "a list of what is read", f"write e.g. {key}: [output]")
-    return tuple(dict.fromkeys(map(_variable, value)))
+    return replace(linked, verdicts=children_verdicts)
 
 
 def _variable(label: str) -> str:
@@ -312,135 +439,93 @@ def _variable(label: str) -> str:
     return "_".join(label.split())
 
 
-def _label(key: str, name: str, given: Mapping[str, Any]) -> str:
-    label = given.get("output_label", name)
-    variable = _variable(label) if isinstance(label, str) else ""
-    if not _IDENTIFIER.fullmatch(variable) or variable in _RESERVED:
-        raise invalid_value(
-            key,
-            label,
-            "a name of letters, digits, _ and blanks that is free in expressions",
-            f"write e.g. {key}: found",
-        )
-    return variable
+def _label(name: str, node: _Task) -> str:
+    return name if node.output_label is None else node.output_label
 
 
-def _task_children(known: _Known, key: str, kind: str, value: Any) -> tuple[str, ...]:
-    del kind
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise invalid_value(
-            key, value, "a list of the nodes that read the output", f"write e.g. {key}: [checked]"
-        )
-    return tuple(dict.fromkeys(each_of(key, value, partial(_task_child, known))))
+NodesByName = Mapping[str, WrittenNode | None]
+"""Nodes; None for those that are invalid by themselves."""
 
 
-def _task_child(known: _Known, key: str, given: Any) -> str:
-    if not isinstance(given, str) or given in known.verdict_names:
-        raise invalid_value(
-            key,
-            given,
-            "the name of a task, binary or choice",
-            "name one; a verdict follows a decision only",
-        )
-    known.check(key, given)
-    return given
-
-
-def _verdicts(known: _Known, key: str, kind: str, value: Any) -> tuple[NodeVerdict, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise invalid_value(
-            key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}"
-        )
-    verdicts = each_of(key, value, partial(_child, known, kind))
-    values = [each.verdict for each in verdicts]
-    fit = all(isinstance(each, bool if kind == "binary" else str) for each in values)
-    if not fit or len({*values}) < len(values) or len(values) < _LEAST[kind]:
-        raise ConfigError(
-            f"{key}: {json.dumps(values, ensure_ascii=False)} are not {_WANTED[kind]}; write e.g."
-            f" {key}: {_EXAMPLES[kind]}"
-        )
-    return verdicts
-
-
-def _child(known: _Known, kind: str, key: str, given: Any) -> NodeVerdict:
-    if isinstance(given, Mapping) and "type" not in given:
-        return _verdict(known, key, given)
-    if isinstance(given, str) and given in known.verdicts:
-        return known.verdicts[given]
-    if isinstance(given, str):
-        known.check(key, given)
-        example = "true" if kind == "binary" else "…"
-        raise ConfigError(
-            f"{key}: {redacted_repr(given)} is no verdict; write {{verdict: {example}, then:"
-            f" {given}}}"
-        )
-    raise invalid_value(key, given, "a verdict", "write e.g. {verdict: true, then: name-of-a-node}")
-
-
-def _named_verdict(known: _Known, key: str, name: str, given: Mapping[str, Any]) -> NodeVerdict:
-    del name
-    return _verdict(known, key, {word: value for word, value in given.items() if word != "type"})
-
-
-def _verdict(known: _Known, key: str, given: Mapping[str, Any]) -> NodeVerdict:
-    reading: list[Callable[[], Any]] = [
-        partial(check_keys, given, _KINDS["verdict"], f"{key}."),
-        partial(_verdict_value, f"{key}.verdict", given.get("verdict")),
-        partial(_score, f"{key}.score", given.get("score")),
-        partial(_then, known, f"{key}.then", given.get("then")),
+def link_problems(nodes: NodesByName) -> list[str]:
+    """Every problem of the names by which nodes lead to others, as `.name.key: …`."""
+    return [
+        f".{name}.{problem}"
+        for name, node in nodes.items()
+        if node is not None
+        for problem in _problems_of(name, node, nodes)
     ]
-    _, value, score, then = collect_errors(reading)
-    if (score is None) == (then is None):
-        found = "has no score" if then is None else "has both a score and a successor"
-        raise ConfigError(
-            f"{key}: the verdict {text_of(value)!r} {found}; write score: 0 to 10, or then: a node"
+
+
+def _problems_of(name: str, node: WrittenNode, nodes: NodesByName) -> Iterator[str]:
+    if isinstance(node, _VerdictNode):
+        yield from _successor_problems("then", node, nodes)
+    elif isinstance(node, _Task):
+        yield from _task_problems(name, node, nodes)
+    else:
+        problems = [
+            problem
+            for at, child in enumerate(node.children)
+            for problem in _child_problems(f"children[{at}]", child, node, nodes)
+        ]
+        yield from problems or _verdict_problems(node, nodes)
+
+
+def _task_problems(name: str, node: _Task, nodes: NodesByName) -> Iterator[str]:
+    label = _label(name, node)
+    variable = _variable(label)
+    if not _IDENTIFIER.fullmatch(variable) or variable in _RESERVED:
+        yield (
+            f"output_label: {redacted_repr(label)} is not a name of letters, digits, _ and blanks"
+            " that is free in expressions; write e.g. found"
         )
-    return NodeVerdict(
-        value,
-        score,
-        then if isinstance(then, str) else None,
-        then if isinstance(then, Scorer) else None,
-    )
+    for at, child in enumerate(node.children):
+        if isinstance(nodes.get(child), _VerdictNode):
+            yield f"children[{at}]: {redacted_repr(child)} {_NO_TASK_CHILD}"
+        elif child not in nodes:
+            yield _no_node(f"children[{at}]", child, nodes)
 
 
-def _verdict_value(key: str, value: Any) -> bool | str:
-    if isinstance(value, bool) or (isinstance(value, str) and value.strip()):
-        return value
-    raise invalid_value(key, value, "a verdict", "write true, false or a text in quotes")
+def _child_problems(
+    key: str, child: str | WrittenVerdict, node: _Binary | _Choice, nodes: NodesByName
+) -> Iterator[str]:
+    if isinstance(child, WrittenVerdict):
+        yield from _successor_problems(f"{key}.then", child, nodes)
+    elif child not in nodes:
+        yield _no_node(key, child, nodes)
+    elif not isinstance(nodes[child], _VerdictNode | None):
+        example = "true" if node.type == "binary" else "…"
+        yield (
+            f"{key}: {redacted_repr(child)} is no verdict; write {{verdict: {example}, then:"
+            f" {child}}}"
+        )
 
 
-def _score(key: str, score: Any) -> float | None:
-    if score is not None and (
-        isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 10
+def _verdict_problems(node: _Binary | _Choice, nodes: NodesByName) -> Iterator[str]:
+    children = [nodes[child] if isinstance(child, str) else child for child in node.children]
+    values = [child.verdict for child in children if isinstance(child, WrittenVerdict)]
+    if len(values) < len(children):  # one of them is invalid by itself
+        return
+    expected = bool if node.type == "binary" else str
+    if (
+        not all(isinstance(value, expected) for value in values)
+        or len({*values}) < len(values)
+        or len(values) < _LEAST[node.type]
     ):
-        raise invalid_value(key, score, "a score from 0 to 10", f"write e.g. {key}: 10")
-    return score
+        yield (
+            f"children: {json.dumps(values, ensure_ascii=False)} are not {_WANTED[node.type]};"
+            f" write e.g. {_EXAMPLES[node.type]}"
+        )
 
 
-def _then(known: _Known, key: str, then: Any) -> str | Scorer | None:
-    if isinstance(then, str) and then:
-        known.check(key, then)
-        if then in known.verdict_names:
-            raise ConfigError(
-                f"{key}: {redacted_repr(then)} is a verdict itself; write its score here"
-            )
-        return then
-    if then is None or (isinstance(then, Scorer) and not isinstance(then, type)):
-        return then
-    if not isinstance(then, Mapping) or {*then} != {"scorer"}:
-        raise invalid_value(
-            key,
-            then,
-            "the name of a node or a scorer",
-            f"write e.g. {key}: name, or {key}: {{scorer: {{type: tool_errors}}}}",
-        )
-    try:
-        further = create_scorer(then["scorer"])
-    except ConfigError as error:
-        raise ConfigError(*(f"{key}.scorer.{problem}" for problem in error.problems)) from error
-    # it would be ignored: every run that reaches the scorer is scored
-    if getattr(further, "sample", 1.0) < 1:
-        raise ConfigError(
-            f"{key}.scorer.sample: a tree is sampled as a whole; write sample beside its root"
-        )
-    return further
+def _successor_problems(key: str, verdict: WrittenVerdict, nodes: NodesByName) -> Iterator[str]:
+    if not isinstance(verdict.then, str):
+        return
+    if verdict.then not in nodes:
+        yield _no_node(key, verdict.then, nodes)
+    elif isinstance(nodes[verdict.then], _VerdictNode):
+        yield f"{key}: {redacted_repr(verdict.then)} is a verdict itself; write its score here"
+
+
+def _no_node(key: str, name: str, nodes: NodesByName) -> str:
+    return f"{key}: there is no node {redacted_repr(name)}; {did_you_mean(name, nodes.keys())}"

@@ -9,16 +9,26 @@ meet again are followed once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import TypeAdapter, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.scorers.cel import compiled
-from otel_eval.scorers.dag.parse import NODE, PARTS, Node, parse_nodes
+from otel_eval.scorers.dag.parse import (
+    PARTS,
+    Node,
+    WrittenNode,
+    WrittenNodes,
+    link_problems,
+    linked_nodes,
+)
 from otel_eval.scorers.dag.walk import Step, TreePlan, WalkState
-from otel_eval.scorers.parameters import with_schema
 from otel_eval.scorers.values import text_of
+from otel_eval.validation import ReadAs, lines_of, validated
 
 _GIVES: Final = {
     "binary": (("BOOL", "DYN"), "true or false"),
@@ -26,86 +36,103 @@ _GIVES: Final = {
 }
 
 
-@with_schema({"type": "object", "additionalProperties": NODE, "minProperties": 1})
-def nodes(key: str, value: Any) -> dict[str, Node]:
-    """Parse the nodes of a tree and compile their expressions.
+def _resolved_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
+    """Link the nodes of a tree and compile their expressions.
 
     Raises:
-        ConfigError: with every problem within nodes, or, if there is none, every problem between
-            nodes.
+        ConfigError: with every problem of links or, if there is none, of expressions and of what
+            nodes read; each begins with `.name`.
     """
-    try:
-        found = parse_nodes(key, value)
-    except ConfigError as error:
-        raise ConfigError(
-            *dict.fromkeys([*error.problems, *_expression_problems(key, value)])
-        ) from None
-    labels = _labels(key, found)
-    before: dict[str, list[str]] = {name: [] for name in found}
-    for name, node in found.items():
-        for each in node.successors:
-            before[each].append(name)
+    nodes = linked_nodes(written)
+    labels = _labels(nodes)
+    before: dict[str, list[str]] = {name: [] for name in nodes}
+    for name, node in nodes.items():
+        for successor in node.successors:
+            before[successor].append(name)
     types: dict[str, Any] = dict.fromkeys(labels)
     above: dict[str, frozenset[str]] = {}
-    made: dict[str, Node] = {}
+    compiled_nodes: dict[str, Node] = {}
     problems: list[str] = []
-    for name in _ordered(key, before):
+    for name in _ordered(before):
         above[name] = frozenset(before[name]).union(*(above[each] for each in before[name]))
-        made[name] = _compiled(f"{key}.{name}", found[name], types, problems)
-        problems += _unreadable(f"{key}.{name}", made[name], labels, above[name])
+        node = compiled_nodes[name] = _compiled(f".{name}", nodes[name], types, problems)
+        problems += _unreadable(f".{name}", node, labels, above[name])
         if (
-            made[name].asks is not None
-            and not made[name].reads
-            and not any(name in made[each].children for each in before[name])
+            node.asks is not None
+            and not node.reads
+            and not any(name in compiled_nodes[each].children for each in before[name])
         ):
             problems.append(
-                f"{key}.{name}.reads: missing; name what the judge is shown, e.g. reads: [output]"
+                f".{name}.reads: missing; name what the judge is shown, e.g. reads: [output]"
             )
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
-    return made
+    return compiled_nodes
 
 
-def _expression_problems(key: str, value: Any) -> Iterator[str]:
-    """Yield problems of the expressions if the nodes could not be parsed; any name may then be an
-    output, of any type.
+def _with_further_problems(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate the nodes; if some are invalid, report problems of links and of expressions, too.
+
+    Raises:
+        ConfigError: with every problem.
     """
-    given = (
-        {name: node for name, node in value.items() if isinstance(node, Mapping)}
-        if isinstance(value, Mapping)
-        else {}
+    try:
+        return validate(value)
+    except ValidationError as error:
+        # of the mapping itself or of a name
+        if any(not each["loc"] or "[key]" in each["loc"] for each in error.errors()):
+            raise
+        adapter: TypeAdapter[WrittenNode] = TypeAdapter(WrittenNode)
+        nodes: dict[Any, WrittenNode | None] = dict.fromkeys(value)
+        for name, node in value.items():
+            with suppress(ConfigError):
+                nodes[name] = validated(adapter, node)
+        raise ConfigError(
+            *(f".{line}" for line in lines_of(error)),
+            *link_problems(nodes),
+            *_expression_problems(value),
+        ) from None
+
+
+def _expression_problems(nodes: Mapping[Any, Any]) -> Iterator[str]:
+    """Problems of expressions, in which any name may be an output, of any type."""
+    mappings = {name: node for name, node in nodes.items() if isinstance(node, Mapping)}
+    labels = dict.fromkeys(
+        map(str, [*nodes, *(node.get("output_label") for node in mappings.values())])
     )
-    labels = (
-        dict.fromkeys(map(str, [*value, *(node.get("output_label") for node in given.values())]))
-        if given
-        else {}
-    )
-    for name, node in given.items():
+    for name, node in mappings.items():
         if isinstance(node.get("cel"), str):
             try:
-                compiled(f"{key}.{name}.cel", node["cel"], labels)
+                compiled(node["cel"], labels)
             except ConfigError as error:
-                yield from error.problems
+                yield from (f".{name}.cel: {problem}" for problem in error.problems)
 
 
-def _labels(key: str, made: Mapping[str, Node]) -> dict[str, str]:
+Nodes = Annotated[
+    Mapping[str, Node],
+    ReadAs(Annotated[WrittenNodes, WrapValidator(_with_further_problems)], _resolved_nodes),
+]
+
+
+def _labels(nodes: Mapping[str, Node]) -> dict[str, str]:
     """Return label → task, for the outputs of all tasks.
 
     Raises:
         ConfigError: two outputs have the same label.
     """
     labels: dict[str, str] = {}
-    for name, node in made.items():
+    for name, node in nodes.items():
         owner = labels.setdefault(node.label, name) if node.label else name
         if owner != name:
-            where, label = f"{key}.{name}.output_label", redacted_repr(node.label)
+            label = redacted_repr(node.label)
             raise ConfigError(
-                f"{where}: {label} is the output of {redacted_repr(owner)} already; rename one"
+                f".{name}.output_label: {label} is the output of {redacted_repr(owner)} already;"
+                " rename one"
             )
     return labels
 
 
-def _ordered(key: str, before: Mapping[str, list[str]]) -> list[str]:
+def _ordered(before: Mapping[str, list[str]]) -> list[str]:
     """Return the names in topological order.
 
     Raises:
@@ -117,8 +144,7 @@ def _ordered(key: str, before: Mapping[str, list[str]]) -> list[str]:
         circle: list[str] = error.args[1]
         cycle = " → ".join(circle)
         raise ConfigError(
-            f"{key}.{circle[0]}: leads back to itself ({cycle}); a run would never end, cut the"
-            " circle"
+            f".{circle[0]}: leads back to itself ({cycle}); a run would never end, cut the circle"
         ) from None
 
 
@@ -129,9 +155,9 @@ def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]
     if node.cel is None:
         return node
     try:
-        program = compiled(f"{where}.cel", node.cel, types)
+        program = compiled(node.cel, types)
     except ConfigError as error:
-        problems += error.problems
+        problems += [f"{where}.cel: {problem}" for problem in error.problems]
         return node
     allowed, wanted = _GIVES.get(node.kind, ((program.returns,), ""))
     if program.returns not in allowed:

@@ -116,7 +116,7 @@ TWICE = [{"endpoint": "http://a"}, {"endpoint": "http://b"}]
             [{"name": "a b", "endpoint": "http://a"}],
             "[0].name: 'a b' does not match ^[A-Za-z0-9_-]{1,100}$; write text that does",
         ),
-        ([], ": the list is empty; name at least one"),
+        ([], ": [] is empty; name at least one"),
     ],
 )
 def test_a_list_that_cannot_be_used_is_refused_in_one_line(

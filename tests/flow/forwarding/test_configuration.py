@@ -32,7 +32,7 @@ HERE = "http://127.0.0.1:1"
         ),
         (
             {"endpoint": HERE, "signals": []},
-            "exporters.forward.signals: the list is empty; name at least one",
+            "exporters.forward.signals: [] is empty; name at least one",
         ),
         ({"endpoint": HERE, "tls": {"ca_file": "x.pem"}}, "is not an https:// URL"),
         (

@@ -43,7 +43,7 @@ FILE_MESSAGES = [
         "traces.decision_wait: the environment variable NOT_SET_ANYWHERE is not set; set it or"
         " write ${env:NOT_SET_ANYWHERE:-default}",
     ),
-    ({"evaluations": []}, "evaluations: the list is empty; name at least one"),
+    ({"evaluations": []}, "evaluations: [] is empty; name at least one"),
     (
         {"evaluations": {"name": "x"}},
         "evaluations: {'name': 'x'} is not a list; write one, in brackets or with `- ` before"
@@ -69,7 +69,7 @@ FILE_MESSAGES = [
     (
         scored_by({"type": "tool_errors"}, {"type": "time_cost", "max_ms": -5}),
         "evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write"
-        " e.g. max_ms: 30000",
+        " e.g. 30000",
     ),
     (
         scored_by({"type": "tool_errors"}, {"type": "tool_errors"}),
@@ -96,7 +96,7 @@ FILE_MESSAGES = [
     ),
     (
         {"exporters": {"otlp": OTLP | {"signals": []}}},
-        "exporters.otlp.signals: the list is empty; name at least one",
+        "exporters.otlp.signals: [] is empty; name at least one",
     ),
     ({"exporters": {"jsonl": {}}}, "exporters.jsonl.path: is missing; add it"),
     (
@@ -121,29 +121,27 @@ SCORER_MESSAGES = [
     ({"type": "tool_errors", "treshold": 1}, "treshold: unknown key; did you mean 'threshold'?"),
     (
         {"type": "tool_errors", "threshold": 1.1},
-        "threshold: 1.1 is not a number from 0 to 1; write e.g. threshold: 0.5",
+        "threshold: 1.1 is more than 1; lower it",
     ),
     (
         {"type": "tool_errors", "strict": "yes"},
-        "strict: 'yes' is not true or false; write strict: true or leave it out",
+        "strict: 'yes' is not true or false; write one of them, without quotes",
     ),
     (
         {"type": "tool_errors", "name": ""},
-        "name: '' is not a non-empty text; write name: some-name",
+        "name: '' is not a non-empty text; write e.g. some-name",
     ),
     (
         {"type": "tool_errors", "tools": ["a"]},
-        "tools: ['a'] is not a mapping of include and exclude; write e.g. tools: {include:"
-        ' ["search_*"]}',
+        "tools: ['a'] is not a mapping; its keys are exclude, include",
     ),
     (
         {"type": "tool_errors", "tools": {"include": "a"}},
-        "tools.include: 'a' is not a list of names or patterns; write e.g. tools.include:"
-        ' [search, "delete_*"]',
+        "tools.include: 'a' is not a list of names or patterns; write e.g. [search, \"delete_*\"]",
     ),
     (
         {"type": "tool_errors", "failed_calls": "drop"},
-        "failed_calls: 'drop' is not one of include, exclude; choose one of exclude, include",
+        "failed_calls: 'drop' is invalid; write 'include' or 'exclude'",
     ),
     (
         {"type": "tool_call_count"},
@@ -163,7 +161,7 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "tool_call_count", "criteria": {"a": ["≤", 3]}},
-        "criteria.a: '≤' is not one of the operators = == != < <= > >=; did you mean '<='?",
+        "criteria.a[0]: '≤' is not one of the operators = == != < <= > >=; did you mean '<='?",
     ),
     (
         {"type": "tool_call_order"},
@@ -172,12 +170,12 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "tool_call_order", "expected": "a"},
-        "expected: 'a' is not a list of tool names; write e.g. expected: [search, [open, read]]",
+        "expected: 'a' is not a list of tool names; write e.g. [search, [open, read]]",
     ),
     (
         {"type": "tool_call_order", "expected": ["a", 3]},
-        "expected[1]: 3 is not the name of a tool; write e.g. expected[1]: search (names like 3 or"
-        " true need quotes in YAML)",
+        "expected[1]: 3 is not the name of a tool; write e.g. search (names like 3 or true need"
+        " quotes in YAML)",
     ),
     (
         {"type": "tool_call_order", "expected": {"dataset": "cases.jsonl", "key": "id"}},
@@ -190,11 +188,11 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "tool_call_args", "expected": [{"arguments": {}}]},
-        "expected[0].name: missing; write e.g. {name: search}",
+        "expected[0].name: is missing; add it",
     ),
     (
         {"type": "tool_call_args", "expected": [{"name": "a", "args": {}, "arguments": {}}]},
-        "expected[0]: args and arguments are the same in two spellings; keep arguments",
+        "expected[0]: arguments and args are the same in two spellings; keep arguments",
     ),
     (
         {"type": "tool_call_args", "expected": [{"function": {"name": "a", "arguments": "[1]"}}]},
@@ -204,11 +202,11 @@ SCORER_MESSAGES = [
     (
         {"type": "tool_call_args", "expected": [], "arguments": "some"},
         "arguments: 'some' is not one of exact, subset, superset, overlap or a list of keys; write"
-        " e.g. arguments: subset or arguments: [user.id]",
+        " e.g. subset or [user.id]",
     ),
     (
         {"type": "execution_order", "expected": [], "match": "inorder"},
-        "match: 'inorder' is not one of exact, in_order, any_order; did you mean 'in_order'?",
+        "match: 'inorder' is invalid; write 'exact', 'in_order' or 'any_order'",
     ),
     (
         {"type": "trajectory_structure", "required_keys": ["argument"]},
@@ -216,8 +214,7 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "forbidden_tools", "patterns": []},
-        "patterns: [] is not a list of names or patterns; write e.g. patterns: [search,"
-        ' "delete_*"]',
+        'patterns: [] is not a list of names or patterns; write e.g. [search, "delete_*"]',
     ),
     (
         {"type": "precedence", "rules": ["a after b"]},
@@ -232,7 +229,7 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "loop_detection", "max_repeats": 0},
-        "max_repeats: 0 is not a whole number of repetitions, 1 or more; write e.g. max_repeats: 3",
+        "max_repeats: 0 is less than 1; raise it",
     ),
     (
         {"type": "step_efficiency"},
@@ -266,7 +263,7 @@ SCORER_MESSAGES = [
     ),
     (
         {**MINIMAL["llm_judge"], "judge": "main"},
-        "judge: 'main' is a name of `judges`, and there is no configuration here; write judge:"
+        "judge: 'main' is a name of `judges`, and there is no configuration here; write"
         " {base_url: https://models.example/v1, model: name, api_key_env: JUDGE_API_KEY}",
     ),
     (
@@ -286,44 +283,43 @@ SCORER_MESSAGES = [
     (
         {**MINIMAL["llm_judge"], "rubric": {2: "more"}},
         "rubric: {2: 'more'} is not a text, or scores from 0 to 1 with a text each; write e.g."
-        " rubric: {0: rude, 1: polite}",
+        " {0: rude, 1: polite}",
     ),
     (
         {**MINIMAL["llm_judge"], "rubric": " "},
-        "rubric: ' ' is not a non-empty text; write rubric: some-name",
+        "rubric: ' ' is not a non-empty text; write e.g. some-name",
     ),
     (
         {"type": "tool_correctness", "expected": [], "compare": "result"},
-        "compare: 'result' is not a list of arguments and result; write e.g. compare: [arguments]",
+        "compare: 'result' is not a list of arguments and result; write e.g. [arguments]",
     ),
     (
         {"type": "tool_correctness", "expected": [], "available_tools": "a"},
-        "available_tools: 'a' is not a list of tools; write e.g. available_tools:"
-        " [search, {name: refund, description: pays back}]",
+        "available_tools: 'a' is not a list of tools; write e.g. [search,"
+        " {name: refund, description: pays back}]",
     ),
     (
         {"type": "tool_correctness", "expected": [], "available_tools": [3]},
         "available_tools[0]: 3 is not a tool's name, or a mapping with one; write e.g."
-        " available_tools[0]: {name: search}",
+        " {name: search}",
     ),
     (
         {"type": "trajectory_pattern", "pattern": {}},
-        "pattern: {} is not a pattern of one kind; write a tool's name, a list, or one"
-        " of sequence, any_order, choice, optional, repeat",
+        "pattern: {} is not a pattern; write a tool's name, a list, or one of"
+        " sequence, any_order, choice, optional, repeat",
     ),
     (
         {"type": "trajectory_pattern", "pattern": {"sequence": "a"}},
-        "pattern.sequence: 'a' is not a list of patterns; write e.g. pattern.sequence:"
-        " [search, open]",
+        "pattern.sequence: 'a' is not a list of patterns; write e.g. [search, open]",
     ),
     (
         {"type": "tool_call_args", "expected": [{"name": "a", "function": {"name": "a"}}]},
-        "expected[0]: function and name are two spellings of a call; keep one of them",
+        "expected[0].name: unknown key; write it inside function",
     ),
     (
         {"type": "tool_call_args", "expected": [{"function": "a"}]},
-        "expected[0].function: 'a' is not a mapping of name and arguments; write {name:"
-        " search, arguments: '{}'}",
+        "expected[0].function: 'a' is not a mapping; its keys are args, arguments, description, id,"
+        " input_parameters, name, reasoning, type",
     ),
     (
         {"type": "trajectory_structure", "required_keys": []},
@@ -332,7 +328,7 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "precedence", "rules": []},
-        'rules: [] is not a list of rules; write e.g. rules: ["search before answer"]',
+        'rules: [] is not a list of rules; write e.g. ["search before answer"]',
     ),
 ]
 

@@ -14,8 +14,7 @@ from otel_eval.app.wiring import config_schema
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, get_scorer
-from otel_eval.scorers.base_scorer import BaseScorer
-from otel_eval.scorers.build import parameters_of
+from otel_eval.scorers.base_scorer import BaseScorer, parameters_of
 from tests.support.configurations import BUILT_IN
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +65,7 @@ def test_every_parameter_of_every_scorer_is_described():
     for kind in BUILT_IN:
         scorer = get_scorer(kind)
         assert issubclass(scorer, BaseScorer)
-        described = SCHEMA["$defs"][f"Scorer_{kind}"]["properties"]
+        described = SCHEMA["$defs"][scorer.__name__]["properties"]
         assert described.keys() == {"type", *parameters_of(scorer)}
         assert all(described.values()), kind
 

@@ -53,7 +53,7 @@ SEVERAL = [
             "strict: 'yes'",
             "criteria.a: 3",
             "criteria.b: '=> 1'",
-            "criteria.c: '~'",
+            "criteria.c[0]: '~'",
         ],
     ),
     (
@@ -64,10 +64,9 @@ SEVERAL = [
         },
         [
             "expected[0].nam: unknown",
-            "expected[0].name: missing",
             "expected[1]: 3",
             "expected[2][1].argumnts: unknown",
-            "expected[2][1].name: missing",
+            "expected[2][1].name: is missing",
             "arguments: 'some'",
         ],
     ),
@@ -112,6 +111,7 @@ SEVERAL = [
             "pattern[2].choice[1].any_order[1]: 5",
             "pattern[2].choice[1].any_order[2]: 6",
             "pattern[3].mim: unknown key; did you mean 'min'?",
+            "pattern[3].repeat: 7",
         ],
     ),
     (

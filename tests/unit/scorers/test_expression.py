@@ -325,11 +325,11 @@ def test_the_expression_determines_needs_and_attributes(expression, needs, asked
         ),
         (
             "run.ouput == 1",
-            "expression: run.ouput: there is no such field; did you mean 'output'?",
+            "expression: there is no field run.ouput; did you mean 'output'?",
         ),
         (
             "calls.all(c, c.argument == 1)",
-            "expression: calls[].argument: there is no such field; did you mean 'arguments'?",
+            "expression: there is no field calls[].argument; did you mean 'arguments'?",
         ),
         ("run == run", "run: cannot be looked at as a whole"),
         ("calls[0] == calls[1]", "calls[]: a call cannot be compared as a whole"),

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
+from otel_eval.scorers import create_scorer
 from otel_eval.scorers.judge import (
     JudgeError,
     any_judge_name,
     ask,
     named_judges,
     parse_reply,
-    read_judge,
+    resolve_judge,
 )
 
 SCORE = {
@@ -41,16 +42,21 @@ class Held:
         return '{"score": 1, "explanation": "' + ",".join(schema["properties"]) + '"}'
 
 
+def judged_by(spec: Any) -> Any:
+    """A scorer with this judge."""
+    return create_scorer({"type": "llm_judge", "criteria": "It is polite.", "judge": spec})
+
+
 @pytest.mark.parametrize("spec", [judge, functools.partial(judge), Held()])
 def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
     """It is a coroutine function, or an object whose `__call__` is one."""
-    assert read_judge("judge", spec) is spec
+    assert resolve_judge(spec) is spec
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (None, "judge: None is not a judge; write the name"),
+        (None, "judge: null (no value) is not a judge; write the name"),
         (3, "judge: 3 is not a judge"),
         ("", "judge: '' is not a judge"),
         (len, "is not a coroutine function; write async def"),
@@ -60,39 +66,39 @@ def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
 def test_an_invalid_judge_is_refused(spec: Any, said: str):
     """The error is one line with the remedy."""
     with pytest.raises(ConfigError) as refused:
-        read_judge("judge", spec)
+        judged_by(spec)
     assert said in str(refused.value)
 
 
 def test_a_name_is_that_of_a_configured_judge():
     """A name is resolved only within its configuration; for a misspelt one a name is suggested."""
     with named_judges({"main": judge}):
-        assert read_judge("judge", "main") is judge
+        assert resolve_judge("main") is judge
         with pytest.raises(
             ConfigError, match="'mian' is not one of the judges; did you mean 'main'"
         ):
-            read_judge("judge", "mian")
+            judged_by("mian")
     with named_judges({}), pytest.raises(ConfigError, match=r"write judges: \{main: "):
-        read_judge("judge", "main")
+        judged_by("main")
 
 
 @pytest.mark.parametrize(("length", "shown"), [(40, 40), (41, 40)])
 def test_a_remedy_repeats_forty_characters_of_a_name(length: int, shown: int):
     """If no judges are configured, the error shows how to configure one."""
     with named_judges({}), pytest.raises(ConfigError) as refused:
-        read_judge("judge", "x" * length)
+        judged_by("x" * length)
     assert f"write judges: {{{'x' * shown}: {{base_url" in str(refused.value)
 
 
 def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
     """If the names are known, only they are accepted."""
     with any_judge_name(), pytest.raises(JudgeError) as refused:
-        asyncio.run(ask(read_judge("judge", "main"), "?", SCORE))
+        asyncio.run(ask(resolve_judge("main"), "?", SCORE))
     assert refused.value.kind == "judge_unknown"
     with named_judges({"main": judge}), any_judge_name():
-        assert read_judge("judge", "main") is judge
+        assert resolve_judge("main") is judge
         with pytest.raises(ConfigError, match="'mian' is not one of the judges"):
-            read_judge("judge", "mian")
+            judged_by("mian")
 
 
 @pytest.mark.parametrize(

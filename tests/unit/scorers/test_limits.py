@@ -16,8 +16,8 @@ from otel_eval.scorers import create_scorer
 from otel_eval.scorers.base_scorer import Finding, NoScore
 from otel_eval.scorers.judge import build_prompt
 from otel_eval.scorers.nfa import NFA, PatternTooLarge, fewest_edits
-from otel_eval.scorers.pattern import read_pattern
 from otel_eval.testing import call, trajectory
+from tests.support.configurations import pattern_of
 
 
 def told(spec, run):
@@ -260,9 +260,9 @@ def test_a_compiler_error_is_cut_at_two_hundred_characters():
 )
 def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
     """Members, copies and depth."""
-    read_pattern("pattern", fits)
+    pattern_of(fits)
     with pytest.raises(ConfigError, match=says):
-        read_pattern("pattern", does_not)
+        pattern_of(does_not)
 
 
 def test_a_pattern_has_ten_thousand_states_at_most():
@@ -275,7 +275,7 @@ def test_a_pattern_has_ten_thousand_states_at_most():
 
 def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
     """For one name of a pattern, from none of its calls to all of them."""
-    pattern = read_pattern("pattern", ["a", "b"])
+    pattern = pattern_of(["a", "b"])
     assert len(fewest_edits(pattern, ["a"] * 4095, [range(4095)]).edits) == 4095
     with pytest.raises(NoScore, match="too many calls ran together to try every order"):
         fewest_edits(pattern, ["a"] * 4096, [range(4096)])
@@ -300,9 +300,9 @@ def test_a_pattern_is_fifty_deep_at_most(within):
     member = "a"
     for _ in range(50):
         member = within(member)
-    read_pattern("pattern", member)
+    pattern_of(member)
     with pytest.raises(ConfigError, match="nested more than 50 deep; write a flatter pattern"):
-        read_pattern("pattern", within(member))
+        pattern_of(within(member))
 
 
 @pytest.mark.parametrize(("length", "cut"), [(78, False), (79, True)])
@@ -312,7 +312,7 @@ def test_a_value_is_quoted_in_eighty_characters(length, cut):
         create_scorer({"type": "tool_errors", "failed_calls": "é" * length})
     quoted = f"'{'é' * length}'"
     assert str(refused.value).startswith(
-        f"failed_calls: {quoted[:79] + '…' if cut else quoted} is not one of"
+        f"failed_calls: {quoted[:79] + '…' if cut else quoted} is invalid; "
     )
 
 

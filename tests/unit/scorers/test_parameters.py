@@ -61,7 +61,7 @@ def test_a_word_of_expressions_cannot_be_the_label_of_a_task(subtests: pytest.Su
 def test_a_decision_whose_verdicts_are_no_list_gets_an_example(kind, verdict):
     """Of its own kind."""
     nodes = {"a": {"type": kind, "cel": "true" if kind == "binary" else "'good'", "children": "b"}}
-    assert f"write e.g. nodes.a.children: [{{verdict: {verdict}, " in refusal(
+    assert f"write e.g. [{{verdict: {verdict}, " in refusal(
         {"type": "dag", "root": "a", "nodes": nodes}
     )
 
@@ -96,7 +96,7 @@ def test_operators_of_other_languages_get_a_suggestion(subtests: pytest.Subtests
                 assert said.endswith(f"did you mean {meant!r}?")
 
 
-@pytest.mark.parametrize("criterion", ["<= -3", "<= three", "3", ["~ ", 3], ["<=", -3]])
+@pytest.mark.parametrize("criterion", ["<= -3", "<= three", "3", ["~ ", 3]])
 def test_an_unknown_operator_gets_an_example(criterion):
     """The operator is right, or nothing is like it."""
     assert refusal({"type": "tool_call_count", "criteria": {"a": criterion}}).endswith(

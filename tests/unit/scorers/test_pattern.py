@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.nfa import fewest_edits
-from otel_eval.scorers.pattern import read_pattern
 from otel_eval.testing import call, trajectory
+from tests.support.configurations import pattern_of
 
 LONGEST = 7
 MOST = 300  # words; a repetition of a repetition of three names has too many to list
@@ -98,7 +98,7 @@ def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names
         runs = [run + order for run in runs for order in permutations([names[at] for at in batch])]
     best = min((edits_between(run, word), -len(word)) for word in described for run in {*runs})
     assume(best[0] + len(names) <= LONGEST)  # longer words were not listed
-    fit = fewest_edits(read_pattern("pattern", pattern), names, batches)
+    fit = fewest_edits(pattern_of(pattern), names, batches)
     assert (len(fit.edits), -fit.length) == best
 
 
@@ -119,9 +119,7 @@ def test_a_repetition_leads_to_itself_and_to_what_follows_it(pattern, names, edi
     """Not to what may come in its place, nor past what must follow it; what is empty asks for
     nothing.
     """
-    fit = fewest_edits(
-        read_pattern("pattern", pattern), names, [range(at, at + 1) for at in range(len(names))]
-    )
+    fit = fewest_edits(pattern_of(pattern), names, [range(at, at + 1) for at in range(len(names))])
     assert (len(fit.edits), fit.length) == (edits, length)
 
 
@@ -170,7 +168,7 @@ def test_the_edits_are_reported():
 def test_the_last_of_repeated_calls_counts_as_the_extra_one(pattern, names, edits, size):
     """It holds for sequential and for parallel calls."""
     batches = [range(at, min(len(names), at + size)) for at in range(0, len(names), size)]
-    fit = fewest_edits(read_pattern("pattern", pattern), names, batches)
+    fit = fewest_edits(pattern_of(pattern), names, batches)
     assert [" ".join(map(str, edit)) for edit in fit.edits] == edits
 
 

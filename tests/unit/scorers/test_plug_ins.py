@@ -353,7 +353,7 @@ def test_invalid_names_types_versions_and_needs_of_an_object_are_refused(facts, 
         (Object, "register a function or class by @scorer('my_metric') first"),
         (
             {"type": "tool_call_count", "criteria": {"": "<= 3"}},
-            'write e.g. criteria: {"search": "<= 3"}',
+            'write e.g. {"search": "<= 3"}',
         ),
     ],
 )

@@ -187,10 +187,10 @@ def test_an_answer_can_be_in_a_dataset(case, outcome):
 
 
 REFUSED = [
-    (3, "reference: 3 is not an attribute's name or a mapping; write reference: my.expected, or"),
+    (3, "reference: 3 is not an attribute's name or a mapping; write e.g. my.expected or"),
     ("", "reference: '' is not a non-empty text"),
-    ({"dataset": CASES}, "reference.key: missing"),
-    ({"key": "k"}, "reference.dataset: missing"),
+    ({"dataset": CASES}, "reference.key: is missing"),
+    ({"key": "k"}, "reference.dataset: is missing"),
     ({"dataset": CASES, "key": 3}, "reference.key: 3 is not a non-empty text"),
     (
         {"dataset": CASES, "key": "k", "feild": "x"},

@@ -65,9 +65,9 @@ def test_several_criteria_of_a_tool_are_lists_in_the_details():
     ("criteria", "key"),
     [
         ({"a": [">= 1", "=< 2"]}, "criteria.a[1]: '=< 2'"),
-        ({"a": ["<=", "3"]}, "criteria.a: '3'"),
+        ({"a": ["<=", "3"]}, "criteria.a[1]: '3'"),
         ({"a": []}, "criteria.a: []"),
-        ({"a": [[">=", 1], 3]}, "criteria.a: ['>=', 1]"),
+        ({"a": [[">=", 1], 3]}, "criteria.a[0]: ['>=', 1]"),
     ],
 )
 def test_an_invalid_criterion_in_a_list_is_named(criteria, key):

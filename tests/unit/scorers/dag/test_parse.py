@@ -114,7 +114,7 @@ REFUSED = [
     (
         "a verdict without verdict",
         {"a": choice((None, 1))},
-        "nodes.a.children[0].verdict: None is not a verdict",
+        "nodes.a.children[0].verdict: null (no value) is not a verdict",
     ),
     (
         "a choice without verdicts",
@@ -229,7 +229,7 @@ REFUSED = [
     (
         "a field that there is not",
         {"a": binary(cel="run.outptu == 1")},
-        "nodes.a.cel: run.outptu: there is no such field; did you mean 'output'?",
+        "nodes.a.cel: there is no field run.outptu; did you mean 'output'?",
     ),
     ("two ways to decide", {"a": asks(cel="true")}, "nodes.a.cel: stands beside criteria"),
     (
@@ -276,11 +276,11 @@ REFUSED = [
         "nodes.a.children[0].than: unknown key; did you mean 'then'?",
     ),
     ("no node", {"a": "b"}, "nodes.a: 'b' is not a node"),
-    ("a name that is a number", {1: binary()}, "nodes: 1 is not the name of a node; write a text"),
+    ("a name that is a number", {1: binary()}, "nodes: 1 is not a non-empty text"),
     (
         "a name that is a truth value",
         {True: task("b"), "b": binary()},
-        "nodes: True is not the name of a node; write a text",
+        "nodes: True is not a non-empty text",
     ),
     ("no nodes", {}, "nodes: {} is not a mapping of names to nodes"),
     (
@@ -310,10 +310,7 @@ REFUSED = [
                 ]
             )
         },
-        (
-            "nodes.a.children[0].then: {'scorer': {'type': 'tool_errors'}, 'of': 1} is not the name"
-            " of a node or a scorer"
-        ),
+        ("nodes.a.children[0].then.of: unknown key; choose one of scorer"),
     ),
     (
         "an empty successor",
@@ -447,20 +444,23 @@ def problems_of(nodes, **more):
 
 
 def test_every_problem_of_the_nodes_is_reported_at_once():
-    """With those of other keys."""
+    """Of values, of links and of expressions, with those of other keys."""
     nodes = {
         "a": task("b", "nobody"),
-        "b": binary(11, "c"),
+        "b": binary(11, "c", reads="all"),
         "c": {"type": "binry"},
-        "d": choice(("x", 1), ("x", 2), rades=3),
+        "d": choice(("x", 1), ("x", 2)),
+        "e": binary(cel="1 +", rades=3),
     }
     begins = [
         "treshold: unknown key",
-        "nodes.a.children[1]: there is no node 'nobody'",
+        "nodes.b.reads: 'all' is not a list",
         "nodes.b.children[0].score: 11",
         "nodes.c.type: 'binry'",
-        "nodes.d.rades: unknown key",
+        "nodes.e.rades: unknown key",
+        "nodes.a.children[1]: there is no node 'nobody'",
         'nodes.d.children: ["x", "x"] are not',
+        "nodes.e.cel: column 4: Syntax error",
     ]
     problems = problems_of(nodes, treshold=1)
     assert [
@@ -477,7 +477,7 @@ def test_every_problem_of_the_expressions_is_reported_at_once():
         "d": asks(reads=["ouput"]),
     }
     begins = [
-        "nodes.b.cel: run.agnt: there is",
+        "nodes.b.cel: there is no field run.agnt",
         "nodes.c.cel: column 4: Syntax error",
         "nodes.d.reads: there is no 'ouput'",
     ]
