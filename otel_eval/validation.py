@@ -4,11 +4,15 @@ runs: pydantic checks values, unknown keys are errors, and each problem is one l
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
+from itertools import pairwise
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -18,6 +22,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     TypeAdapter,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -99,7 +104,7 @@ class Shape(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
     )
 
     def __init__(self, **values: Any) -> None:
@@ -111,6 +116,18 @@ class Shape(BaseModel):
     # pydantic then builds nested parts without this constructor, so that their errors keep their
     # full path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The JSON schema, with the text below each field as its description."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in _field_docstrings(cls).items():
+            if name in properties:
+                properties[name].setdefault("description", text)
+        return schema
 
     def contradictions(self) -> Iterable[str]:
         """Problems between values that are valid by themselves, each beginning with a key. Called
@@ -249,6 +266,24 @@ class Words:
 def own_words(words: str) -> PydanticCustomError:
     """The error of a validator whose message has these words after the value."""
     return PydanticCustomError("own_words", "{words}", {"words": words})
+
+
+def _field_docstrings(shape: type[Shape]) -> dict[str, str]:
+    """The text below each field of a class and of its bases. It is read from the source for a
+    schema alone; pydantic's `use_attribute_docstrings` parses it at every start.
+    """
+    texts: dict[str, str] = {}
+    for cls in shape.__mro__[: shape.__mro__.index(Shape)]:
+        source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(source, ast.ClassDef)
+        for statement, below in pairwise(source.body):
+            match statement, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts.setdefault(name, inspect.cleandoc(text))
+    return texts
 
 
 def validated(adapter: TypeAdapter[T], value: Any, at: str = "") -> T:

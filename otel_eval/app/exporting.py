@@ -17,7 +17,6 @@ from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.attributes import ResultFormat
-from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
@@ -26,7 +25,6 @@ from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.scores import RESERVED, VERDICT, KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
-from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal
 from otel_eval.retry import RetryPolicy
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.recorded import LabelDistribution
@@ -35,16 +33,19 @@ from otel_eval.trajectory.classify import Plan
 if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
     from otel_eval.exporters.otlp import OtlpMetricsExporter
+    from otel_eval.otlp.endpoint import Endpoint
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
     """The endpoints of the APIs of products, by the name of the product."""
-    places = {
-        name: each.address(f"exporters.{name}")
-        for name, each in config.exporters.score_products.items()
-    }
+    products = config.exporters.score_products
+    if not products:
+        return {}
+    from otel_eval.otlp.endpoint import by_proxy  # deferred: it loads HTTP and TLS
+
     return {
-        name: by_proxy(replace(each, protocol="http/protobuf")) for name, each in places.items()
+        name: by_proxy(replace(product.address(f"exporters.{name}"), protocol="http/protobuf"))
+        for name, product in products.items()
     }
 
 
@@ -168,11 +169,14 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
     """
     given, exporters, form = config.exporters, list[Exporter](), result_format(config)
     if given.console:
+        from otel_eval.exporters.console import ConsoleExporter
+
         console: object = given.console  # from Python it may be the exporter itself
         exporters.append(console if isinstance(console, ConsoleExporter) else ConsoleExporter())
     for key, each in given.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
+        from otel_eval.otlp.endpoint import for_signal
 
         signals = [
             (signal, for_signal(each.address(key), signal, problems))
@@ -339,6 +343,7 @@ def metrics_of(
         return None
     # deferred: loads grpc, the SDK's metrics
     from otel_eval.exporters.otlp import OtlpMetricsExporter, SdkMetricExporter
+    from otel_eval.otlp.endpoint import for_signal
 
     exporters = []
     for key, each in pushed.items():

@@ -53,7 +53,7 @@ def _wrapper_name(name: str) -> str:
 _TYPE_NAMES: Final = {cls: name for name, cls in JSON_TYPES.items()}
 
 
-class _Row(Shape, use_attribute_docstrings=False):
+class _Row(Shape):
     """A record whose fields are those of a dataclass."""
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -29,11 +29,13 @@ from otel_eval.config.units import (
     tls_without_https,
 )
 from otel_eval.errors import ConfigError, redacted_repr
-from otel_eval.exporters.console import ConsoleExporter
 from otel_eval.exporters.registry import create_exporter, installed_exporters
-from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.otlp.tls import ClientTls
 from otel_eval.validation import LIST, MAPPING, Count, Shape, Share, Some, Whole, duplicates, joined
+
+# What clients need is imported when there is one: these modules load HTTP and TLS.
+if TYPE_CHECKING:
+    from otel_eval.otlp.endpoint import Endpoint
+    from otel_eval.otlp.tls import ClientTls
 
 _MODE: Final = re.compile("^0?6[0246][0246]$")
 
@@ -60,6 +62,8 @@ ForwardedSignals = Distinct[Literal["traces", "logs", "metrics"]]
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
     """The files of a `tls` block; errors name its place in the configuration, `where`."""
+    from otel_eval.otlp.tls import ClientTls
+
     return ClientTls.from_config(where, tls.model_dump() if tls else {})
 
 
@@ -89,6 +93,8 @@ class ExportEndpoint(Shape):
         """The endpoint for a client; errors in its TLS files name `key`, its key in the
         configuration.
         """
+        from otel_eval.otlp.endpoint import Endpoint
+
         known = type(self).model_fields
         given: dict[str, Any] = {
             name: getattr(self, name) for name in ("protocol", "compression") if name in known
@@ -172,8 +178,12 @@ class ConsoleOutput(Shape):
     """Prints a line for each run to stdout, and below it what did not pass, for people."""
 
 
-def _console(given: Any, output: Any) -> Any:
-    return given if isinstance(given, ConsoleExporter) else output(given)
+def _console(value: Any, output: Any) -> Any:
+    if value is None or isinstance(value, Mapping | ConsoleOutput):
+        return output(value)
+    from otel_eval.exporters.console import ConsoleExporter
+
+    return value if isinstance(value, ConsoleExporter) else output(value)
 
 
 ConsoleSpec = Annotated[ConsoleOutput, WrapValidator(_console)]

@@ -1,10 +1,5 @@
-"""Loads a configuration from a file, a mapping or an object: YAML, variables of the environment,
+"""Loads a configuration from a file, a mapping or an object: variables of the environment, and
 validation.
-
-PyYAML reads YAML 1.1, where `no` is false, `1:30` is ninety and `2026-11-20` is a date. Verdicts,
-tools and operators look like that, so `parse` resolves the scalars of the YAML 1.2 core schema
-(https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on`, `no` and `=` are text. Nothing builds
-Python objects.
 """
 
 from __future__ import annotations
@@ -15,11 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from otel_eval.config.exporters import ExportEndpoint, Exporters
-from otel_eval.config.lines import lines_of_problems
 from otel_eval.config.models import EvalConfig
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import DatasetPath, is_file
@@ -78,11 +71,11 @@ def located(error: ConfigError, source: str | os.PathLike[str]) -> ConfigError:
 
 
 def _located(error: ConfigError, path: Path, text: str) -> ConfigError:
-    try:
-        root = _Loader(text).get_single_node()
-    except yaml.YAMLError:  # what this error is about
+    from otel_eval.config.yaml_text import lines_of_problems
+
+    lines = lines_of_problems(text, error.problems)
+    if lines is None:  # what this error is about
         return error
-    lines = lines_of_problems(root, error.problems)
     return ConfigError(*error.problems, where=f"{path}: ", lines=lines)
 
 
@@ -128,14 +121,16 @@ def _read(path: Path) -> str:
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:
-    given = parse(text, where=str(path))
-    if given is None:
+    from otel_eval.config.yaml_text import parse
+
+    values = parse(text, where=str(path))
+    if values is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(values, Mapping):
         raise ConfigError(
             f"{path}: is not a mapping of keys to values; begin with e.g. evaluations:"
         )
-    return given
+    return values
 
 
 def expand(
@@ -173,7 +168,11 @@ def expand(
             return value
         whole = _REFERENCE.fullmatch(value)
         text = _REFERENCE.sub(lambda found: _resolved(found, environment, missing, path), value)
-        return typed(text) if whole and not whole[1] and not as_text else text
+        if not whole or whole[1] or as_text:
+            return text
+        from otel_eval.config.yaml_text import typed
+
+        return typed(text)
 
     return expanded(value, "", False)
 
@@ -221,153 +220,3 @@ def refuse_credentials(config: EvalConfig) -> None:
     """
     if problems := exposed_credentials(config):
         raise ConfigError(*problems)
-
-
-MAX_DEPTH: Final = 50
-MAX_DIGITS: Final = 1000
-_REMEDY: Final = (
-    "see that lines of one level begin below one another, indented by blanks, that a blank follows"
-    " each colon, that brackets and quotes close, and that special characters are quoted"
-)
-# What to do about the mistakes that are made most often, by words of PyYAML's description of the
-# problem.
-_QUOTE_ALIAS: Final = 'a value that begins with * or & needs quotes, e.g. "*"'
-_REMEDIES: Final = {
-    "found character '\\t'": "indent with blanks instead of tabs",
-    "cannot start any token": "put the value in quotes",
-    "expected alphabetic or numeric character": _QUOTE_ALIAS,
-    "found undefined alias": _QUOTE_ALIAS,
-    "expected <block end>": "begin the lines of one level in the same column",
-    "mapping values are not allowed here": (
-        "indent the keys of one level alike, and put a value that contains a colon in quotes"
-    ),
-    "could not find expected ':'": "write a colon and a blank after each key",
-}
-# An operator that YAML takes for a folded text (`>`) or a tag (`!`): the value has to be quoted.
-_UNQUOTED: Final = re.compile(r"(?:^|[:\-,\[{])\s*(>=|>|!=)\s*[0-9,\]}]?")
-
-
-def parse(text: str, *, where: str) -> Any:
-    """The plain Python value of a YAML document; `where` names it in errors.
-
-    Raises:
-        ConfigError: it is no YAML, repeats a key, is nested too deeply, or leaves an operator
-            unquoted.
-    """
-    try:
-        loader = _Loader(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
-    except yaml.YAMLError as error:
-        raise ConfigError(_yaml_problem(error, text, where)) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: {error}; check the numbers and the nesting") from None
-
-
-def typed(text: str) -> Any:
-    """What an unquoted scalar of this text would be: `typed("3")` is 3, `typed("on")` is text."""
-    loader = _Loader("")
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    try:
-        return loader.construct_object(yaml.ScalarNode(tag, text))
-    except ValueError:  # a number of too many digits
-        return text
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars of YAML 1.2 and a limit of depth."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.deep_construct = True  # refuses a value that contains itself
-        self._depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self._depth += 1
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        if self._depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(
-                problem=f"nested deeper than {MAX_DEPTH} levels; flatten it", problem_mark=mark
-            )
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; refuse duplicate keys, and merging by `<<`, which YAML 1.2 does not
-        have.
-        """
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value == "<<" and key.style is None:
-                problem = (
-                    "YAML 1.2 merges nothing by <<; write the keys out, or let an alias stand for a"
-                    " whole value"
-                )
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} is there twice; keep one",
-                    problem_mark=key.start_mark,
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = node.value
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"a number of more than {MAX_DIGITS} digits")
-    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-
-
-def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
-    if node.style == ">" and not node.value.strip():
-        raise yaml.MarkedYAMLError(
-            problem="a folded text without any text", problem_mark=node.start_mark
-        )
-    return str(loader.construct_scalar(node))
-
-
-# \Z because PyYAML only asks for a match; `_first` are the first characters
-for _kind, _pattern, _first in (
-    ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
-    ("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
-    ("int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", "-+0123456789"),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", "-+.0123456789"),
-    ("float", r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z", "-+."),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list(_first))
-_Loader.add_constructor("tag:yaml.org,2002:int", _int)
-_Loader.add_constructor("tag:yaml.org,2002:str", _text)
-
-
-def _yaml_problem(error: yaml.YAMLError, text: str, where: str) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or " ".join(str(error).split())
-    if mark is None:
-        return f"{where}: {problem}; write plain YAML"
-    for line in {mark.line, mark.line - 1}:  # PyYAML may report a folded text on the line after it
-        hint = _operator_hint(text, line)
-        if hint:
-            return f"{where} line {line + 1}: {hint}"
-    problem = " ".join(problem.split())
-    hint = next((remedy for words, remedy in _REMEDIES.items() if words in problem), _REMEDY)
-    remedy = "" if "; " in problem else f"; {hint}"
-    return f"{where} line {mark.line + 1}, column {mark.column + 1}: {problem}{remedy}"
-
-
-def _operator_hint(text: str, line: int) -> str:
-    lines = text.splitlines()
-    found = _UNQUOTED.search(lines[line]) if 0 <= line < len(lines) else None
-    if not found:
-        return ""
-    operator = found[1]
-    return (
-        f'an unquoted {operator} means something else in YAML; quote it, e.g. "{operator} 3" or'
-        f' ["{operator}", 3]'
-    )

@@ -122,10 +122,11 @@ def _default() -> Evaluation:
 
 
 def _own_tables(values: tuple[Any, ...]) -> tuple[Convention, ...]:
-    # deferred: few configurations have tables of their own
-    from otel_eval.config.conventions import conventions_from_list
+    if not values:
+        return ()
+    from otel_eval.config.conventions import conventions_from_list  # few have tables of their own
 
-    return conventions_from_list(values) if values else ()
+    return conventions_from_list(values)
 
 
 _Tables = Annotated[

@@ -14,8 +14,7 @@ from typing import Any, Final
 from otel_eval.forwarding.pending_spans import UnsentRequest
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.model import Report
-from otel_eval.otlp import RawRequest
-from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.otlp.protobuf import RawRequest, SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Ack, AcknowledgedRequest, Durable, ForwardedRequests
 from otel_eval.storage.journal import JournalRecord

@@ -72,6 +72,35 @@ class Registration(NamedTuple):
     reads_calls: bool = True
 
 
+# The module of each built-in scorer, which is imported when the scorer is first used: importing all
+# of them takes longer than starting with a few.
+_BUILT_IN: Final[Mapping[str, str]] = {
+    name: f"otel_eval.scorers.{module}"
+    for module, names in {
+        "calls": (
+            "execution_order",
+            "tool_call_args",
+            "tool_call_order",
+            "tool_call_output",
+            "trajectory_match",
+        ),
+        "cel": ("expression",),
+        "counts": (
+            "error_recovery",
+            "forbidden_tools",
+            "required_tools",
+            "step_efficiency",
+            "tool_call_count",
+            "tool_errors",
+        ),
+        "dag": ("dag",),
+        "judge_scorers": ("answer_accuracy", "llm_judge", "tool_correctness"),
+        "pattern": ("trajectory_pattern",),
+        "recorded": ("label_distribution", "time_cost", "trajectory_structure"),
+        "sequence": ("loop_detection", "precedence", "redundant_calls"),
+    }.items()
+    for name in names
+}
 _registered: Final[dict[str, Registration]] = {}
 
 
@@ -107,9 +136,7 @@ def scorer(
     needs = checked_needs(name, needs)
 
     def register(thing: Anything) -> Anything:
-        if name in ALIASES or (
-            name in _registered and not _is_redefined(_registered[name].thing, thing)
-        ):
+        if _is_taken(name, thing):
             raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
         if not callable(thing):
             raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
@@ -124,6 +151,21 @@ def scorer(
         return thing
 
     return register
+
+
+def _is_taken(name: str, thing: Any) -> bool:
+    """Whether the name is that of another scorer."""
+    module = getattr(thing, "__module__", "")
+    if name in ALIASES or _BUILT_IN.get(name, module) != module:
+        return True
+    return name in _registered and not _is_redefined(_registered[name].thing, thing)
+
+
+def _find(name: str) -> Registration | None:
+    """What is registered under the name; a built-in scorer is imported. None if nothing is."""
+    if name in _BUILT_IN and name not in _registered:
+        import_module(_BUILT_IN[name])
+    return _registered.get(name)
 
 
 def _is_redefined(before: Any, now: Any) -> bool:
@@ -177,16 +219,11 @@ def unused_entry_points() -> list[str]:
     """Entry points that have no effect because their name is that of a built-in scorer, as `name =
     module:attribute`.
     """
-    ours = {
-        name
-        for name, each in _registered.items()
-        if str(getattr(each.thing, "__module__", "")).startswith("otel_eval.")
-    }
     return [
-        f"{name} = {each.value}"
-        for name, found in entry_points_of(GROUP).items()
-        if name in {*ours, *ALIASES}
-        for each in found
+        f"{name} = {entry_point.value}"
+        for name, entry_points in entry_points_of(GROUP).items()
+        if name in {*_BUILT_IN, *ALIASES}
+        for entry_point in entry_points
     ]
 
 
@@ -194,7 +231,7 @@ def list_scorers() -> list[str]:
     """Return the names of all scorers, sorted: built in, registered, and installed by other
     packages.
     """
-    return sorted({*_registered, *entry_points_of(GROUP)})
+    return sorted({*_BUILT_IN, *_registered, *entry_points_of(GROUP)})
 
 
 def get_scorer(name: str) -> Any:
@@ -205,14 +242,15 @@ def get_scorer(name: str) -> Any:
         ConfigError: two packages register the name.
     """
     name = ALIASES.get(name, name)
-    if name not in _registered:
+    registration = _find(name)
+    if registration is None:
         installed = entry_points_of(GROUP).get(name)
         if installed is None:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
         thing = _single_entry_point(name, installed).load()
         # Loading may have registered it by its decorator.
-        _registered.setdefault(name, _registration_of(thing))
-    return _registered[name].thing
+        registration = _registered.setdefault(name, _registration_of(thing))
+    return registration.thing
 
 
 def resolve_type(kind: str) -> tuple[str, Registration]:
@@ -223,8 +261,8 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
         ConfigError: there is no such scorer, or it cannot be imported or called.
     """
     name, quoted = ALIASES.get(kind, kind), redacted_repr(kind)
-    if name in _registered:
-        return name, _registered[name]
+    if (registration := _find(name)) is not None:
+        return name, registration
     installed = entry_points_of(GROUP)
     if name in installed:
         try:
@@ -244,7 +282,7 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     else:
         raise ConfigError(
             f"type: {quoted} is not a scorer;"
-            f" {did_you_mean(kind, [*_registered, *installed, *ALIASES])}"
+            f" {did_you_mean(kind, {*_BUILT_IN, *_registered, *installed, *ALIASES})}"
         )
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"

@@ -20,7 +20,7 @@ from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
-from otel_eval.otlp import RawRequest
+from otel_eval.otlp.protobuf import RawRequest
 from otel_eval.storage import record_types
 from otel_eval.storage.directory import DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts

@@ -31,8 +31,7 @@ from otel_eval.model import (
     Trajectory,
     Verdict,
 )
-from otel_eval.otlp import RawRequest
-from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
+from otel_eval.otlp.protobuf import RawRequest, reserialize_logs, reserialize_traces
 
 _RUN_FIELDS: Final = (
     *(

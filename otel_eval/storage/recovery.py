@@ -19,8 +19,7 @@ from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import MOST_CRASHES, ClosedTrace
 from otel_eval.model import Failed, Report, Stamp, Verdict, verdict_of, worst
-from otel_eval.otlp import RawRequest, read_request
-from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_traces
+from otel_eval.otlp.protobuf import UNLIMITED, RawRequest, SpanBatch, read_request, read_traces
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import REASON, DeadLetters

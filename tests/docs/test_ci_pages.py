@@ -15,7 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from otel_eval.config.loader import parse
+from otel_eval.config.yaml_text import parse
 from tests.support.compared_runs import POLICY, write_both_sides
 from tests.support.doc_pages import ROOT, page
 

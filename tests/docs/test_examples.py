@@ -15,7 +15,7 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.config.loader import parse
+from otel_eval.config.yaml_text import parse
 from otel_eval.model import Scored
 from otel_eval.testing import trajectory
 from tests.support.doc_pages import ROOT, page

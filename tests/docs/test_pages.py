@@ -11,7 +11,7 @@ from _pytest.mark import ParameterSet
 
 from otel_eval import config
 from otel_eval.config import EvalConfig, load
-from otel_eval.config.loader import parse
+from otel_eval.config.yaml_text import parse
 from tests.support.doc_pages import PAGES, README, ROOT, document, name_of
 from tests.support.doc_pages import page as page_named
 from tests.support.fork_server import ForkServer

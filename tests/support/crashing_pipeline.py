@@ -9,8 +9,7 @@ from typing import Any
 from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
-from otel_eval.otlp import RawRequest
-from otel_eval.otlp.protobuf import read_traces
+from otel_eval.otlp.protobuf import RawRequest, read_traces
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery

@@ -23,8 +23,8 @@ from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import OtlpSignalExporter
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.model import Report, Result, Scored
-from otel_eval.otlp import RawRequest
 from otel_eval.otlp.endpoint import Endpoint as To
+from otel_eval.otlp.protobuf import RawRequest
 from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import RetryPolicy
 from otel_eval.storage.durable import AcknowledgedRequest, Durable

@@ -9,7 +9,7 @@ import pytest
 
 from otel_eval.cli.suggesting import policy_lines
 from otel_eval.config import load
-from otel_eval.config.loader import parse
+from otel_eval.config.yaml_text import parse
 from otel_eval.model import Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.rule_conflicts import contradictions

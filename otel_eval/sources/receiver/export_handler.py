@@ -26,10 +26,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.counters import Counters
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
-from otel_eval.otlp import Encoding, RawRequest, Signal, read_request
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.otlp_json import Rewritten, load_json, rewrite
-from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.otlp.protobuf import RawRequest, SpanBatch, read_request
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens

@@ -15,7 +15,7 @@ from otel_eval.app.rule_coverage import RuleCoverage, rule_coverage
 from otel_eval.cli import main
 from otel_eval.cli.suggesting import write_suggestion
 from otel_eval.config import load
-from otel_eval.config.loader import parse
+from otel_eval.config.yaml_text import parse
 
 SCORERS: list[dict[str, Any]] = [
     {"type": "required_tools", "name": "looks up", "patterns": ["lookup"]},

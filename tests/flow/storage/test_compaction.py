@@ -15,8 +15,7 @@ from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Completeness, Report, Result, Skipped
-from otel_eval.otlp import RawRequest
-from otel_eval.otlp.protobuf import read_logs, read_traces
+from otel_eval.otlp.protobuf import RawRequest, read_logs, read_traces
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.record_types import records_of
 from otel_eval.storage.recovery import Recovery

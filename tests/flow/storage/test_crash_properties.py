@@ -28,9 +28,8 @@ from otel_eval.exporters.result_rows import result_fields
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.forwarding.stage import Forwarder
-from otel_eval.otlp import RawRequest, read_request
 from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.otlp.protobuf import read_traces
+from otel_eval.otlp.protobuf import RawRequest, read_request, read_traces
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.config import load
-from otel_eval.config.loader import parse
+from otel_eval.config.yaml_text import parse
 from otel_eval.scorers import create_scorer
 from tests.support.configurations import (
     KEYS,

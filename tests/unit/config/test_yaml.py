@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.config.loader import parse, typed
+from otel_eval.config.yaml_text import parse, typed
 from otel_eval.errors import ConfigError
 
 

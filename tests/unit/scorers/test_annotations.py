@@ -12,7 +12,7 @@ import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers import create_scorer, registry, scorer
+from otel_eval.scorers import create_scorer, get_scorer, list_scorers, registry, scorer
 from otel_eval.testing import call, trajectory
 
 RUN = trajectory(call("a"))
@@ -20,6 +20,8 @@ RUN = trajectory(call("a"))
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
+    for name in list_scorers():  # a module registers its scorers once, when it is imported
+        get_scorer(name)
     before = {**registry._registered}
     yield
     registry._registered.clear()

@@ -13,7 +13,7 @@ from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import ScorerSet
 from otel_eval.model import Failed, Scored, Skipped
-from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
+from otel_eval.scorers import create_scorer, get_scorer, list_scorers, registry, scorer
 from otel_eval.scorers.build import FunctionScorer
 from otel_eval.scorers.registry import unused_entry_points
 from otel_eval.testing import call, trajectory
@@ -83,6 +83,8 @@ def _packages(tmp_path_factory):
     )
     install(folder, "other", ["plugged_twice = plugged:alone"])
     install(folder, "again", ["plugged_always = plugged:always"])
+    for name in list_scorers():  # a module registers its scorers once, when it is imported
+        get_scorer(name)
     before = {**registry._registered}
     sys.path.insert(0, str(folder))
     try:
