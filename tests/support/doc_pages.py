@@ -14,9 +14,9 @@ PAGES = [
 
 
 def document(name: str) -> Path:
-    """The only file with this name under `docs`."""
-    (found,) = (ROOT / "docs").rglob(name)
-    return found
+    """The only file with this name under `docs`, apart from the records of decisions."""
+    (path,) = (path for path in (ROOT / "docs").rglob(name) if path.parent.name != "decisions")
+    return path
 
 
 def page(name: str) -> str:
