@@ -29,7 +29,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
-from otel_eval import app, trajectories
+from otel_eval import trajectories
+from otel_eval.app import stored_traces
 from otel_eval.app.server import Server
 from otel_eval.cli.render import run_block
 from otel_eval.config import load
@@ -54,7 +55,10 @@ def main() -> int:
             print(f"answer of the agent: {answer}")
             post(str(places.http), _RECORDED.read_bytes())
             print("a recorded trace of an agent framework was sent over OTLP/HTTP\n")
-            found = [*trajectories(spans), *app.understand([_RECORDED], load(), on_problem=print)]
+            found = [
+                *trajectories(spans),
+                *stored_traces.understand([_RECORDED], load(), on_problem=print),
+            ]
             runs = [run for run in found if run.outermost]
             rows = awaited(results, {run.span_id for run in runs})
         show(runs, rows)

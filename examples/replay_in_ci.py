@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from otel_eval import Failed, Scored, Skipped, app
+from otel_eval import Failed, Scored, Skipped
+from otel_eval.app import stored_traces
 from otel_eval.config import load
 
 policy = load(
@@ -46,7 +47,7 @@ def describe(outcome: Scored | Skipped | Failed) -> str:
 
 unusable: list[str] = []
 broken = evaluated = False
-for report in app.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
+for report in stored_traces.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
     for result in report.results:
         print(report.trajectory.trace_id, result.scorer, describe(result.outcome))
         evaluated |= isinstance(result.outcome, Scored)

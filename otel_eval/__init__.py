@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_eval.native import VERSION
 
 if TYPE_CHECKING:
-    from otel_eval.app import trajectories
     from otel_eval.app.inprocess import EvalSpanExporter, EvalSpanProcessor
     from otel_eval.app.other_engines import evaluate
+    from otel_eval.app.stored_traces import trajectories
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
     from otel_eval.exporters.console import ConsoleExporter
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "app": ("trajectories",),
+    "app.stored_traces": ("trajectories",),
     "app.inprocess": ("EvalSpanExporter", "EvalSpanProcessor"),
     "app.other_engines": ("evaluate",),
     "config": ("EvalConfig",),

@@ -20,7 +20,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Final, NamedTuple
 
-from otel_eval.app import ReplayCoverage, guarded
+from otel_eval.app.replay_coverage import ReplayCoverage, attempt
 from otel_eval.app.wiring import READ_BY_REPLAY, engine_of, require_picklable
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
@@ -60,7 +60,7 @@ class _Worker:
     def evaluate(self, trace: ClosedTrace) -> _Evaluated:
         """Evaluate one trace."""
         problems: list[str] = []
-        evaluated = [*guarded(trace, self._evaluate, problems.append)]
+        evaluated = [*attempt(trace, self._evaluate, problems.append)]
         return evaluated[0] if evaluated else _Evaluated([], [], "".join(problems))
 
     def _evaluate(self, trace: ClosedTrace) -> Iterable[_Evaluated]:
@@ -146,7 +146,7 @@ def evaluate_in_processes(
             for group in _groups(traces):
                 if isinstance(group, ClosedTrace):
                     yield from finished(0)
-                    yield from guarded(group, partial(coverage.evaluate, engine), on_problem)
+                    yield from attempt(group, partial(coverage.evaluate, engine), on_problem)
                 else:
                     sent.append((group, pool.submit(_evaluate, group)))
                     yield from finished(_WAITING * jobs)

@@ -4,19 +4,21 @@ Kafka: engine, judges, diagnostics, cases, and the pipelines that tell them of e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.app.judge_clients import Clients
-from otel_eval.app.wiring import ExpectedResults, engine_of, later_of
+from otel_eval.app.wiring import engine_of, later_of
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters
 from otel_eval.diagnostics import DiagnosedProcess, Diagnostics
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunMatch
-from otel_eval.interfaces import ClosedTrace, Scorer, SpanFrame
+from otel_eval.globs import glob_matcher
+from otel_eval.interfaces import ClosedTrace, Scorer, SpanFrame, SpanReader
 from otel_eval.model import Report
 from otel_eval.pipeline import PipelineListener
 
@@ -73,6 +75,83 @@ class EngineBuilder:
             clients=self._clients,
             before=before,
         )
+
+
+# queued between two calls of `examine_queued`, which come ten times a second
+_MOST_SPANS: Final = 64
+_MOST_BYTES: Final = 64 * 1024  # of a span that is queued
+_MOST_SEEN: Final = 10_000
+_WILD: Final = frozenset("*?[")
+
+
+class ExpectedResults:
+    """Starts counters of results at 0 before the first result, because a rate ignores the first
+    value of a series.
+
+    That is done for the services and agents that the configuration names, and for each agent when
+    its first span arrives. Only a limited number of spans a second is examined, on the worker: an
+    agent that is missed under load is found with a later span or result.
+
+    Args:
+        exporters: the exporters whose counters start at 0.
+        engine: recognises agents, and has the evaluations.
+    """
+
+    def __init__(self, exporters: Exports, engine: Engine) -> None:
+        self._exporters: Final = exporters
+        self._spans: deque[Any] = deque()
+        self.use_engine(engine)
+
+    def use_engine(self, engine: Engine) -> None:
+        """Expect the results of these evaluations from now on."""
+        self._engine = engine
+        self._seen: set[tuple[str, str]] = set()
+        self._expected = [
+            (each, glob_matcher(each.match.service), glob_matcher(each.match.agent))
+            for each in engine.evaluations
+        ]
+
+    def start(self) -> None:
+        """Start the counters of what the configuration names; a service or agent that it names by a
+        pattern becomes no label.
+        """
+        for each, _, _ in self._expected:
+            self._exporters.expect(
+                each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent)
+            )
+
+    def queue(self, spans: Iterable[SpanFrame]) -> None:
+        """Queue the first of the spans that arrived until the queue is full; called by the threads
+        of requests.
+        """
+        for _, _, frame, size in spans:
+            if len(self._spans) >= _MOST_SPANS:
+                return
+            if size <= _MOST_BYTES:
+                self._spans.append(frame)
+
+    def examine_queued(self) -> None:
+        """Examine the queued spans; called by the worker."""
+        while self._spans:
+            _, payload, resource_scope = self._spans.popleft()
+            self.examine(
+                resource_scope.reader(payload), resource_scope.scope_name, resource_scope.service
+            )
+
+    def examine(self, span: SpanReader, scope_name: str, service: str) -> None:
+        """Start the counters of the agent that a span, ended or still open, describes, if any."""
+        agent = self._engine.agent_of(span, scope_name)
+        if agent is None or (service, agent) in self._seen:
+            return
+        if len(self._seen) < _MOST_SEEN:
+            self._seen.add((service, agent))
+        for each, for_service, for_agent in self._expected:
+            if for_service(service) and for_agent(agent):
+                self._exporters.expect(each.name, each.scorers, service, agent)
+
+
+def _literal(pattern: str) -> str:
+    return pattern if _WILD.isdisjoint(pattern) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

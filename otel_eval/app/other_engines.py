@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.app import complete_reports, evaluate_now, guarded, traces_of
+from otel_eval.app.replay_coverage import attempt
+from otel_eval.app.stored_traces import complete_reports, evaluate_now, traces_of
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.engine import Engine
@@ -67,7 +68,7 @@ def evaluate(spans: Spans, config: ConfigSource = None) -> list[dict[str, Any]]:
     traces = traces_of(batch.spans, settings, batch.logs)
     evaluated = partial(evaluate_now, engine)
     reports = complete_reports(
-        traces, settings, engine, lambda trace: guarded(trace, evaluated, _log.warning)
+        traces, settings, engine, lambda trace: attempt(trace, evaluated, _log.warning)
     )
     return [row for report in reports for row in rows_of(report)]
 

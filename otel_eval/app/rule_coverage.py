@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.app import Paths, guarded
+from otel_eval.app.replay_coverage import attempt
+from otel_eval.app.stored_traces import Paths
 from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
@@ -103,7 +104,7 @@ def rule_coverage(
         paths, limits_of(config), on_problem=on_problem, on_notice=lambda _: None
     )
     for trace in traces:
-        for run, matching in guarded(trace, partial(_matches, engine), on_problem):
+        for run, matching in attempt(trace, partial(_matches, engine), on_problem):
             names.update({call.name for call in run.calls})
             for evaluation in matching:
                 for rule in rules[evaluation.name]:

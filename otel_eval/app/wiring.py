@@ -8,14 +8,12 @@ import logging
 import os
 import pickle
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from functools import partial
+from collections.abc import Callable
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.app.guarded_scorer import guard_scorer
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, Evaluation
@@ -24,16 +22,10 @@ from otel_eval.counters import Counters
 from otel_eval.engine import CaseOfRun, Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
-from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import Scorer, SpanFrame, SpanReader
-from otel_eval.model import Failed, Outcome, Report, Trajectory
-from otel_eval.retry import suppress_tracing
-from otel_eval.scorers.base_scorer import checked_outcome, failed_from
-from otel_eval.scorers.build import ConfigurationSchema, is_own_scorer
+from otel_eval.model import Report
+from otel_eval.scorers.build import ConfigurationSchema
 from otel_eval.scorers.judge import named_judges
-from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
-from otel_eval.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
@@ -166,12 +158,15 @@ def _case_of_run(config: EvalConfig) -> CaseOfRun | None:
     return CaseOfRun(key=blake2b(secret.encode()).digest())
 
 
-def _scorer_set(given: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:
-    scorers = tuple(
-        [guarded(each, limit_s, counters) if counters else each for each in given.build()]
-    )
+def _scorer_set(evaluation: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:
+    scorers = evaluation.build()
+    if counters is not None:
+        scorers = tuple([guard_scorer(scorer, limit_s, counters) for scorer in scorers])
     return ScorerSet(
-        name=given.name, scorers=scorers, sample=given.sample, match=RunFilter(**dict(given.match))
+        name=evaluation.name,
+        scorers=scorers,
+        sample=evaluation.sample,
+        match=RunFilter(**dict(evaluation.match)),
     )
 
 
@@ -216,172 +211,3 @@ def config_schema() -> dict[str, Any]:
         "$id": _ID,
         **EvalConfig.model_json_schema(schema_generator=ConfigurationSchema),
     }
-
-
-# queued between two calls of `examine_queued`, which come ten times a second
-_MOST_SPANS: Final = 64
-_MOST_BYTES: Final = 64 * 1024  # of a span that is queued
-_MOST_SEEN: Final = 10_000
-_WILD: Final = frozenset("*?[")
-
-
-class CountingExports(Protocol):
-    """Exports results, and counts them."""
-
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
-        """Start the counters of results of these scorers at 0."""
-
-
-class ExpectedResults:
-    """Starts counters of results at 0 before the first result, because a rate ignores the first
-    value of a series.
-
-    That is done for the services and agents that the configuration names, and for each agent when
-    its first span arrives. Only a limited number of spans a second is examined, on the worker: an
-    agent that is missed under load is found with a later span or result.
-
-    Args:
-        exporters: the exporters whose counters start at 0.
-        engine: recognises agents, and has the evaluations.
-    """
-
-    def __init__(self, exporters: CountingExports, engine: Engine) -> None:
-        self._exporters: Final = exporters
-        self._spans: deque[Any] = deque()
-        self.use_engine(engine)
-
-    def use_engine(self, engine: Engine) -> None:
-        """Expect the results of these evaluations from now on."""
-        self._engine = engine
-        self._seen: set[tuple[str, str]] = set()
-        self._expected = [
-            (each, glob_matcher(each.match.service), glob_matcher(each.match.agent))
-            for each in engine.evaluations
-        ]
-
-    def start(self) -> None:
-        """Start the counters of what the configuration names; a service or agent that it names by a
-        pattern becomes no label.
-        """
-        for each, _, _ in self._expected:
-            self._exporters.expect(
-                each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent)
-            )
-
-    def queue(self, spans: Iterable[SpanFrame]) -> None:
-        """Queue the first of the spans that arrived until the queue is full; called by the threads
-        of requests.
-        """
-        for _, _, frame, size in spans:
-            if len(self._spans) >= _MOST_SPANS:
-                return
-            if size <= _MOST_BYTES:
-                self._spans.append(frame)
-
-    def examine_queued(self) -> None:
-        """Examine the queued spans; called by the worker."""
-        while self._spans:
-            _, payload, resource_scope = self._spans.popleft()
-            self.examine(
-                resource_scope.reader(payload), resource_scope.scope_name, resource_scope.service
-            )
-
-    def examine(self, span: SpanReader, scope_name: str, service: str) -> None:
-        """Start the counters of the agent that a span, ended or still open, describes, if any."""
-        agent = self._engine.agent_of(span, scope_name)
-        if agent is None or (service, agent) in self._seen:
-            return
-        if len(self._seen) < _MOST_SEEN:
-            self._seen.add((service, agent))
-        for each, for_service, for_agent in self._expected:
-            if for_service(service) and for_agent(agent):
-                self._exporters.expect(each.name, each.scorers, service, agent)
-
-
-def _literal(pattern: str) -> str:
-    return pattern if _WILD.isdisjoint(pattern) else ""
-
-
-MOST_TIMEOUTS: Final = 3
-"""How many calls of a scorer may hang before it is no longer called: each of them blocks a thread
-until the process ends.
-"""
-
-
-def guarded(scorer: Scorer, limit_s: float, counters: Counters) -> Scorer:
-    """The scorer, with a time limit if it is user-defined; asynchronous scorers have a limit of
-    their own.
-    """
-    own = is_own_scorer(scorer) or getattr(scorer, "asynchronous", False)
-    return scorer if own else GuardedScorer(scorer, limit_s, counters)
-
-
-class GuardedScorer:
-    """Limits how long a user-defined scorer may take, so that it cannot delay other runs. Called
-    for one run at a time.
-
-    The scorer runs on a thread of its own. If it does not return in time, the result of the run is
-    a failure, and the next run gets a new thread, because Python cannot end the old one; after
-    three timeouts the scorer is no longer called. Code that holds the interpreter's lock, such as a
-    regular expression with catastrophic backtracking, cannot be limited this way.
-
-    Args:
-        scorer: the scorer to call.
-        limit_s: how long a call may take, in seconds.
-        counters: counts `scorers.hung` by scorer.
-    """
-
-    def __init__(self, scorer: Scorer, limit_s: float, counters: Counters) -> None:
-        self.name, self.type, self.version, self.needs = (
-            scorer.name,
-            scorer.type,
-            scorer.version,
-            scorer.needs,
-        )
-        self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
-        self.policy: Final = policy_of(scorer)
-        self.severity: Final = severity_of(scorer)
-        self.tool_names: Final = getattr(scorer, "tool_names", None)
-        self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
-        self._scorer, self._limit_s, self._counters = scorer, limit_s, counters
-        self._worker: WorkerThread | None = None
-        self._timeouts = 0
-
-    def __call__(self, trajectory: Trajectory) -> Outcome:
-        """The outcome of the scorer, or `Failed` if it does not return in time or is no longer
-        called.
-        """
-        if self._timeouts >= MOST_TIMEOUTS:
-            return Failed(
-                "quarantined", f"did not return within {self._limit_s:g} s for {MOST_TIMEOUTS} runs"
-            )
-        worker = self._worker = self._worker or WorkerThread(
-            f"otel-eval-{self.name}", f"scorer {self.name} was not called"
-        )
-        outcome: Future[Outcome] = Future()
-        worker.put(partial(_score, self._scorer, trajectory, outcome))
-        if not worker.ensure():
-            worker.serve_here()
-        try:
-            return outcome.result(self._limit_s)
-        except TimeoutError:
-            worker.end()  # the thread ends if the call ever returns
-        self._worker = None
-        self._timeouts += 1
-        self._counters.add("scorers.hung", scorer=self.name)
-        effect = (
-            "it is no longer called"
-            if self._timeouts >= MOST_TIMEOUTS
-            else "this run goes without it"
-        )
-        _log.warning("scorer %s did not return within %g s; %s", self.name, self._limit_s, effect)
-        return Failed("timeout", f"did not return within {self._limit_s:g} s")
-
-
-def _score(scorer: Scorer, trajectory: Trajectory, outcome: Future[Outcome]) -> None:
-    # spans of an agent that the scorer runs would be scored by it again, in an endless loop
-    with suppress_tracing():
-        try:
-            outcome.set_result(checked_outcome(scorer(trajectory)))
-        except BaseException as error:  # noqa: BLE001 - also SystemExit: only the scorer runs on this thread
-            outcome.set_result(failed_from(error))

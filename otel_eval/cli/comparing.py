@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from otel_eval import app
+from otel_eval.app import stored_traces
 from otel_eval.cli.inputs import files_of
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.markdown import Comment, escaped, table
@@ -107,7 +107,7 @@ def _rows(path: str, config: EvalConfig | None) -> Iterator[Mapping[str, Any]]:
         if config is None:
             raise ConfigError(f"{traces[0]}: holds no results; to score it as traces, add --config")
         problems: list[str] = []
-        for report in app.replay(traces, config, on_problem=problems.append):
+        for report in stored_traces.replay(traces, config, on_problem=problems.append):
             if report.no_run is None:
                 yield run_document(report, content=False)
         if problems:

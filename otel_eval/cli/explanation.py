@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
-from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
+from otel_eval.app.stored_traces import EvaluationOfRun, ExplainedRun, ExplainedTrace
 from otel_eval.cli.render import OUTCOME_COLORS
 from otel_eval.exporters.text_table import PLAIN_LAYOUT, Layout, columns, plain
 from otel_eval.model import Failed, Kind, Result, Scored

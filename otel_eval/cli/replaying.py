@@ -10,7 +10,8 @@ from typing import Final, cast
 
 import click
 
-from otel_eval import app
+from otel_eval.app import stored_traces
+from otel_eval.app.replay_coverage import ReplayCoverage
 from otel_eval.cli.formats import ReportFormat, Write, format_of
 from otel_eval.cli.inputs import InputMessages, files_of
 from otel_eval.cli.log_format import warn
@@ -103,7 +104,7 @@ def show_scores(
             written = format_of(
                 form, write, not_passed=not_passed, layout=layout, full_ids=full_ids
             )
-        reports = app.replay(
+        reports = stored_traces.replay(
             files,
             config,
             export=export,
@@ -185,7 +186,7 @@ def _exit_code(
     return 1 if wrong or is_failed else _NOTHING_EVALUATED if missing else 0
 
 
-class _ReplayOutcomes(app.ReplayCoverage):
+class _ReplayOutcomes(ReplayCoverage):
     """Counts results by outcome, failures and labels as well.
 
     Attributes:
@@ -274,7 +275,7 @@ def _outcome(result: Result) -> str:
     return "failed to score"
 
 
-def unused_records(coverage: app.ReplayCoverage) -> Iterator[str]:
+def unused_records(coverage: ReplayCoverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
     for dataset, keys in coverage.unused_records():
         named = ", ".join(

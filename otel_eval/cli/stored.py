@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from otel_eval import app
+from otel_eval.app import stored_traces
+from otel_eval.app.replay_coverage import ReplayCoverage
 from otel_eval.cli.explanation import (
     Disclosure,
     closing_lines,
@@ -33,9 +34,9 @@ def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, ru
     Raises:
         KeyboardInterrupt: after a line with the number of runs that were printed.
     """
-    coverage, layout = app.ReplayCoverage(), layout_of(sys.stdout)
+    coverage, layout = ReplayCoverage(), layout_of(sys.stdout)
     with InputMessages() as messages:
-        trajectories = app.understand(
+        trajectories = stored_traces.understand(
             files_of(paths),
             config,
             on_problem=messages.problem,
@@ -83,7 +84,7 @@ def show_explanations(
     tested = set[str]()
     with_run = 0
     with InputMessages("traces") as messages:
-        explanations = app.explain(
+        explanations = stored_traces.explain(
             files_of(paths),
             config,
             on_problem=messages.problem,

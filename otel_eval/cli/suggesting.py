@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from otel_eval import app
+from otel_eval.app import stored_traces
 from otel_eval.cli.inputs import InputMessages, files_of
 from otel_eval.cli.log_format import warn
 from otel_eval.config import EvalConfig
@@ -40,7 +40,7 @@ def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | Non
     with InputMessages() as messages:
         observed = [
             (run, offered)
-            for run, offered in app.understand_with_offers(
+            for run, offered in stored_traces.understand_with_offers(
                 files_of(paths),
                 config,
                 on_problem=messages.problem,

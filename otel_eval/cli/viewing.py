@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from otel_eval import app
+from otel_eval.app import stored_traces
 from otel_eval.app.page import tokens_of_page
 from otel_eval.cli.comparing import holds_results, result_lines
 from otel_eval.cli.html_report import HtmlReport
@@ -94,5 +94,7 @@ def _documents(
             f"{traces[0]}: holds no results; to score it as traces, name a configuration with"
             " --config"
         )
-    for report in app.replay(traces, config, on_problem=problems.append) if traces else ():
+    for report in (
+        stored_traces.replay(traces, config, on_problem=problems.append) if traces else ()
+    ):
         written.add(report)

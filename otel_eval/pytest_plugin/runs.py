@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-from otel_eval.app import explain_spans, score_spans, trajectories
+from otel_eval.app.stored_traces import explain_spans, score_spans, trajectories
 from otel_eval.cli.explanation import Disclosure, explanation_block
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import ConfigError

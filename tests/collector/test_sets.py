@@ -16,7 +16,7 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from otel_eval import app
+from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
 from tests.faults.fault_rig.service import Service
@@ -79,7 +79,7 @@ def replayed(config: Path, folder: Path) -> dict[tuple[str, str, str], tuple[Any
     stored.write_bytes(encode_spans(SPANS).SerializeToString())
     rows = [
         result_fields(report, each)
-        for report in app.replay([stored], load(config), on_problem=pytest.fail)
+        for report in stored_traces.replay([stored], load(config), on_problem=pytest.fail)
         for each in report.results
     ]
     assert rows

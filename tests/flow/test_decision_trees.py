@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval import app
+from otel_eval.app import stored_traces
 from otel_eval.cli import main
 from otel_eval.config import load
 
@@ -81,7 +81,7 @@ def test_a_judge_that_the_configuration_names_decides_a_node() -> None:
     config = load({"judges": {"mine": judge}, "evaluations": [{"name": "e", "scorers": [tree]}]})
     problems: list[str] = []
     reports = list(
-        app.replay(
+        stored_traces.replay(
             [str(TRACES / FILES[0])], config, on_problem=lambda *told: problems.append(str(told))
         )
     )

@@ -32,7 +32,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
+from otel_eval import EvalSpanExporter, EvalSpanProcessor
+from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
 from tests.support import otlp_backend as backends
@@ -129,7 +130,7 @@ def _plain(value: dict[str, Any]) -> Any:
 def of_replay(path: Path) -> Scores:
     """Of stored traces, scored again."""
     problems: list[str] = []
-    reports = list(app.replay([path], load(shop.CONFIG), on_problem=problems.append))
+    reports = list(stored_traces.replay([path], load(shop.CONFIG), on_problem=problems.append))
     assert problems == []
     return of_rows(
         [result_fields(report, result) for report in reports for result in report.results]

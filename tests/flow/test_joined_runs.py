@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
-from otel_eval.app import engine_of
+from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report

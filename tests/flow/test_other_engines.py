@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval import InputError, Scored, Trajectory, app, evaluate
+from otel_eval import InputError, Scored, Trajectory, evaluate
+from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.otlp.otlp_json import read_document, rewrite
@@ -171,7 +172,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What `replay` gives for the same spans."""
     path = tmp_path_factory.mktemp("stored") / "traces.json"
     path.write_text(json.dumps(document()))
-    reports = app.replay([path], load(CONFIG), on_problem=pytest.fail)
+    reports = stored_traces.replay([path], load(CONFIG), on_problem=pytest.fail)
     return comparable([each for report in reports for each in rows_of(report)])
 
 

@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval import EvalSpanProcessor, app
+from otel_eval import EvalSpanProcessor
+from otel_eval.app import stored_traces
 from otel_eval.app.server import Server
+from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
@@ -32,7 +34,9 @@ def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
     file = folder / "stored.json"
     file.write_bytes(agent_programs.otlp_json(spans))
     problems: list[str] = []
-    reports = list(app.replay([file], load(agent_programs.CONFIG), on_problem=problems.append))
+    reports = list(
+        stored_traces.replay([file], load(agent_programs.CONFIG), on_problem=problems.append)
+    )
     assert problems == []
     return agent_programs.rows(
         "\n".join(
@@ -139,7 +143,7 @@ def test_order_batching_and_repetition_change_nothing(
 
 
 def _judged(batches: list[Any]) -> list[dict[str, Any]]:
-    engine: Engine = app.engine_of(load(agent_programs.CONFIG))
+    engine: Engine = engine_of(load(agent_programs.CONFIG))
     buffer = TraceBuffer(Limits())
     for batch in batches:
         buffer.push_many(read_traces(agent_programs.protobuf(batch)).spans, 0.0)

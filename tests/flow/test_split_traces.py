@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_eval import merge_results
-from otel_eval.app import engine_of
+from otel_eval.app.wiring import engine_of
 from otel_eval.config import load
 from tests.support import split_traces
 from tests.support.made_spans import frames, span

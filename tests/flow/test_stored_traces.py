@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app import ReplayCoverage, replay
+from otel_eval.app.replay_coverage import ReplayCoverage
+from otel_eval.app.stored_traces import replay
 from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
@@ -316,7 +317,8 @@ def test_a_pipe_is_an_input_too(tmp_path: Path):
 
 MEASURE = """
 import sys
-from otel_eval.app import ReplayCoverage, replay
+from otel_eval.app.replay_coverage import ReplayCoverage
+from otel_eval.app.stored_traces import replay
 from otel_eval.config import load
 def problem(text): raise SystemExit(text)
 def peak():  # of this process alone: what getrusage reports begins with the peak of the parent

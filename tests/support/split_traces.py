@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_eval import merge_results
-from otel_eval.app import engine_of
+from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine

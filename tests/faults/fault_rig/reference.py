@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from otel_eval import app
+from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import result_fields
 from tests.faults.fault_rig.traffic import Run, body, trace_id
@@ -55,7 +55,7 @@ def replayed(runs: Iterable[Run]) -> dict[str, Results]:
         stored = Path(folder) / "stored.bin"
         stored.write_bytes(body([span for run in runs for span in run.spans()]))
         problems: list[str] = []
-        for report in app.replay(
+        for report in stored_traces.replay(
             [stored],
             load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}),
             on_problem=problems.append,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app import replay, understand
+from otel_eval.app.stored_traces import replay, understand
 from otel_eval.config import load
 from tests.unit.trajectory.test_conversation import ANTHROPIC, CHAT, RESPONSES
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app import ExplainedTrace, explain
+from otel_eval.app.stored_traces import ExplainedTrace, explain
 from otel_eval.cli import main
 from otel_eval.config import load
 from otel_eval.conventions import TABLES, Field

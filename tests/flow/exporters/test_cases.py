@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
 from otel_eval import EvalSpanProcessor
-from otel_eval.app import replay, understand
+from otel_eval.app.stored_traces import replay, understand
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import ConfigError

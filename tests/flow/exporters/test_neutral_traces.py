@@ -27,7 +27,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
+from otel_eval import EvalSpanExporter, EvalSpanProcessor
+from otel_eval.app import stored_traces
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.native import VERSION
@@ -262,7 +263,7 @@ def test_every_way_in_exports_the_same_spans_and_records(tmp_path: Path) -> None
         stored = tmp_path / "stored.pb"
         stored.write_bytes(agent_programs.protobuf(spans))
         assert list(
-            app.replay(
+            stored_traces.replay(
                 [stored], load(config_for(backends["replay"])), export=True, on_problem=pytest.fail
             )
         )

@@ -17,7 +17,8 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProces
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from otel_eval import Scored, app
+from otel_eval import Scored
+from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanReader, Wanted
@@ -131,7 +132,7 @@ def test_what_the_program_prints_itself_is_skipped(
     problems: list[str] = []
     notices: list[str] = []
     runs = list(
-        app.understand(
+        stored_traces.understand(
             [tmp_path / "out.txt"], load(None), on_problem=problems.append, on_notice=notices.append
         )
     )
@@ -156,12 +157,14 @@ def test_a_run_without_scopes_is_shown_and_not_scored(tmp_path: Path) -> None:
     """
     (tmp_path / "spans.txt").write_text(record()[0], encoding="utf-8")
     (tmp_path / "spans.pb").write_bytes(record()[1])
-    (shown,) = app.understand([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
+    (shown,) = stored_traces.understand(
+        [tmp_path / "spans.txt"], load(None), on_problem=pytest.fail
+    )
     assert [call.name for call in shown.calls] == ["search"]
     assert "no scopes" in shown.incomplete
-    (skipped,) = app.replay([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
+    (skipped,) = stored_traces.replay([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
     assert {getattr(result.outcome, "reason", None) for result in skipped.results} == {"incomplete"}
-    (scored,) = app.replay([tmp_path / "spans.pb"], load(None), on_problem=pytest.fail)
+    (scored,) = stored_traces.replay([tmp_path / "spans.pb"], load(None), on_problem=pytest.fail)
     assert {type(result.outcome) for result in scored.results} == {Scored}
 
 

@@ -23,7 +23,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
+from otel_eval import EvalSpanExporter, EvalSpanProcessor
+from otel_eval.app import stored_traces
 from otel_eval.app.server import Server
 from otel_eval.cli import main
 from otel_eval.config import load
@@ -127,7 +128,7 @@ def replayed(
     path = tmp_path / "stored.pb"
     path.write_bytes(encode_spans(spans).SerializeToString())
     problems: list[str] = []
-    reports = list(app.replay([path], load(config), on_problem=problems.append))
+    reports = list(stored_traces.replay([path], load(config), on_problem=problems.append))
     assert problems == []
     return [result_fields(report, result) for report in reports for result in report.results]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_eval.app.wiring import MOST_TIMEOUTS, guarded
+from otel_eval.app.guarded_scorer import MOST_TIMEOUTS, guard_scorer
 from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored
@@ -42,7 +42,7 @@ def released() -> Iterator[threading.Event]:
 
 def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
     """Name, type, version and needs are its own; so is the outcome."""
-    scorer, limited = of(lambda _: 0.75), guarded(of(lambda _: 0.75), LIMIT_S, Counters())
+    scorer, limited = of(lambda _: 0.75), guard_scorer(of(lambda _: 0.75), LIMIT_S, Counters())
     assert isinstance(limited, Scorer)
     assert (limited.name, limited.type, limited.version, limited.needs) == (
         "own",
@@ -61,7 +61,7 @@ def test_built_in_and_asynchronous_scorers_are_not_wrapped() -> None:
         return 1.0
 
     for scorer in (create_scorer({"type": "tool_errors"}), of(patient)):
-        assert guarded(scorer, LIMIT_S, Counters()) is scorer
+        assert guard_scorer(scorer, LIMIT_S, Counters()) is scorer
 
 
 def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event) -> None:
@@ -69,7 +69,9 @@ def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event)
     has hung too often.
     """
     tally, hangs = Counters(), [True, False, True, True]
-    limited = guarded(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally)
+    limited = guard_scorer(
+        of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0), 0.05, tally
+    )
     outcomes = list[Outcome]()
     for limit_s in (0.05, LIMIT_S, 0.05, 0.05, 0.05, 0.05):
         limited._limit_s = limit_s  # type: ignore[attr-defined]
@@ -83,7 +85,7 @@ def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threa
     """Only a thread that never returns remains, and a late outcome is not used for the next run."""
     late = [True]
     slow = of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0, "given_up")
-    limited = guarded(slow, 0.05, Counters())
+    limited = guard_scorer(slow, 0.05, Counters())
     assert isinstance(limited(RUN), Failed)
     limited._limit_s = LIMIT_S  # type: ignore[attr-defined]
     assert limited(RUN).value == 1.0  # type: ignore[union-attr]
@@ -95,7 +97,7 @@ def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threa
 
 def test_a_function_that_ends_the_process_fails() -> None:
     """It ends neither the process nor the thread that scores."""
-    outcome = guarded(of(lambda _: sys.exit("no")), LIMIT_S, Counters())(RUN)
+    outcome = guard_scorer(of(lambda _: sys.exit("no")), LIMIT_S, Counters())(RUN)
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "SystemExit"
 
@@ -104,5 +106,5 @@ def test_spans_of_a_users_scorer_are_not_recorded() -> None:
     """An agent that the scorer runs would be evaluated by it, too, in an endless loop."""
     provider = TracerProvider(shutdown_on_exit=False)
     scorer = of(lambda _: provider.get_tracer("agent").start_span("run").is_recording())
-    assert guarded(scorer, LIMIT_S, Counters())(RUN).value == 0.0  # type: ignore[union-attr]
+    assert guard_scorer(scorer, LIMIT_S, Counters())(RUN).value == 0.0  # type: ignore[union-attr]
     assert scorer(RUN).value == 1.0  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from otel_eval.app import replay
+from otel_eval.app.stored_traces import replay
 from otel_eval.config import load
 from otel_eval.exporters.run_documents import run_document
 from tests.support.doc_pages import page

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval import judges
-from otel_eval.app import with_late_results
+from otel_eval.app.stored_traces import with_late_results
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.testing import call, trajectory

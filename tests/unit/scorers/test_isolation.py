@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app.wiring import guarded
+from otel_eval.app.guarded_scorer import guard_scorer
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
@@ -74,7 +74,7 @@ def function_scorer() -> FunctionScorer:
 
 def limited_scorer() -> Any:
     """A `Clearing` with a time limit, as in a process and in `otel-eval serve`."""
-    return guarded(Clearing(), LIMIT_S, Counters())
+    return guard_scorer(Clearing(), LIMIT_S, Counters())
 
 
 @scorer("test.clears", needs=["arguments", "results"])
@@ -135,7 +135,7 @@ def test_a_scorer_of_a_user_cannot_assign_to_fields(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "limit", [lambda each: each, lambda each: guarded(each, LIMIT_S, Counters())]
+    "limit", [lambda each: each, lambda each: guard_scorer(each, LIMIT_S, Counters())]
 )
 def test_a_users_scorer_that_decides_by_itself_has_no_threshold(limit: Any) -> None:
     """The threshold of a result is the one that decided whether it passed."""

@@ -1,0 +1,426 @@
+"""Evaluates, shows or explains stored traces: they are read from files and passed to the engine
+that also evaluates live traces, without a clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from math import inf
+from os import PathLike, fspath
+from sys import maxsize
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+from otel_eval.app.exporting import cases_of, replay_fanout
+from otel_eval.app.replay_coverage import ReplayCoverage, attempt
+from otel_eval.app.wiring import (
+    READ_BY_REPLAY,
+    engine_of,
+    later_of,
+    limits_of,
+    plan_of,
+    tables_of,
+)
+from otel_eval.assembly import TraceBuffer
+from otel_eval.config import EvalConfig, load
+from otel_eval.counters import Counters
+from otel_eval.diagnostics import Coverage
+from otel_eval.engine import Engine
+from otel_eval.errors import InputError
+from otel_eval.evaluations import FailedCondition, ScorerSet
+from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
+from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
+from otel_eval.sources.files.conversations import conversations_in
+from otel_eval.sources.files.whole_traces import read_whole_traces
+from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
+from otel_eval.trajectory.builder import build
+from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
+from otel_eval.trajectory.messages import offered_names
+
+if TYPE_CHECKING:
+    from otel_eval.judges import AsyncEvaluator
+
+
+_BATCH: Final = 32
+_LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
+
+
+def with_late_results(
+    reports: Iterable[Report],
+    later: Callable[[Callable[[Report], None]], AsyncEvaluator | None],
+    on_wait: Callable[[int, int], None] = lambda *_: None,
+) -> Generator[Report, None, None]:
+    """Yield the reports in their order with all results; the results of asynchronous scorers come
+    last in each report.
+
+    Reports are evaluated in batches of 32, so that judges work on several runs in parallel.
+
+    Args:
+        reports: reports whose asynchronous results may be pending.
+        later: makes the evaluator of asynchronous scorers from a callback for its reports; None if
+            there are no such scorers.
+        on_wait: called every second while asynchronous scorers are awaited, with the number of
+            results of the batch that are finished, and with the number of all of them.
+    """
+    # by result id, in the order of the reports
+    late: defaultdict[str, list[Result]] = defaultdict(list)
+
+    finished = 0
+
+    def collect(report: Report) -> None:
+        nonlocal finished
+        for result in report.results:
+            late[result.result_id].append(result)
+            finished += 1
+
+    if (evaluator := later(collect)) is None:
+        yield from reports
+        return
+    reports = iter(reports)
+    try:
+        while batch := list(islice(reports, _BATCH)):
+            finished, awaited = 0, sum(len(report.pending) for report in batch)
+            for report in batch:
+                evaluator.put(report)
+            while not evaluator.wait(_LOOK_S):
+                on_wait(finished, awaited)
+            for report in batch:
+                results = [late[pending.result_id].pop(0) for pending in report.pending]
+                yield replace(
+                    report,
+                    results=(*report.results, *results),
+                    pending=(),
+                    standing=report.standing and verdict_of(results, report.standing),
+                    awaited=0,
+                )
+            late.clear()
+    finally:
+        evaluator.stop(0.0)
+
+
+T = TypeVar("T")
+Problem = Callable[[str], None]
+Progress = Callable[[int, int], None]
+"""Called with how much of all inputs was read, and how much there is."""
+Paths = Iterable[str | PathLike[str]]
+
+
+def ignore(_: str) -> None:
+    """Ignore a message."""
+
+
+def replay(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    export: bool = False,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
+    on_wait: Callable[[int, int], None] = lambda *_: None,
+    coverage: ReplayCoverage | None = None,
+    jobs: int = 1,
+) -> Iterator[Report]:
+    """Score every run of stored traces.
+
+    Args:
+        paths: files of traces; "-" is stdin.
+        config: its evaluations and limits; `receivers` is ignored, `exporters` used only with
+            `export`.
+        export: whether results go to the configured exporters as well, without metrics. Only
+            results that a file of JSON Lines lacks are appended to it; a result that has changed is
+            appended again, and its last line is valid.
+        on_problem: called with one line about each file, or part of one, that could not be used,
+            and about results that were not exported.
+        on_notice: called with one line about each file whose format lacks something.
+        on_progress: called as traces are read.
+        on_wait: called every second while judges are awaited, with the number of results that are
+            finished, and of those that were asked for.
+        coverage: counts what was read and evaluated; complete after the last report was yielded.
+        jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
+            are the same. Without effect if there are judges.
+
+    Raises:
+        ConfigError: the configuration cannot be passed to other processes.
+    """
+    counted = coverage or ReplayCoverage()
+    engine = engine_of(config, lines=True, reads=READ_BY_REPLAY)
+    counted.use(engine.evaluations)
+    cases = cases_of(config, Counters(), engine.plan) if export else None
+    exporters = replay_fanout(config, cases) if export else None
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    traced, untraced = _split(paths, on_problem)
+    closed = read_whole_traces(traced, limits_of(config), **notify)
+    evaluate = partial(counted.evaluate, engine, cases=cases)
+    evaluated: Iterable[Report] = (
+        report for trace in closed for report in attempt(trace, evaluate, on_problem)
+    )
+    if jobs > 1 and (engine.waits or cases):
+        on_notice(
+            "--jobs has no effect with judges, whose endpoint limits the pace, or exporters.cases"
+        )
+    elif jobs > 1:
+        from otel_eval.app.jobs import evaluate_in_processes  # deferred: few need it
+
+        evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, on_problem)
+    of_messages = (report for run in untraced for report in counted.evaluate_run(engine, run))
+    evaluated = chain(of_messages, evaluated)
+    try:
+        with closing(
+            with_late_results(evaluated, partial(later_of, config, engine, unbounded=True), on_wait)
+        ) as completed:
+            for report in completed:
+                counted.add(report)
+                if exporters:
+                    exporters.export(report)
+                yield report
+    finally:
+        if exporters:
+            exporters.close(30.0)
+            if exporters.failed:
+                on_problem(f"exporters: {exporters.failed} results were not delivered")
+
+
+def _split(paths: Paths, on_problem: Problem) -> tuple[list[str], list[Trajectory]]:
+    """The files of traces, and the runs of the files of conversations among the paths."""
+    traced: list[str] = []
+    untraced: list[Trajectory] = []
+    for path in [fspath(path) for path in paths]:
+        try:
+            runs = conversations_in(path)
+        except InputError as error:
+            on_problem(str(error))
+            continue
+        if runs is None:
+            traced.append(path)
+        else:
+            untraced += runs
+    return traced, untraced
+
+
+def understand(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
+    coverage: Coverage | None = None,
+    lone_calls: bool = False,
+) -> Iterator[Trajectory]:
+    """Yield the trajectory of every run of stored traces, including nested runs (see
+    `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
+    """
+    plan = plan_of(config)
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    traced, untraced = _split(paths, on_problem)
+    yield from untraced
+    for trace in read_whole_traces(traced, limits_of(config), **notify):
+        found = [
+            run.trajectory
+            for run in attempt(trace, partial(build, plan=plan, lone_calls=True), on_problem)
+        ]
+        runs = [run for run in found if lone_calls or not run.is_tool_call]
+        if coverage is not None and trace.frames:
+            coverage.understood(trace, found, runs)
+        yield from runs
+
+
+def understand_with_offers(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
+) -> Iterator[tuple[Trajectory, frozenset[str]]]:
+    """Yield the runs of `understand`, each with the names of the tools that its model calls
+    offered, as far as these are recorded.
+    """
+    plan = plan_of(config)
+    traced, untraced = _split(paths, on_problem)
+    yield from ((run, frozenset()) for run in untraced)
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    for trace in read_whole_traces(traced, limits_of(config), **notify):
+        offered = dict(attempt(trace, lambda it: offered_names(it, plan).items(), on_problem))
+        for run in attempt(trace, partial(build, plan=plan), on_problem):
+            names = (offered[span_id] for span_id in run.members if span_id in offered)
+            yield run.trajectory, frozenset[str]().union(*names)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOfRun:
+    """One evaluation of one run.
+
+    Attributes:
+        evaluation: the evaluation; its asynchronous scorers, such as judges, are not called for an
+            explanation.
+        failed: the conditions that the run does not meet; none if the evaluation matches.
+        results: the results of the other scorers.
+    """
+
+    evaluation: ScorerSet
+    failed: tuple[FailedCondition, ...]
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """A run, and the outcome of every evaluation for it."""
+
+    trajectory: Trajectory
+    evaluations: tuple[EvaluationOfRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTrace:
+    """The explanation of a trace, with its runs in order of time."""
+
+    trace: TraceExplanation
+    completeness: Completeness
+    runs: tuple[ExplainedRun, ...]
+
+
+def explain(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Progress | None = None,
+) -> Iterator[ExplainedTrace]:
+    """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous
+    ones.
+
+    Args:
+        paths: files of traces; "-" is stdin.
+        config: its evaluations, conventions and limits.
+        on_problem: called with one line about each file or part of one that could not be used.
+        on_notice: called with one line about each file whose format lacks something.
+        on_progress: called as traces are read.
+    """
+    engine = engine_of(config)
+    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
+    for trace in read_whole_traces(paths, limits_of(config), **notify):
+        yield from attempt(trace, partial(_explained, engine), on_problem)
+
+
+def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
+    results = {
+        (each.trajectory.span_id, each.evaluation): each.results for each in engine.evaluate(trace)
+    }
+    runs = []
+    lone_calls = any(each.match.runs == "tools" for each in engine.evaluations)
+    built = build(trace, engine.plan, lone_calls=lone_calls)
+    for run in (each.trajectory for each in built):
+        conditions = engine.failed_conditions(run)
+        found = [
+            EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ()))
+            for each, failed in conditions
+        ]
+        runs.append(ExplainedRun(run, tuple(found)))
+    understood = explain_trace(trace, engine.plan, lone_calls=lone_calls)
+    return [ExplainedTrace(understood, trace.reason, tuple(runs))]
+
+
+def trajectories(
+    spans: Iterable[ReadableSpan],
+    config: EvalConfig | Mapping[str, Any] | None = None,
+    *,
+    one_run: bool = False,
+) -> list[Trajectory]:
+    """Return every agent run in finished spans, including runs within runs, in the order of the
+    first spans of their traces.
+
+    Args:
+        spans: spans of the SDK, of any number of traces; the order of the list counts where ids are
+            missing.
+        config: its `conventions` and limits are used.
+        one_run: whether all spans are of one run, whatever ids they have: a plain list of spans
+            without ids or parents is one run then.
+    """
+    settings = load(config)
+    frames = (
+        frames_of_one_run(spans, Engine((), tables_of(settings)).describes_agent)
+        if one_run
+        else frames_of(spans)
+    )
+    plan = plan_of(settings)
+    return [run.trajectory for trace in traces_of(frames, settings) for run in build(trace, plan)]
+
+
+def traces_of(
+    frames: Iterable[SpanFrame], config: EvalConfig, logs: Iterable[JoinedLog] = ()
+) -> list[ClosedTrace]:
+    """The traces of finished spans, whatever their age and number: the limits of one trace apply,
+    not those of all, because the caller has them in memory already.
+    """
+    limits = replace(
+        limits_of(config),
+        max_traces=maxsize,
+        max_bytes=maxsize,
+        decision_wait_s=inf,
+        decision_wait_partial_s=inf,
+        idle_s=inf,
+        max_age_s=inf,
+    )
+    buffer = TraceBuffer(limits)
+    buffer.push_many(frames, 0.0)
+    buffer.push_logs(logs, 0.0)
+    return list(buffer.drain(0.0))
+
+
+def score_spans(
+    spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
+) -> list[Report]:
+    """Score every run in finished spans, as `replay` scores those of stored traces.
+
+    Args:
+        spans: spans of the SDK, of any number of traces.
+        config: its evaluations, conventions, limits and judges are used.
+    """
+    settings = load(config)
+    engine = engine_of(settings, lines=True)
+    traces = traces_of(frames_of(spans), settings)
+    reports = complete_reports(traces, settings, engine, partial(evaluate_now, engine))
+    return [report for report in reports if report.no_run is None]
+
+
+def evaluate_now(engine: Engine, trace: ClosedTrace) -> list[Report]:
+    """Evaluate a trace at the time of the call. The reports name no evaluator: stored traces give
+    the same results anywhere.
+    """
+    return engine.evaluate(trace, Stamp(at_ns=time.time_ns()))
+
+
+def complete_reports(
+    traces: Iterable[ClosedTrace],
+    config: EvalConfig,
+    engine: Engine,
+    evaluate: Callable[[ClosedTrace], Iterable[Report]],
+) -> list[Report]:
+    """The reports on traces, with the results of judges."""
+    evaluated = (report for trace in traces for report in evaluate(trace))
+    later = partial(later_of, config, engine, unbounded=True)
+    with closing(with_late_results(evaluated, later)) as completed:
+        return list(completed)
+
+
+def explain_spans(
+    spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
+) -> list[ExplainedTrace]:
+    """Explain every trace in finished spans, as `explain` does those of stored traces."""
+    settings = load(config)
+    engine = engine_of(settings)
+    return [
+        explained
+        for trace in traces_of(frames_of(spans), settings)
+        for explained in _explained(engine, trace)
+    ]
