@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -269,38 +269,42 @@ def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout
     return Fanout(exporters, counters)
 
 
-def export_queues_of(
-    config: EvalConfig,
-    counters: Counters,
-    acknowledge: Acknowledge,
-) -> ExportQueues:
-    """Build every exporter of results with its queue; JSON Lines to stdout if no exporter is
-    configured.
-
-    Args:
-        acknowledge: called with reports that an exporter delivered or that were refused
-            permanently.
+def receiver_exporters(config: EvalConfig) -> list[Exporter]:
+    """Build every exporter of results of a receiver; JSON Lines to stdout if none is configured.
 
     Raises:
         ConfigError: an exporter cannot be opened.
     """
+    sync = config.storage is not None and config.storage.sync
+    lines: list[Exporter] = (
+        [_lines(config.exporters.jsonl, sync=sync)] if writes_lines(config) else []
+    )
+    return [*lines, *_unqueued(config)]
+
+
+def export_queues_of(
+    config: EvalConfig,
+    exporters: Sequence[Exporter],
+    counters: Counters,
+    acknowledge: Acknowledge,
+) -> ExportQueues:
+    """Build a queue for each of the exporters of a receiver.
+
+    Args:
+        acknowledge: called with reports that an exporter delivered or that were refused
+            permanently.
+    """
     # on disk, or in a topic that can be read again
     kept = config.storage is not None or config.receivers.otlp is None
     dead_letters, most = _dead_letters(config, in_storage=True), config.exporters.max_queue
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "acknowledge": acknowledge,
         "dead_letters": dead_letters,
         "max_reports": most,
         "retry": retry_policy(config),
     }
-    sync = config.storage is not None and config.storage.sync
-    lines: list[Exporter] = (
-        [_lines(config.exporters.jsonl, sync=sync)] if writes_lines(config) else []
-    )
-    exporters = [*lines, *_unqueued(config)]
-    return ExportQueues(
-        [ExportQueue(each, counters, **given) for each in exporters], dead_letters, kept=kept
-    )
+    queues = [ExportQueue(exporter, counters, **options) for exporter in exporters]
+    return ExportQueues(queues, dead_letters, kept=kept)
 
 
 def writes_lines(config: EvalConfig) -> bool:

@@ -12,6 +12,7 @@ from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
+from otel_eval.exporters import Exporter, names_of_exporters
 from otel_eval.exporters.delivery import ExportQueues, Undelivered
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.stage import Forwarder
@@ -37,6 +38,7 @@ class ReceiverExports:
     Args:
         config: the configuration.
         counters: counts results.
+        exporters: the exporters that get a queue.
         durable: journals what was delivered.
         forward, cases, held_runs: get every report, if they are there.
         undelivered: counts the reports on traces of Kafka.
@@ -54,6 +56,7 @@ class ReceiverExports:
         config: EvalConfig,
         counters: Counters,
         *,
+        exporters: Sequence[Exporter],
         durable: Durable | None,
         forward: Forwarder | None,
         cases: CaseFolder | None,
@@ -61,7 +64,8 @@ class ReceiverExports:
         undelivered: Undelivered | None,
     ) -> None:
         self._durable, self._held_runs, self._undelivered = durable, held_runs, undelivered
-        self.queues: Final = export_queues_of(config, counters, self._record_delivery)
+        self._exporters: Final = exporters
+        self.queues: Final = export_queues_of(config, exporters, counters, self._record_delivery)
         self.metrics: Final = metrics_of(config, counters)
         # Results of detached runs are measured when they are final.
         metrics = FinalResults(self.metrics) if self.metrics else None
@@ -75,7 +79,7 @@ class ReceiverExports:
         if self._at_once:
             self._at_once.export(report)
         if self._undelivered:
-            self._undelivered.made(report, len(self.queues.exporters_for(report)))
+            self._undelivered.made(report, len(names_of_exporters(self._exporters, report)))
         self.queues.put(report)
 
     def _record_delivery(self, exporter: str, reports: Sequence[Report]) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
-from otel_eval.app.exporting import cases_of, writes_lines
+from otel_eval.app.exporting import cases_of, receiver_exporters, writes_lines
 from otel_eval.app.judge_clients import dataset_counts
 from otel_eval.app.live import EngineBuilder, EvaluationParts
 from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
@@ -124,9 +124,12 @@ class Server:
         engine = self._engines.build(config)
         if config.storage:
             claim_split(config.storage.directory, 1)
+        exporters = receiver_exporters(config)
         held = PendingSpans() if config.exporters.forward else None
         self._durable: Final = (
-            Durable(config.storage, clock=clock, held=held) if config.storage else None
+            Durable(config.storage, clock=clock, exporters=exporters, held=held)
+            if config.storage
+            else None
         )
         self._forward: Final = forward_of(config, engine, self._counters, self._durable, held)
         undelivered = Undelivered() if config.receivers.kafka else None
@@ -134,6 +137,7 @@ class Server:
         self._exports: Final = ReceiverExports(
             config,
             self._counters,
+            exporters=exporters,
             durable=self._durable,
             forward=self._forward,
             cases=cases,
@@ -249,7 +253,6 @@ class Server:
         if self._durable is None:
             return
         queues, later = self._exports.queues, self._evaluation.later
-        self._durable.takers = queues.exporters_for
         resuming = (
             ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         )

@@ -8,7 +8,7 @@ them were exported. No exporter is loaded before it is used, because OTLP loads 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from otel_eval.exporters.result_rows import rows_of
@@ -54,6 +54,12 @@ class Exporter(ABC):
         permanent.
         """
 
+    def accepts(self, report: Report) -> bool:
+        """Whether the report is to be exported: it has results, or it is about a trace without any
+        and such are exported.
+        """
+        return bool(report.results or (report.no_run and self.exports_no_run))
+
     def prepared(self, report: Report) -> Report:
         """Return the report to queue. Must be quick: it is called on threads of the host
         program.
@@ -94,6 +100,11 @@ class Exporter(ABC):
 
     def close(self, timeout_s: float) -> None:  # noqa: B027 - few exporters need it
         """Release connections and files. Nothing is exported afterwards."""
+
+
+def names_of_exporters(exporters: Iterable[Exporter], report: Report) -> tuple[str, ...]:
+    """The names of the exporters that a report goes to."""
+    return tuple([exporter.name for exporter in exporters if exporter.accepts(report)])
 
 
 class ProviderExporter(Exporter):

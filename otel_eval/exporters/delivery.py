@@ -46,12 +46,6 @@ class ExportQueues:
             if queue.accepts(report):
                 queue.put(light)
 
-    def exporters_for(self, report: Report) -> Collection[str]:
-        """The names of the exporters of a report: all if it has results, else those that export
-        traces without results.
-        """
-        return tuple([queue.name for queue in self._queues if queue.accepts(report)])
-
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
         """Queue reports of an earlier process, each for those exporters that have not acknowledged
         it.

@@ -117,10 +117,8 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         return ExportResult("accepted")
 
     def accepts(self, report: Report) -> bool:
-        """Whether the report is to be exported: it has results, or it is about a trace without any
-        and such are exported.
-        """
-        return bool(report.results or (report.no_run and self.exporter.exports_no_run))
+        """Whether the report is to be exported."""
+        return self.exporter.accepts(report)
 
     def _has_room(self, count: int) -> bool:
         return self._size + count <= self._max_results

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
+from otel_eval.exporters import Exporter, names_of_exporters
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
 from otel_eval.otlp.protobuf import RawRequest
@@ -193,11 +194,11 @@ class Durable:
         now: returns Unix seconds.
         clock: the pipeline's monotonic clock.
         segment_bytes: the size of a segment.
+        exporters: the exporters whose delivery of results is journaled.
         held: the spans that the forwarding stage holds, if there is one.
 
     Attributes:
         waits: why evaluation waits for the disk; "" if it does not.
-        takers: returns the names of the exporters that receive a report.
 
     Raises:
         ConfigError: the directory cannot be used, or another process uses it.
@@ -209,6 +210,7 @@ class Durable:
         now: Clock = time.time,
         clock: Clock = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
+        exporters: Sequence[Exporter] = (),
         held: HeldSpans | None = None,
     ) -> None:
         self._directory: Final = DirectoryLock(options.directory)
@@ -231,7 +233,7 @@ class Durable:
         self._unconfirmed: list[
             tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]
         ] = []
-        self.takers: Callable[[Report], Collection[str]] = lambda _: ()
+        self._exporters: Final = tuple(exporters)
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
         self._lock = threading.Lock()  # guards _pending
@@ -434,10 +436,10 @@ class Durable:
         """Keep the segment until the report in it is delivered; return its key, None if no exporter
         receives it.
         """
-        key, takers = key_of(report), self.takers(report)
-        if key is None or not takers:
+        key, exporters = key_of(report), names_of_exporters(self._exporters, report)
+        if key is None or not exporters:
             return None
-        self.segment_refs.add_unacknowledged(key, segment, takers)
+        self.segment_refs.add_unacknowledged(key, segment, exporters)
         return key
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
@@ -461,7 +463,7 @@ class Durable:
         # before the wait for the disk: a kill during it must not lead to an export, too
         if is_set_aside and written is not None:
             self.expect_delivery(report, written.segment)
-            for exporter in self.takers(report):
+            for exporter in names_of_exporters(self._exporters, report):
                 self.delivered(exporter, [report])
         if (segment := self._wait_for_disk(written)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)

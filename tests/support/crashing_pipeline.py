@@ -14,6 +14,7 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery
 from tests.support.listening import Listener
+from tests.support.named_exporter import NamedExporter
 from tests.support.receiver_process import request
 
 
@@ -58,8 +59,8 @@ class Lives:
             now=lambda: self.now,
             clock=lambda: self.now,
             segment_bytes=self.segment_bytes,
+            exporters=[NamedExporter("all")],
         )
-        self.durable.takers = lambda _: ("all",)
         self.listener, limits = Listener(self.tell), limits_of(self.config)
         self.pipeline = Pipeline(
             engine_of(self.config),

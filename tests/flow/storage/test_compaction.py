@@ -21,6 +21,7 @@ from otel_eval.storage.record_types import records_of
 from otel_eval.storage.recovery import Recovery
 from otel_eval.testing import trajectory
 from tests.support.crashing_pipeline import Lives
+from tests.support.named_exporter import NamedExporter
 from tests.support.receiver_process import request
 
 TRACE = (1).to_bytes(16)
@@ -169,8 +170,9 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
 
 def test_a_result_that_waits_for_its_exporter_keeps_its_segment(tmp_path: Path):
     """Even if the trace itself is no longer held."""
-    durable = Durable(Storage(directory=str(tmp_path)), segment_bytes=300)
-    durable.takers = lambda _: ("away",)
+    exporters = [NamedExporter("away")]
+    storage = Storage(directory=str(tmp_path))
+    durable = Durable(storage, segment_bytes=300, exporters=exporters)
     report = _report()
     closed = ClosedTrace(TRACE, {}, Completeness.COMPLETE)
     durable.record_evaluated([(closed, [report])])

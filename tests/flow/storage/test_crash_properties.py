@@ -35,6 +35,7 @@ from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES
 from tests.support.listening import Listener
+from tests.support.named_exporter import NamedExporter
 from tests.support.receiver_process import request
 
 ALLOWED = 3
@@ -89,9 +90,9 @@ class Lives:
             now=lambda: self.now,
             clock=lambda: self.now,
             segment_bytes=3000,
+            exporters=[NamedExporter("all")],
             held=held,
         )
-        self.durable.takers = lambda _: ("all",)
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
         forwarded = self.durable.forwarded
@@ -149,7 +150,10 @@ class Lives:
         """
         queue = self.forward._queues["traces"]
         while queue._queue:
-            joined = queue._pop_requests()
+            with queue._lock:
+                entries = queue._pop(queue._queue, queue._batch_length())
+                queue._land(entries)
+            joined = [entry.item for entry in entries]
             for trace_id, span_id, frame, _ in read_traces(
                 b"".join([each.body for each in joined])
             ).spans:

@@ -11,7 +11,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
-from otel_eval.exporters import Exporter, ExportResult
+from otel_eval.exporters import Exporter, ExportResult, names_of_exporters
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import JsonLinesExporter
@@ -151,12 +151,11 @@ def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     """It is no event: a backend of results has no use for traces without one."""
     path = tmp_path / "results.jsonl"
     counters = Counters()
-    queues = [
-        ExportQueue(each, counters, max_reports=9) for each in (JsonLinesExporter(path), _Events())
-    ]
+    exporters = [JsonLinesExporter(path), _Events()]
+    queues = [ExportQueue(exporter, counters, max_reports=9) for exporter in exporters]
     delivery = ExportQueues(queues)
     (report,) = _judged(_engine(), _buffer(span("http")))
-    assert delivery.exporters_for(report) == ("jsonl",)
+    assert names_of_exporters(exporters, report) == ("jsonl",)
     delivery.start()
     delivery.put(report)
     assert delivery.flush(LIMIT_S)
