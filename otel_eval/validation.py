@@ -64,6 +64,7 @@ _WORDS: Final = {
     "dict_type": _MAPPING_WORDS,
     "mapping_type": _MAPPING_WORDS,
     "string_type": "is not text; write text, in quotes where it looks like a number",
+    "string_unicode": "has half of a surrogate pair in it; write letters of Unicode",
     "string_too_short": "is empty; write at least one character",
     "string_too_long": "is longer than {max_length} characters; shorten it",
     "string_pattern_mismatch": "does not match {pattern}; write text that does",
@@ -256,11 +257,14 @@ class Words:
             return handler(value)
         except ValidationError as error:
             if any(
-                _path(problem["loc"], "") or problem["type"] in ("value_error", "own_words")
+                _path(problem["loc"], "") or problem["type"] in _EXPLAINED
                 for problem in error.errors(include_url=False)
             ):
                 raise
             raise own_words(self.words) from None
+
+
+_EXPLAINED: Final = ("value_error", "own_words", "string_unicode")
 
 
 def own_words(words: str) -> PydanticCustomError:

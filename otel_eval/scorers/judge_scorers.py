@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     Discriminator,
     Field,
-    PlainValidator,
     Tag,
     WithJsonSchema,
 )
@@ -33,11 +32,21 @@ from otel_eval.scorers.judge import (
     judge_score,
     without_unrecorded,
 )
-from otel_eval.scorers.parameters import Text
+from otel_eval.scorers.parameters import Name, Text
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import Reference, RunReference, recorded_field
-from otel_eval.validation import MAPPING, OTHER, Items, ReadAs, Share, Words, own_words
+from otel_eval.validation import (
+    MAPPING,
+    OTHER,
+    TEXT,
+    Items,
+    ReadAs,
+    Share,
+    Words,
+    kind_of,
+    own_words,
+)
 
 _COMPARE: Final = """You compare an answer with a reference answer to the same question.
 The reference answer is right. Say how far the answer agrees with it in substance: 1 if it says all
@@ -207,20 +216,28 @@ _Compared = Annotated[
 ]
 
 
-def _available_tool(value: Any) -> Mapping[str, Any]:
-    tool = value if isinstance(value, Mapping) else {"name": value}
+_NO_TOOL: Final = "is not a tool's name, or a mapping with one; write e.g. {name: search}"
+
+
+def _with_name(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise own_words("is not a tool's name, or a mapping with one; write e.g. {name: search}")
+        raise own_words(_NO_TOOL)
     return tool
 
 
-_TOOL_SCHEMA: Final = {
-    "anyOf": [{"type": "string", "minLength": 1}, {"type": "object", "required": ["name"]}]
-}
+_Tool = Annotated[
+    Mapping[str, Any],
+    ReadAs(
+        Annotated[
+            Annotated[Name, AfterValidator(lambda name: {"name": name}), Tag(TEXT)]
+            | Annotated[dict[str, Any], AfterValidator(_with_name), Tag(MAPPING)],
+            Discriminator(kind_of),
+        ]
+    ),
+    Words(_NO_TOOL),
+]
 _Tools = Annotated[
-    Items[
-        Annotated[Mapping[str, Any], PlainValidator(_available_tool), WithJsonSchema(_TOOL_SCHEMA)]
-    ],
+    Items[_Tool],
     Words("is not a list of tools; write e.g. [search, {name: refund, description: pays back}]"),
 ]
 """Names, or mappings with a `name` and anything else that describes the tool to a judge."""

@@ -12,11 +12,9 @@ from otel_eval.errors import redacted_repr
 from otel_eval.scorers.tool_names import name_matcher
 from otel_eval.validation import Some, Words
 
-Text = Annotated[
-    str,
-    Field(strict=True, pattern=r"\S"),
-    Words("is not a non-empty text; write e.g. some-name"),
-]
+FullText = Annotated[str, Field(strict=True, pattern=r"\S")]
+"""A text that is not blank."""
+Text = Annotated[FullText, Words("is not a non-empty text; write e.g. some-name")]
 Name = Annotated[str, Field(strict=True, min_length=1)]
 Patterns = Annotated[
     Some[Name], Words('is not a list of names or patterns; write e.g. [search, "delete_*"]')

@@ -57,7 +57,7 @@ def _few_orders(members: tuple[Any, ...]) -> tuple[Any, ...]:
     return members
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Repetition:
     """`{of: pattern, min: 0, max: 3}`."""
 
@@ -82,7 +82,7 @@ class _Repetition:
 _NO_MEMBERS: Final = Words("is not a list of patterns; write e.g. [search, open]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class _Combined:
     """A mapping with one kind of pattern."""
 

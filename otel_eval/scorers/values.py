@@ -384,7 +384,7 @@ def _no_reference(why: str) -> Skipped:
 _Records = Annotated[Any, WithJsonSchema({"type": ["string", "object"]})]
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Dataset:
     """A reference in a dataset, as it is written."""
 

@@ -7,11 +7,12 @@ part of a call's `Word`; if equal words decide, calls are not compared pair by p
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
 from otel_eval.scorers.alignment.lcs import prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
@@ -27,9 +28,9 @@ from otel_eval.validation import (
     Items,
     ReadAs,
     Record,
+    Some,
     Words,
     kind_of,
-    own_words,
 )
 
 
@@ -66,95 +67,71 @@ class Comparison:
     results: bool = False
 
 
+_SPELLINGS: Final = {
+    "arguments": ("arguments", "args", "input_parameters"),  # ADK, LangChain, UiPath; deepeval
+    "result": ("result", "output"),  # deepeval, UiPath
+}
+# keys that the formats of these libraries add to a call
+_IGNORED: Final = ("id", "type", "description", "reasoning")
+_IN_FUNCTION: Final = dict.fromkeys(("name", *_SPELLINGS["arguments"]), "write it inside function")
+
+
 def _left_out() -> Any:
     return UNRECORDED
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A call as it is written. Formats of other libraries add keys that mean nothing here."""
-
-    name: ToolName
-    id: Any = None
-    type: Any = None
-    description: Any = None
-    reasoning: Any = None
-
-    def expected(self) -> Expected:
-        """The call; values that are JSON text are decoded.
-
-        Raises:
-            ValueError: arguments or result are given in two spellings.
-        """
-        return Expected(self.name, self._value_of(_ARGUMENTS), self._value_of(_RESULT))
-
-    def _value_of(self, spellings: tuple[str, ...]) -> Any:
-        values = {
-            key: value
-            for key in spellings
-            if (value := getattr(self, key, UNRECORDED)) is not UNRECORDED
-        }
-        if len(values) > 1:
-            raise ValueError(
-                f"{' and '.join(values)} are the same in two spellings; keep {spellings[0]}"
-            )
-        return decode_json(next(iter(values.values()))) if values else UNRECORDED
-
-
-_ARGUMENTS: Final = ("arguments", "args", "input_parameters")  # ADK, LangChain, UiPath; deepeval
-_RESULT: Final = ("result", "output")  # deepeval, UiPath
-
-
-@dataclass(frozen=True)
-class _CallWithArguments(_Call):
-    arguments: Any = field(default_factory=_left_out)
-    args: Any = field(default_factory=_left_out)
-    input_parameters: Any = field(default_factory=_left_out)
-
-
-@dataclass(frozen=True)
-class _CallWithResult(_Call):
-    result: Any = field(default_factory=_left_out)
-    output: Any = field(default_factory=_left_out)
-
-
-@dataclass(frozen=True)
-class _CallWithBoth(_CallWithResult, _CallWithArguments):
-    pass
-
-
-def _arguments_of_function(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    arguments = decode_json(value or "{}")
-    if not isinstance(arguments, Mapping):
-        raise own_words("""is not the JSON text of an object; write e.g. '{"q": "rates"}'""")
-    return arguments
-
-
-@dataclass(frozen=True)
-class _Function(_CallWithArguments):
-    arguments: Annotated[Any, BeforeValidator(_arguments_of_function)] = field(
-        default_factory=_left_out
+def _call_form(*compared: str) -> type:
+    """A dataclass of what may be written of a call: its name, `compared` in each spelling, and keys
+    that mean nothing here.
+    """
+    spellings = [spelling for field_name in compared for spelling in _SPELLINGS[field_name]]
+    return make_dataclass(
+        f"CallWith{''.join(map(str.title, compared))}",
+        [
+            ("name", ToolName),
+            *((key, Any, None) for key in _IGNORED),
+            *((key, Any, field(default_factory=_left_out)) for key in spellings),
+        ],
     )
 
 
-@dataclass(frozen=True)
-class _FunctionCall:
-    """A call in OpenAI's format."""
+def _read_call(written: Any) -> Expected:
+    """The call of a form; values that are JSON text are decoded.
 
-    function: Annotated[_Function, Record()]
-    id: Any = None
-    type: Any = None
-    description: Any = None
-    reasoning: Any = None
+    Raises:
+        ValueError: a value is given in two spellings.
+    """
+    values: dict[str, Any] = {}
+    for key, spellings in _SPELLINGS.items():
+        named = [
+            spelling
+            for spelling in spellings
+            if getattr(written, spelling, UNRECORDED) is not UNRECORDED
+        ]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} are the same in two spellings; keep {key}")
+        if named:
+            values[key] = decode_json(getattr(written, named[0]))
+    return Expected(written.name, **values)
 
-    def expected(self) -> Expected:
-        """The call."""
-        return self.function.expected()
 
+def _read_function(written: Any) -> Expected:
+    """The call of OpenAI's format, in which arguments are JSON text.
 
-_INSIDE: Final = dict.fromkeys(("name", *_ARGUMENTS), "write it inside function")
+    Raises:
+        ConfigError: they are not that of an object.
+    """
+    call = written.function
+    text = getattr(call, "arguments", None)
+    if isinstance(text, str):
+        arguments = decode_json(text or "{}")
+        if not isinstance(arguments, Mapping):
+            raise ConfigError(
+                f"function.arguments: {redacted_repr(text)} is not the JSON text of an object;"
+                """ write e.g. '{"q": "rates"}'"""
+            )
+        call = replace(call, arguments=arguments)
+    return _read_call(call)
 
 
 def _kind_of_call(value: Any) -> str | None:
@@ -179,16 +156,11 @@ def _no_dataset(value: Any) -> Any:
     return value
 
 
-def _not_empty(members: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not members:
-        raise own_words("is not a group of calls; name at least one call or leave the group out")
-    return members
-
-
 def _list_of(call: Any) -> Any:
     """The type of a list of calls and of groups of calls."""
     group = Annotated[
-        Items[call], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})
+        Some[call],
+        Words("is not a group of calls; name at least one call or leave the group out"),
     ]
     entry = Annotated[
         Annotated[call, Tag(OTHER)] | Annotated[group, Tag(LIST)],
@@ -202,25 +174,32 @@ def _reads_names(name: Any, words: str) -> ReadAs:
     return ReadAs(Annotated[form, BeforeValidator(_no_dataset), Words(words)], _expectation)
 
 
-def _reads_calls(call: Any, example: str) -> ReadAs:
-    """How lists of names, or of mappings of `name` and what `call` has beside it, are read; one
-    mapping alone stands for a list of it.
+def _reads_calls(*compared: str) -> ReadAs:
+    """How a list of names, or of mappings of `name` and what is compared, is read; one mapping
+    alone stands for a list of it.
     """
-    read = AfterValidator(lambda written: written.expected())
-    one: Any = Annotated[
+    form: Any = Annotated[_call_form(*compared), Record()]
+    function: Any = make_dataclass(
+        f"Function{''.join(map(str.title, compared))}",
+        [("function", form), *((key, Any, None) for key in _IGNORED)],
+    )
+    call: Any = Annotated[
         Annotated[ToolName, AfterValidator(Expected), Tag(TEXT)]
-        | Annotated[call, Record(), read, Tag(MAPPING)]
-        | Annotated[_FunctionCall, Record(remedies=_INSIDE), read, Tag(OTHER)],
+        | Annotated[form, AfterValidator(_read_call), Tag(MAPPING)]
+        | Annotated[
+            function, Record(remedies=_IN_FUNCTION), AfterValidator(_read_function), Tag(OTHER)
+        ],
         Discriminator(_kind_of_call),
         Words(NO_TOOL),
     ]
-    form: Any = Annotated[
-        Annotated[one, Tag(MAPPING)] | Annotated[_list_of(one), Tag(LIST)],
+    example = ", ".join(f"{key}: …" for key in compared)
+    expected: Any = Annotated[
+        Annotated[call, Tag(MAPPING)] | Annotated[_list_of(call), Tag(LIST)],
         Discriminator(kind_of),
         BeforeValidator(_no_dataset),
         Words(f"is not a list of expected calls; write e.g. [{{name: search, {example}}}]"),
     ]
-    return ReadAs(form, _expectation)
+    return ReadAs(expected, _expectation)
 
 
 _NO_NAMES: Final = "is not a list of tool names; write e.g. [search, [open, read]]"
@@ -228,10 +207,10 @@ ToolNameList = Annotated[Expectation, _reads_names(ToolName, _NO_NAMES)]
 """Tool names; a nested list holds names that may be called in any order."""
 SpanNameList = Annotated[Expectation, _reads_names(SpanName, _NO_NAMES)]
 """As `ToolNameList`; names of spans may have any characters."""
-CallList = Annotated[Expectation, _reads_calls(_CallWithBoth, "arguments: …, result: …")]
+CallList = Annotated[Expectation, _reads_calls("arguments", "result")]
 """Tool names, or mappings of `name` and optionally `arguments` and `result`."""
-CallListWithArguments = Annotated[Expectation, _reads_calls(_CallWithArguments, "arguments: …")]
-CallListWithResults = Annotated[Expectation, _reads_calls(_CallWithResult, "result: …")]
+CallListWithArguments = Annotated[Expectation, _reads_calls("arguments")]
+CallListWithResults = Annotated[Expectation, _reads_calls("result")]
 
 
 PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree

@@ -13,18 +13,17 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, Final
 
-from pydantic import PlainValidator, WithJsonSchema
-
 from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting, is_unicode
+from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting
 from otel_eval.scorers.cel.tree import Expr, nodes, parse
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, read, text_functions
+from otel_eval.scorers.parameters import FullText
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
 from otel_eval.scorers.values import RunReference, text_of
-from otel_eval.validation import own_words
+from otel_eval.validation import ReadAs, Words, own_words
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -150,27 +149,19 @@ def _invalid(message: str) -> Failed:
     return Failed("ExpressionError", _first_line(message))
 
 
-def compiled(source: Any, labels: Mapping[str, Any] | None = None) -> Program:
+def compiled(source: str, labels: Mapping[str, Any] | None = None) -> Program:
     """Compile and check an expression.
 
     Args:
-        source: the expression.
+        source: the expression, a text that is not blank.
         labels: further variables with their types (a program's `type`, or None for any type).
 
     Raises:
         ConfigError: the expression is invalid or reads an unknown field, or CEL is not installed.
     """
-    if not isinstance(source, str) or not source.strip():
-        raise ConfigError(
-            f'{redacted_repr(source)} is not an expression; write e.g. "calls.size() <= 3"'
-        )
     if len(source) > _LONGEST:
         raise ConfigError(
             f"{len(source)} characters are more than {_LONGEST}; use several nodes or scorers"
-        )
-    if not is_unicode(source):
-        raise ConfigError(
-            "is not text, there is half of a surrogate pair in it; write letters of Unicode"
         )
     cel = _library()
     # Expressions without labels share an environment, and so the conversion of the values that they
@@ -315,7 +306,7 @@ _SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
 _MOST_SHOWN: Final = 80
 
 
-def _score_program(source: Any) -> Program:
+def _score_program(source: str) -> Program:
     program = compiled(source)
     if program.returns not in _SCORES:
         raise own_words(
@@ -326,8 +317,10 @@ def _score_program(source: Any) -> Program:
 
 _ScoreProgram = Annotated[
     Program,
-    PlainValidator(_score_program),
-    WithJsonSchema({"type": "string", "minLength": 1}),
+    ReadAs(
+        Annotated[FullText, Words('is not an expression; write e.g. "calls.size() <= 3"')],
+        _score_program,
+    ),
 ]
 
 

@@ -22,16 +22,18 @@ from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel import Program
-from otel_eval.scorers.parameters import AsWritten, Name, Text
+from otel_eval.scorers.parameters import AsWritten, FullText, Name, Text
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import text_of
 from otel_eval.validation import (
     MAPPING,
     OTHER,
     TEXT,
+    Flag,
     Items,
     ReadAs,
     Record,
+    Some,
     Words,
     kind_of,
     own_words,
@@ -119,12 +121,6 @@ _NO_SUCCESSOR: Final = (
 )
 
 
-def _verdict_value(value: Any) -> bool | str:
-    if isinstance(value, bool) or (isinstance(value, str) and value.strip()):
-        return value
-    raise own_words("is not a verdict; write true, false or a text in quotes")
-
-
 def _further_scorer(spec: Any) -> Scorer:
     scorer = create_scorer(spec)
     # it would be ignored: every run that reaches the scorer is scored
@@ -133,7 +129,7 @@ def _further_scorer(spec: Any) -> Scorer:
     return scorer
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Further:
     """`{scorer: specification}`."""
 
@@ -164,14 +160,14 @@ _Score = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass
 class WrittenVerdict:
     """A verdict as it is written among the children of a decision."""
 
     verdict: Annotated[
-        bool | str,
-        PlainValidator(_verdict_value),
-        WithJsonSchema({"type": ["boolean", "string"]}),
+        Annotated[Flag, Tag(OTHER)] | Annotated[FullText, Tag(TEXT)],
+        Discriminator(lambda value: OTHER if isinstance(value, bool) else kind_of(value)),
+        Words("is not a verdict; write true, false or a text in quotes"),
     ]
     score: _Score | None = None
     then: _Successor | None = None
@@ -196,7 +192,7 @@ class WrittenVerdict:
         return NodeVerdict(self.verdict, self.score, scorer=self.then)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _VerdictNode(WrittenVerdict):
     """A verdict that is a node, so that several decisions may have it."""
 
@@ -209,7 +205,7 @@ _Reads = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Written:
     """What tasks and decisions have in common, as it is written."""
 
@@ -246,24 +242,19 @@ class _Written:
 _NO_TASK_CHILD: Final = (
     "is not the name of a task, binary or choice; name one; a verdict follows a decision only"
 )
-_TaskChild = Annotated[Name, Words(_NO_TASK_CHILD)]
-_NO_CHILDREN: Final = "is not a list of the nodes that read the output; write e.g. [checked]"
 
 
-def _not_empty(children: tuple[str, ...]) -> tuple[str, ...]:
-    if not children:
-        raise own_words(_NO_CHILDREN)
-    return children
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Task(_Written):
     asks_by: ClassVar[str] = "instructions"
 
     type: Literal["task"]
     instructions: Text | None = None
     output_label: Annotated[str, Field(strict=True)] | None = None
-    children: Annotated[Items[_TaskChild], AfterValidator(_not_empty), Words(_NO_CHILDREN)]
+    children: Annotated[
+        Some[Annotated[Name, Words(_NO_TASK_CHILD)]],
+        Words("is not a list of the nodes that read the output; write e.g. [checked]"),
+    ]
 
 
 _Child = Annotated[
@@ -282,22 +273,16 @@ _EXAMPLES: Final = {
 }
 
 
-def _verdict_list(kind: str) -> Words:
-    return Words(f"is not a list of verdicts; write e.g. {_EXAMPLES[kind]}")
+_NO_VERDICTS: Final = (
+    "is not a list of verdicts; write e.g. [{verdict: …, score: 10}, {verdict: …, score: 0}]"
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Binary(_Written):
-    type: Literal["binary"]
+@dataclass(kw_only=True)
+class _Decision(_Written):
+    type: Literal["binary", "choice"]
     criteria: Text | None = None
-    children: Annotated[Items[_Child], _verdict_list("binary")] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Choice(_Written):
-    type: Literal["choice"]
-    criteria: Text | None = None
-    children: Annotated[Items[_Child], _verdict_list("choice")] = ()
+    children: Annotated[Items[_Child], Words(_NO_VERDICTS)] = ()
 
 
 _KINDS: Final = ("task", "binary", "choice", "verdict")
@@ -328,10 +313,9 @@ def _few_nodes(value: Any) -> Any:
 
 WrittenNode = Annotated[
     Annotated[_Task, Record(), Tag(tag("task"))]
-    | Annotated[_Binary, Record(), Tag(tag("binary"))]
-    | Annotated[_Choice, Record(), Tag(tag("choice"))]
+    | Annotated[_Decision, Record(), Tag(OTHER)]
     | Annotated[_VerdictNode, Record(), Tag(tag("verdict"))],
-    Discriminator(lambda node: tag(node["type"])),
+    Discriminator(lambda node: tag(node["type"]) if node["type"] in ("task", "verdict") else OTHER),
     BeforeValidator(_known_kind),
 ]
 """A node as it is written."""
@@ -418,9 +402,7 @@ def linked_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
     return nodes
 
 
-def _linked(
-    name: str, node: _Task | _Binary | _Choice, verdicts: Mapping[str, NodeVerdict]
-) -> Node:
+def _linked(name: str, node: _Task | _Decision, verdicts: Mapping[str, NodeVerdict]) -> Node:
     reads = tuple(dict.fromkeys(map(_variable, node.reads or ())))
     linked = Node(name, node.type, node.cel, node.asks, reads)
     if isinstance(node, _Task):
@@ -487,7 +469,7 @@ def _task_problems(name: str, node: _Task, nodes: NodesByName) -> Iterator[str]:
 
 
 def _child_problems(
-    key: str, child: str | WrittenVerdict, node: _Binary | _Choice, nodes: NodesByName
+    key: str, child: str | WrittenVerdict, node: _Decision, nodes: NodesByName
 ) -> Iterator[str]:
     if isinstance(child, WrittenVerdict):
         yield from _successor_problems(f"{key}.then", child, nodes)
@@ -501,7 +483,7 @@ def _child_problems(
         )
 
 
-def _verdict_problems(node: _Binary | _Choice, nodes: NodesByName) -> Iterator[str]:
+def _verdict_problems(node: _Decision, nodes: NodesByName) -> Iterator[str]:
     children = [nodes[child] if isinstance(child, str) else child for child in node.children]
     values = [child.verdict for child in children if isinstance(child, WrittenVerdict)]
     if len(values) < len(children):  # one of them is invalid by itself

@@ -57,11 +57,11 @@ def test_a_word_of_expressions_cannot_be_the_label_of_a_task(subtests: pytest.Su
             assert f"nodes.a.output_label: '{word}' is not a name of letters, digits" in message
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [("binary", "true"), ("choice", "good")])
-def test_a_decision_whose_verdicts_are_no_list_gets_an_example(kind, verdict):
-    """Of its own kind."""
-    nodes = {"a": {"type": kind, "cel": "true" if kind == "binary" else "'good'", "children": "b"}}
-    assert f"write e.g. [{{verdict: {verdict}, " in refusal(
+@pytest.mark.parametrize("kind", ["binary", "choice"])
+def test_a_decision_whose_verdicts_are_no_list_gets_an_example(kind):
+    """Of verdicts with scores."""
+    nodes = {"a": {"type": kind, "cel": "true", "children": "b"}}
+    assert "write e.g. [{verdict: …, score: 10}, " in refusal(
         {"type": "dag", "root": "a", "nodes": nodes}
     )
 
