@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 class cached_property(Generic[_T]):
     """Compute the attribute once for each object; threads that read it at the same time may each
-    compute it.
+    compute it, and get the same value.
 
     That of `functools` has one lock for all objects of a class in Python 3.11. A process that forks
     while a thread holds it leaves a child that waits for it for ever.
@@ -24,5 +24,5 @@ class cached_property(Generic[_T]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> _T:
-        value = instance.__dict__[self._name] = self._compute(instance)
+        value: _T = instance.__dict__.setdefault(self._name, self._compute(instance))
         return value
