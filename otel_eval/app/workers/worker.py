@@ -46,6 +46,9 @@ _MARGIN_S: Final = 2.0
 _POLL_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to report its state
 _HANGS_S: Final = 60.0  # without an answer, until a worker is killed and started again
+_BEAT_S: Final = 1.0  # between two signs of life of a worker that starts
+_SILENT_START_S: Final = 60.0  # without one, until a worker that starts is killed
+_FIRST_STARTS: Final = 3  # attempts to start a worker for the first time
 # for a worker to accept a part of a request, including the write to its journal
 _PART_S: Final = 30.0
 _HEALTHY_S: Final = 10.0  # after a worker that ran longer than this the backoff starts anew
@@ -89,8 +92,9 @@ def work(
 
 def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
     try:
-        worker = Server(config, listens=False)
-        worker.start()
+        with _signs_of_life(front):
+            worker = Server(config, listens=False)
+            worker.start()
     except Exception as error:  # noqa: BLE001 - the front reports it
         return front.send(
             (
@@ -116,6 +120,27 @@ def _run(config: EvalConfig, front: Connection, control: socket.socket) -> None:
     watchdog.start()
     worker.stop(_STOP_S)
     return None
+
+
+@contextmanager
+def _signs_of_life(front: Connection) -> Iterator[None]:
+    """A context in which the front is told every second that the process runs: to read a large
+    journal takes long.
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        with suppress(OSError):  # the front has ended
+            while not ended.wait(_BEAT_S):
+                front.send(None)
+
+    thread = threading.Thread(target=beat, name="otel-eval-start", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _serve(worker: Server, connection: Connection) -> None:
@@ -166,13 +191,21 @@ class WorkerProcess:
             self.process.start()
 
     def await_ready(self) -> None:
-        """Wait until the process accepts requests.
+        """Wait until the process accepts requests; kill it if it shows no sign of life.
 
         Raises:
             ConfigError: it cannot start with this configuration.
             Overloaded: it ended.
         """
-        self._finish(self._connect(), None)
+        connection = self._connect()
+        report = None
+        with self._communication(connection):
+            while report is None:
+                if not connection.poll(_SILENT_START_S):
+                    self.process.kill()
+                    raise TimeoutError
+                report = connection.recv()
+        self._result(connection, report)
 
     def begin_call(self, limit_s: float, method: str, *arguments: Any) -> Callable[[], Any]:
         """Begin a call of a method of the `Server`, and return a function that waits for the
@@ -210,12 +243,17 @@ class WorkerProcess:
             socket.send_fds(self._control, [b"c"], [theirs.fileno()])
             return Connection(ours.detach())
 
-    def _finish(self, connection: Connection, limit_s: float | None) -> Any:
+    def _finish(self, connection: Connection, limit_s: float) -> Any:
         with self._communication(connection):
             # `_PART_S` is the socket's own limit
             if limit_s != _PART_S and not connection.poll(limit_s):
                 raise TimeoutError  # which is an OSError
-            returned, found = connection.recv()
+            report = connection.recv()
+        return self._result(connection, report)
+
+    def _result(self, connection: Connection, report: tuple[bool, Any]) -> Any:
+        """Return or raise what the process reported over a connection, which is idle now."""
+        returned, found = report
         with self._lock:
             self._in_use.discard(connection)
         self._idle.append(connection)
@@ -332,7 +370,8 @@ class SupervisedWorker:
             self._first_ready.result()
         except Overloaded:
             raise ConfigError(
-                f"workers: worker {self.number} ended while it started; its log lines show why"
+                f"workers: worker {self.number} ended {_FIRST_STARTS} times while it started; its"
+                " log lines show why"
             ) from None
 
     def _supervise(self) -> None:
@@ -341,11 +380,13 @@ class SupervisedWorker:
             try:
                 self._run_process()
             except Exception as error:  # noqa: BLE001 - it could not start; if an earlier process did, this is retried
-                if not self._first_ready.done():
+                # one that ended, for instance by a signal, is said to be started again
+                ended = isinstance(error, Overloaded)
+                is_last = not ended or self._restarts + 1 >= _FIRST_STARTS
+                if is_last and not self._first_ready.done():
                     self._first_ready.set_exception(error)
                     return
-                # one that ended, for instance by a signal, is said to be started again
-                if not (self._stopping.is_set() or isinstance(error, Overloaded)):
+                if not (self._stopping.is_set() or ended):
                     _log.warning("worker %d cannot start: %s", self.number, error)
             if not self._stopping.is_set():
                 self._prepare_restart(time.monotonic() - began)

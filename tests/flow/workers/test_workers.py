@@ -5,10 +5,12 @@ workers that end.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.otlp import Signal
 from tests.support.otlp_backend import Backend, grpc_backend
 from tests.support.receiver_process import request, twice, whole
-from tests.support.waiting import STAYS_OPEN, wait_until
+from tests.support.waiting import LIMIT_S, STAYS_OPEN, wait_until
 
 Serving = Callable[..., Any]
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -381,6 +383,79 @@ def test_a_worker_that_stays_stopped_is_killed_and_what_it_held_is_counted(
     said = [record.getMessage() for record in caplog.records]
     assert said[0].startswith("worker 1 does not answer")
     assert "is started again; without storage, 1 open trace and 0 queued results" in said[1], said
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Also at the very first start; it is said once, like any restart."""
+    supervised = started(tmp_path, _kill_unless_exists, at_restart=(tmp_path / "go").touch)
+    supervised.await_ready()
+    assert supervised.counts()["workers.restarts{worker=1}"] == 1
+    supervised.stop(5.0)
+    assert supervised.finished
+    assert [record.getMessage() for record in caplog.records] == [
+        "worker 1 ended (exit code -9) and is started again"
+    ]
+
+
+def test_a_worker_that_is_stopped_while_it_starts_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It shows no sign of life."""
+    monkeypatch.setattr(worker, "_SILENT_START_S", 1.0)
+
+    def go_on() -> None:
+        monkeypatch.setattr(worker, "_SILENT_START_S", LIMIT_S)
+        (tmp_path / "go").touch()
+
+    supervised = started(tmp_path, _stop_unless_exists, at_restart=go_on)
+    wait_until(lambda: supervised.counts()["workers.up{worker=1}"] == 1)
+    supervised.stop(5.0)
+    assert supervised.finished
+    assert [record.getMessage() for record in caplog.records] == [
+        "worker 1 ended (exit code -9) and is started again"
+    ]
+
+
+def test_a_worker_that_ends_at_every_start_ends_the_start(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """After three attempts."""
+    supervised = started(tmp_path, _kill_unless_exists, at_restart=lambda: None)
+    with pytest.raises(ConfigError, match="worker 1 ended 3 times while it started"):
+        supervised.await_ready()
+    supervised.stop(5.0)
+    assert len(caplog.records) == 2
+
+
+def started(
+    folder: Path, prepare: Callable[[Path, int], None], at_restart: Callable[[], None]
+) -> worker.SupervisedWorker:
+    """A worker whose processes call `prepare` with the path of a file; `at_restart` is called when
+    a restart is logged, before it.
+    """
+
+    class Handler(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            logging.getLogger("otel_eval").removeHandler(self)
+            at_restart()
+
+    logging.getLogger("otel_eval").addHandler(Handler())
+    config = load({"exporters": {"jsonl": {"path": str(folder / "results.jsonl")}}})
+    supervised = worker.SupervisedWorker(1, config, "one", partial(prepare, folder / "go"))
+    supervised.start()
+    return supervised
+
+
+def _kill_unless_exists(path: Path, _: int) -> None:
+    if not path.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop_unless_exists(path: Path, _: int) -> None:
+    if not path.exists():
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _prepare_nothing(_: int) -> None:

@@ -42,7 +42,9 @@ def test_a_connection_for_which_no_thread_starts_is_closed_and_the_worker_goes_o
 
     timer = SimpleNamespace(daemon=True, start=lambda: None)  # it would end this process
     monkeypatch.setattr(
-        worker, "threading", SimpleNamespace(Thread=threading.Thread, Timer=lambda *_: timer)
+        worker,
+        "threading",
+        SimpleNamespace(Thread=threading.Thread, Event=threading.Event, Timer=lambda *_: timer),
     )
     monkeypatch.setattr(threading.Thread, "start", limited)
     (ours, theirs), (control, front) = socket.socketpair(), Pipe()
