@@ -14,8 +14,7 @@
 #include <string.h>
 
 static PyObject *pure_view, *pure_events, *pure_decode, *decode_error;
-static PyObject *str_attributes, *str_events, *str_status_code, *str_status_message, *str_raw_keys, *str_raw_prefixes;
-static PyObject *str_parent_is_remote, *str_dropped_attributes;
+static PyObject *str_attributes, *str_status_code, *str_status_message, *str_raw_keys, *str_raw_prefixes;
 static PyObject *str_raw_presence, *str_short, *str_named;
 
 #include "c/writing/outcome.h"
@@ -27,9 +26,7 @@ static PyObject *str_raw_presence, *str_short, *str_named;
 #include "c/spans/view_type.h"
 #include "c/spans/framing.h"
 #include "c/writing/buffer.h"
-#include "c/writing/pairs.h"
 #include "c/writing/splitting.h"
-#include "c/spans/recorded.h"
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
@@ -48,9 +45,6 @@ static PyMethodDef functions[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_FASTCALL,
      "configure(view, events, decode, error): what to ask about events, and about anything unusual."},
     {"view", make_view, METH_O, "view(payload): the span, readable."},
-    {"recorded", (PyCFunction)(void (*)(void))recorded, METH_FASTCALL,
-     "recorded(name, kind, start, end, code, message, attributes: dict, events, view): the span that `view` reads, readable\n"
-     "faster; or `view` itself where anything in it is unusual."},
     {"frame", (PyCFunction)(void (*)(void))frame, METH_FASTCALL,
      "frame(body, resource_scope, most): (resource_scope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},
@@ -66,9 +60,7 @@ static int intern_names(void)
         PyObject **held;
         const char *name;
     } names[] = {
-        {&str_attributes, "attributes"},   {&str_events, "events"},
-        {&str_parent_is_remote, "parent_is_remote"},
-        {&str_dropped_attributes, "dropped_attributes"},
+        {&str_attributes, "attributes"},
         {&str_status_code, "status_code"}, {&str_status_message, "status_message"},
         {&str_raw_keys, "raw_keys"},       {&str_raw_prefixes, "raw_prefixes"},
         {&str_raw_presence, "raw_presence"}, {&str_short, "short"},

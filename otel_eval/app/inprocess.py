@@ -48,9 +48,10 @@ from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
-from otel_eval.sources.inprocess.live_traces import InProcessLimits, is_relevant
+from otel_eval.sdk_internals import pipeline_of_provider, processors_in
+from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
-from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
+from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, is_relevant
 from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")
@@ -333,7 +334,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
                 " opentelemetry.trace.set_tracer_provider with the one that has the"
                 " EvalSpanProcessor"
             )
-        if self not in neighbours(getattr(provider, "_active_span_processor", None)):
+        if self not in processors_in(pipeline_of_provider(provider)):
             return (
                 "the global TracerProvider does not have this EvalSpanProcessor; "
                 "call add_span_processor on the provider that the agent's instrumentation uses"
@@ -450,10 +451,12 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         """
         now = time.monotonic()
         try:
-            frames = frames_of(
-                [span for span in spans if span.context is not None and is_relevant(span)]
-            )
+            relevant = [span for span in spans if span.context is not None and is_relevant(span)]
+            frames = frames_of(relevant)
             roots = self._hold_filter.chosen(frames)
+            originals = {
+                id(frame[1]): span for (_, _, frame, _), span in zip(frames, relevant, strict=True)
+            }
         except Exception as error:  # noqa: BLE001 - spans that cannot be read must reach the backend, too
             self._counters.add("exporter.unread_spans", len(spans))
             self._warnings.once(
@@ -462,8 +465,8 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             return spans
         held = {
             id(span): trace_id
-            for trace_id, span_id, span in roots
-            if self._held.hold(trace_id, span_id, span, now)
+            for trace_id, span_id, kept in roots
+            if self._held.hold(trace_id, span_id, (span := originals[id(kept)]), now)
         }
         self._pass_to_pipeline(frames, set(held.values()))
         return [span for span in spans if id(span) not in held] if held else spans

@@ -42,6 +42,7 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Report
 from otel_eval.otlp.endpoint import SIGNALS
 from otel_eval.retry import ExportResult, suppress_instrumentation
+from otel_eval.sdk_internals import has_no_processor, is_shut_down
 
 # Imported here and not where they are used: if a process forks while a thread imports, the child
 # has half a module.
@@ -70,58 +71,6 @@ def sampler_of(provider: Any) -> str:
 
 def _real(provider: Any) -> Any:
     return provider if is_real(provider) else None
-
-
-def is_shut_down(provider: Any) -> bool:
-    """Whether a provider (or a pipeline of processors), or every processor in it, is known to be
-    shut down.
-
-    The SDK has no public method for this, and silently drops what is emitted afterwards. If its
-    private flags are not found, the result is False.
-    """
-    own = getattr(provider, "_shutdown", None)
-    if isinstance(own, bool):
-        return own
-    flags = [_shutdown_flag(processor) for processor in _processors(provider) or ()]
-    return bool(flags) and all(flags)
-
-
-def has_no_processor(provider: Any) -> bool:
-    """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so
-    that it drops everything.
-
-    With `OTEL_LOGS_EXPORTER=none` there is such a `LoggerProvider`. The SDK has no public method
-    for this; if its private lists are not found, the result is False.
-    """
-    return _processors(provider) == []
-
-
-def _processors(provider: Any) -> list[Any] | None:
-    """The processors of a provider that are not ours; None if no list of them was found."""
-    inner = provider
-    for name in ("_multi_log_record_processor", "_active_span_processor"):
-        inner = getattr(provider, name, inner)
-    lists = [
-        getattr(inner, name)
-        for name in ("_log_record_processors", "_span_processors")
-        if hasattr(inner, name)
-    ]
-    others = [
-        each
-        for listed in lists
-        for each in listed
-        if not type(each).__module__.startswith("otel_eval")
-    ]
-    return others if lists else None
-
-
-def _shutdown_flag(processor: Any) -> bool | None:
-    for holder in (processor, getattr(processor, "_batch_processor", None)):
-        for name in ("_shutdown", "done"):  # `done`: the batch processors before 1.34
-            flag = getattr(holder, name, None)
-            if isinstance(flag, bool):
-                return flag
-    return None
 
 
 _MISSING: Final = {

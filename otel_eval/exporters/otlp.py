@@ -11,9 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import (
-    OTLPMetricExporterMixin,
-)
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics import export as sdk
@@ -29,6 +26,7 @@ from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, suppress_instrumentation
+from otel_eval.sdk_internals import OTLPMetricExporterMixin
 
 METRICS_INTERVAL_S: Final = 5.0
 _MAX_SETS: Final = 2000  # more make a scrape of more than 70,000 series, which takes seconds

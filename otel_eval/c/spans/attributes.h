@@ -17,8 +17,6 @@ static int take_pair(Range *in, Range *key, Range *value)
 /* Lists, maps and bytes: Python reads them. One that it cannot read is absent, as there. */
 static int decode_elsewhere(Range raw, PyObject **out)
 {
-    if (pure_decode == NULL) /* nothing from the wire was ever read: the view of a span of the process knows its lists */
-        return ODD;
     PyObject *content = bytes_of(raw);
     *out = content == NULL ? NULL : PyObject_CallOneArg(pure_decode, content);
     Py_XDECREF(content);

@@ -47,21 +47,15 @@ static PyObject *view_kind(PyObject *self, void *Py_UNUSED(unused))
     return PyLong_FromLong(((View *)self)->head.kind);
 }
 
-static PyObject *view_remote(PyObject *object, void *Py_UNUSED(unused))
+static PyObject *view_remote(PyObject *self, void *Py_UNUSED(unused))
 {
-    View *self = (View *)object;
-    if (self->pure != NULL) /* a span of the process has no flags */
-        return ask_pure(self, str_parent_is_remote);
-    unsigned flags = self->head.flags;
+    unsigned flags = ((View *)self)->head.flags;
     return Py_NewRef(!(flags & 0x100) ? Py_None : flags & 0x200 ? Py_True : Py_False);
 }
 
-static PyObject *view_dropped(PyObject *object, void *Py_UNUSED(unused))
+static PyObject *view_dropped(PyObject *self, void *Py_UNUSED(unused))
 {
-    View *self = (View *)object;
-    if (self->pure != NULL) /* a span of the process knows it itself */
-        return ask_pure(self, str_dropped_attributes);
-    return PyLong_FromUnsignedLongLong(self->head.dropped);
+    return PyLong_FromUnsignedLongLong(((View *)self)->head.dropped);
 }
 
 static PyObject *view_start(PyObject *self, void *Py_UNUSED(unused))

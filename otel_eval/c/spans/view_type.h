@@ -6,8 +6,6 @@ static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
     Range in = self->head.events, each;
     if (in.at == NULL)
         return PyList_New(0);
-    if (self->pure != NULL) /* a span of the process has its events only there */
-        return PyObject_CallMethodNoArgs(self->pure, str_events);
     PyObject *found = PyList_New(0);
     while (found != NULL && in.at < in.end) {
         in.at++; /* the tag */
@@ -60,18 +58,18 @@ static PyType_Spec view_spec = {
     .slots = view_slots,
 };
 
-/* The view of a payload of plain bytes; `pure`, if there is one, is what Python reads the same span with. */
-static PyObject *view_of(PyObject *payload, PyObject *pure)
+/* The view of a payload of plain bytes. */
+static PyObject *view_of(PyObject *payload)
 {
     Head head;
     Bytes at = (Bytes)PyBytes_AS_STRING(payload);
     if (!walk_span((Range){at, at + PyBytes_GET_SIZE(payload)}, &head))
-        return pure != NULL ? Py_NewRef(pure) : PyObject_CallOneArg(pure_view, payload);
+        return PyObject_CallOneArg(pure_view, payload);
     View *self = PyObject_New(View, view_type);
     if (self == NULL)
         return NULL;
     self->payload = Py_NewRef(payload);
-    self->pure = Py_XNewRef(pure);
+    self->pure = NULL;
     self->head = head;
     return (PyObject *)self;
 }
@@ -82,5 +80,5 @@ static PyObject *make_view(PyObject *Py_UNUSED(module), PyObject *payload)
         PyErr_SetString(PyExc_RuntimeError, "configure() was not called");
         return NULL;
     }
-    return PyBytes_CheckExact(payload) ? view_of(payload, NULL) : PyObject_CallOneArg(pure_view, payload);
+    return PyBytes_CheckExact(payload) ? view_of(payload) : PyObject_CallOneArg(pure_view, payload);
 }

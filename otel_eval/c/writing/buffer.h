@@ -49,4 +49,12 @@ static int put(Buffer *buffer, const char *bytes, size_t size)
     return DONE;
 }
 
-#define PUT(buffer, text) put(buffer, text, sizeof text - 1)
+static int put_varint(Buffer *out, uint64_t number)
+{
+    char bytes[10];
+    size_t size = 0;
+    for (; number > 0x7F; number >>= 7)
+        bytes[size++] = (char)(number | 0x80);
+    bytes[size++] = (char)number;
+    return put(out, bytes, size);
+}

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import ReadableSpan
-
 from otel_eval.assembly import Limits
+from otel_eval.sources.inprocess.sdk_spans import KeptSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +53,6 @@ class InProcessLimits(Limits):
         return max(self.max_bytes // 2, self.max_bytes_per_trace)
 
 
-OWN_SCOPE: Final = "otel_eval"
-_SAMPLED: Final = 1
-
-
 @dataclass(slots=True, eq=False)
 class EndedSpans:
     """Spans of one trace that were submitted to the worker, and why: closed, detached, idle, aged,
@@ -72,7 +67,7 @@ class EndedSpans:
     """
 
     trace_id: int
-    spans: list[ReadableSpan]
+    spans: list[KeptSpan]
     why: str
     parents: Mapping[int, int] = field(default_factory=dict)
     early: bool = False
@@ -85,9 +80,9 @@ class EndedSpans:
     def detached(
         cls,
         trace_id: int,
-        ended: Sequence[ReadableSpan],
-        live: Mapping[int, Any],
-        is_agent: Callable[[Any], bool],
+        ended: Sequence[KeptSpan],
+        live: Mapping[int, KeptSpan],
+        is_agent: Callable[[KeptSpan], bool],
     ) -> EndedSpans | None:
         """Return the ended spans that are complete; None if no agent's span is among them, or a
         parent of any span is unknown.
@@ -101,22 +96,25 @@ class EndedSpans:
             live: the open spans by id.
             is_agent: whether a span, open or ended, is an agent's.
         """
-        trees = _Trees({_id(span): span for span in ended}, live, is_agent)
+        trees = _Trees({span.span_id: span for span in ended}, live, is_agent)
         outermost = {
-            span_id: trees.outermost_open(_parent(span)) for span_id, span in trees.ended.items()
+            span_id: trees.outermost_open(span.local_parent_id)
+            for span_id, span in trees.ended.items()
         }
         if _UNKNOWN in outermost.values():
             return None
         spans = [
-            span for span in ended if outermost[_id(span)] >= 0 and _id(span) not in trees.busy
+            span
+            for span in ended
+            if outermost[span.span_id] >= 0 and span.span_id not in trees.busy
         ]
         if not any(map(is_agent, spans)):
             return None
-        submitted = {_id(span) for span in spans}
+        submitted = {span.span_id for span in spans}
         parents = {
-            each: outermost[each]
-            for each in submitted
-            if outermost[each] and _parent(trees.ended[each]) not in submitted
+            span_id: outermost[span_id]
+            for span_id in submitted
+            if outermost[span_id] and trees.ended[span_id].local_parent_id not in submitted
         }
         return cls(trace_id, spans, "detached", parents)
 
@@ -178,7 +176,7 @@ class LiveTrace:
         self.trace_id, self.check_above = trace_id, check_above
         self.open: dict[int, Any] = {}
         self.searched, self.had_detached = 0, False
-        self.spans: deque[ReadableSpan] = deque()
+        self.spans: deque[KeptSpan] = deque()
         self.closed = self.queued = self.early = self.cut = self.search_queued = False
         self.since = self.unchanged_since = self.live_due = now
         self.last_counts = (0, 0)
@@ -189,12 +187,6 @@ class LiveTrace:
         """Have the ended spans measured and searched again, after spans were removed."""
         self.size = self.measured = self.searched = 0
         self.removals += 1
-
-
-def is_relevant(span: Any) -> bool:
-    """Whether a span is recorded: it is sampled, and not one that otel-eval exports."""
-    scope = span.instrumentation_scope
-    return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
 
 
 _AGENT: Final = -1
@@ -210,15 +202,15 @@ class _Trees:
 
     def __init__(
         self,
-        ended: Mapping[int, ReadableSpan],
-        live: Mapping[int, Any],
-        is_agent: Callable[[Any], bool],
+        ended: Mapping[int, KeptSpan],
+        live: Mapping[int, KeptSpan],
+        is_agent: Callable[[KeptSpan], bool],
     ) -> None:
         self.ended, self._is_agent = ended, is_agent
         self._spans: Final = {**live, **ended}
         self.busy: Final = set[int]()
         for span in live.values():
-            while (parent := _parent(span)) in ended and parent not in self.busy:
+            while (parent := span.local_parent_id) in ended and parent not in self.busy:
                 self.busy.add(parent)
                 span = ended[parent]
         self._outermost: Final[dict[int, int]] = {0: 0}
@@ -235,10 +227,10 @@ class _Trees:
             chain.append(span_id)
             # parent links may form a circle
             self._outermost[span_id] = 0 if span_id in self.ended else _UNKNOWN
-            span_id = _parent(self._spans[span_id])
+            span_id = self._spans[span_id].local_parent_id
         outermost = self._outermost.get(span_id, _UNKNOWN)
-        for each in reversed(chain):
-            outermost = self._outermost[each] = self._outermost_of(each, outermost)
+        for below in reversed(chain):
+            outermost = self._outermost[below] = self._outermost_of(below, outermost)
         return outermost
 
     def _outermost_of(self, span_id: int, outermost: int) -> int:
@@ -246,16 +238,6 @@ class _Trees:
         is_open = span_id not in self.ended
         if (is_open or span_id in self.busy) and self._is_agent(self._spans[span_id]):
             return _AGENT
-        if is_open and _parent(self._spans[span_id]) in self.ended:
+        if is_open and self._spans[span_id].local_parent_id in self.ended:
             return _UNKNOWN  # an open span below an ended one: it is unknown what else is there
         return outermost or span_id if is_open else outermost
-
-
-def _id(span: Any) -> int:
-    own: int = span.context.span_id
-    return own
-
-
-def _parent(span: Any) -> int:
-    parent = span.parent
-    return 0 if parent is None or parent.is_remote else parent.span_id

@@ -13,7 +13,13 @@ from otel_eval.assembly import SPAN_OVERHEAD_BYTES
 from otel_eval.counters import Warnings
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
-from otel_eval.sources.inprocess.sdk_spans import SPAN_BYTES, size_of
+from otel_eval.sources.inprocess.sdk_spans import (
+    KEPT_SPAN_BYTES,
+    OPEN_SPAN_BYTES,
+    KeptSpan,
+    open_size_of,
+    size_of,
+)
 
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
 _FEW_SPANS: Final = 16  # bytes are measured after this many spans at the earliest
@@ -95,7 +101,7 @@ class SpanMemoryLimiter:
         or their number changes.
         """
         live = [span for span in entry.open.copy().values() if span is not None]
-        entry.live_measured, entry.live_size = len(live), _sizes(live)
+        entry.live_measured, entry.live_size = len(live), sum(map(_open_size, live))
         self._spans += len(live)
         self._bytes += entry.live_size
         entry.live_due = now + max(1.0, now - entry.since)
@@ -142,13 +148,20 @@ def _open_bytes(entry: LiveTrace) -> int:
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 
 
-def _sizes(spans: Iterable[Any]) -> int:
+def _sizes(spans: Iterable[KeptSpan]) -> int:
     # Includes what assembly adds to each span, so that both find the same limit exceeded.
     return sum([_size(span) + SPAN_OVERHEAD_BYTES for span in spans])
 
 
-def _size(span: Any) -> int:
+def _size(span: KeptSpan) -> int:
     try:
         return size_of(span)
     except Exception:  # noqa: BLE001 - a span that changes meanwhile, or is not the SDK's, counts as an empty span
-        return SPAN_BYTES
+        return KEPT_SPAN_BYTES
+
+
+def _open_size(span: Any) -> int:
+    try:
+        return open_size_of(span)
+    except Exception:  # noqa: BLE001 - as in `_size`
+        return OPEN_SPAN_BYTES

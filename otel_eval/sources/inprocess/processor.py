@@ -9,29 +9,30 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import SpanFrame, SpanReader
-from otel_eval.sources.inprocess.live_traces import (
-    EndedSpans,
-    InProcessLimits,
-    LiveTrace,
-    is_relevant,
+from otel_eval.sdk_internals import (
+    context_of,
+    pipeline_of,
+    processors_in,
+    put_last,
+    runs_on_callers,
 )
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import (
+    KeptSpan,
     SdkResourceScopes,
     SdkSpanReader,
-    move_to_front,
-    neighbours,
-    pipeline_of,
-    runs_on_callers,
+    is_relevant,
+    keep,
 )
 from otel_eval.worker_thread import WorkerThread
 
@@ -46,6 +47,9 @@ _BLOCKED_S: Final = 2.0
 # the longest that a root's end waits for its scores, if they could not be exported later
 _AT_ONCE_S: Final = 0.2
 _MOST_AWAITING: Final = 1000  # threads of the program
+# callbacks of other processors, at one time and in seconds: more, or longer, and one has raised
+_MOST_CALLBACKS: Final = 1000
+_LONGEST_CALLBACK_S: Final = 60.0
 # once in 512 spans at most, and only while the thread that limits bytes waits for the interpreter
 _YIELD_S: Final = 1e-3
 
@@ -106,6 +110,10 @@ class InProcessSource(SpanProcessor):
         self._at_once: threading.Semaphore | None = None
         self._limit_requested = False
         self._scopes = SdkResourceScopes()
+        self._first: _First = _First(self)
+        # spans that were ending at the last look, by `id`
+        self._unreturned: dict[int, ReadableSpan] = {}
+        self._unreturned_due = time.monotonic() + _LONGEST_CALLBACK_S
 
     # ------------------------------------------------------------------ what subclasses add
 
@@ -155,6 +163,7 @@ class InProcessSource(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Add the span to its trace; if no other is open, the trace is queued for the worker."""
+        self._first.ending.pop(id(span), None)
         if self._inactive:
             return
         try:
@@ -184,15 +193,23 @@ class InProcessSource(SpanProcessor):
         self._worker.ensure()
         self._limiting.ensure()
         pipeline = pipeline_of(span)
-        if pipeline is not None and pipeline is not self._pipeline:
+        if pipeline is not None and (pipeline is not self._pipeline or self._is_passed(pipeline)):
             if self._deactivate_if_duplicate(pipeline):
                 return
             self._pipeline, self._resource = pipeline, span.resource
             turns = threading.Semaphore(_MOST_AWAITING if runs_on_callers(pipeline) else 1)
-            self._at_once = None if move_to_front(self, pipeline) else turns
+            self._at_once = None if put_last(self, self._first, pipeline) else turns
         if not self._last_at_exit:
             self._last_at_exit = True
             self.be_last_registered_at_exit()
+
+    def _is_passed(self, pipeline: Any) -> bool:
+        """Whether another processor was added behind this one: it may change spans, so it has to
+        be called first.
+        """
+        return self._at_once is None and not isinstance(
+            next(reversed(processors_in(pipeline)), self), InProcessSource
+        )
 
     def _on_many_spans(self) -> None:
         if self._limit_requested:
@@ -207,7 +224,7 @@ class InProcessSource(SpanProcessor):
         """Deactivate this processor if an older one of the pipeline does the same; True if it
         did.
         """
-        for other in neighbours(pipeline):
+        for other in processors_in(pipeline):
             if (
                 isinstance(other, InProcessSource)
                 and other.number < self.number
@@ -250,7 +267,8 @@ class InProcessSource(SpanProcessor):
         for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
             for span in filter(None, list(entry.open.values())[:_SPANS_LOOKED_AT]):
                 service = span.resource.attributes.get("service.name", "")
-                saw(SdkSpanReader(span), _scope_name(span), str(service))
+                open_span = keep(span, context_of(span))
+                saw(SdkSpanReader(open_span), open_span.scope_name, str(service))
 
     def pipeline(self) -> tuple[Any, Any] | None:
         """The processors and the resource of the provider whose spans were seen last, if the SDK
@@ -272,8 +290,8 @@ class InProcessSource(SpanProcessor):
         self._limit_requested = False
         self._limiter.enforce()
 
-    def _is_agents(self, span: Any) -> bool:
-        return self._is_agent(SdkSpanReader(span), _scope_name(span))
+    def _is_agents(self, span: KeptSpan) -> bool:
+        return self._is_agent(SdkSpanReader(span), span.scope_name)
 
     def _serve(self, item: LiveTrace | EndedSpans) -> None:
         """Pass the spans of a queued trace to `handover`, or search it for detached runs; called on
@@ -288,15 +306,29 @@ class InProcessSource(SpanProcessor):
         if submitted.early:
             self._note_early(trace_id)
         frame, parents = self._scopes.frame, submitted.parents
-        ids = [
-            (span, cast(Any, span.context).span_id) for span in submitted.spans if is_relevant(span)
+        frames = [
+            frame(span, trace_id, parents.get(span.span_id))
+            for span in submitted.spans
+            if span.is_relevant
         ]
-        frames = [frame(span, trace_id, span_id, parents.get(span_id)) for span, span_id in ids]
         if frames:
             self._handover(trace_id, frames, submitted.why)
 
+    def end_unreturned(self, spans: Iterable[ReadableSpan]) -> None:
+        """Record the end of spans for which `on_end` was not called, because that of another
+        processor raised an exception.
+        """
+        for span in spans:
+            if self._first.ending.pop(id(span), None) is not None:
+                self._recorder.ended(span)
+
     def _sweep(self) -> None:
-        self._recorder.sweep(time.monotonic())
+        now = time.monotonic()
+        if now >= self._unreturned_due:
+            ending = self._first.ending.copy()
+            self.end_unreturned([span for key, span in self._unreturned.items() if key in ending])
+            self._unreturned, self._unreturned_due = ending, now + _LONGEST_CALLBACK_S
+        self._recorder.sweep(now)
         self._tick()
 
     # ------------------------------------------------------------------ life cycle
@@ -328,6 +360,7 @@ class InProcessSource(SpanProcessor):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         atexit.unregister(self._exit_hook)
+        self.end_unreturned(list(self._first.ending.copy().values()))
         self._recorder.shut_down()
         self._limiting.end()
         self._limiter.warn_of_drops()
@@ -367,6 +400,30 @@ class InProcessSource(SpanProcessor):
         self._begin()
 
 
-def _scope_name(span: Any) -> str:
-    scope = span.instrumentation_scope
-    return (scope.name if scope is not None else "") or ""
+class _First(SpanProcessor):
+    """Stands before the other processors of a pipeline, in which the source is the last.
+
+    A provider flushes and shuts its processors down in their order, and a batch processor that was
+    shut down before the source could not export the scores of the last run.
+
+    Attributes:
+        ending: by `id`, spans whose end was not yet passed to the source. The end of one at which
+            another processor raised an exception is recorded later.
+    """
+
+    def __init__(self, source: InProcessSource) -> None:
+        self._source: Final = source
+        self.ending: Final[dict[int, ReadableSpan]] = {}
+
+    def on_end(self, span: ReadableSpan) -> None:
+        ending = self.ending
+        if self._source.is_active:
+            ending[id(span)] = span
+        if len(ending) > _MOST_CALLBACKS:
+            self._source.end_unreturned(list(ending.copy().values())[:1])
+
+    def shutdown(self) -> None:
+        self._source.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._source.force_flush(timeout_millis)

@@ -2,7 +2,8 @@
 its spans is open.
 
 The two callbacks run on the threads of the traced program, so they take no lock, read no clock and
-create no objects: they do a look-up and one operation on a dictionary, and one on a deque.
+create no object but what is kept of an ended span: they do a look-up and one operation on a
+dictionary, and one on a deque.
 
 Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only
 *closing* needs several steps and takes `_lock`. The closing thread sets `closed` and then reads
@@ -19,17 +20,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from threading import RLock
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sources.inprocess.live_traces import (
-    EndedSpans,
-    InProcessLimits,
-    LiveTrace,
-    is_relevant,
-)
-from otel_eval.sources.inprocess.sdk_spans import open_parent
+from otel_eval.sdk_internals import context_of, read_context
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
+from otel_eval.sources.inprocess.sdk_spans import KeptSpan, is_relevant, keep, open_parent
 
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
@@ -53,7 +50,7 @@ class Recorder:
         limits: InProcessLimits,
         put: Callable[[LiveTrace | EndedSpans], None],
         began: Callable[[Any], None],
-        is_agent: Callable[[Any], bool] = lambda _: False,
+        is_agent: Callable[[KeptSpan], bool] = lambda _: False,
         many: Callable[[], None] = lambda: None,
     ) -> None:
         self._many: Final = many
@@ -100,8 +97,10 @@ class Recorder:
 
     def started(self, span: Any, parent_context: Any) -> None:
         """Note that a span started. Its context is a tuple: (trace id, span id, …)."""
-        # faster than the property in SDK 1.30 to 1.45
-        context = getattr(span, "_context", None) or span.context
+        try:
+            context = read_context(span)
+        except AttributeError:
+            context = span.context
         if not next(self._credit, False):
             self._note_many()
         entry = self._traces.get(context[0])
@@ -115,18 +114,21 @@ class Recorder:
 
     def ended(self, span: ReadableSpan) -> bool:
         """Note that a span ended; True if its trace may be queued for the worker now."""
-        context = getattr(span, "_context", None) or cast(Any, span.context)  # as in `started`
+        try:
+            context = read_context(span)
+        except AttributeError:
+            context = span.context
         if not next(self._credit, False):
             self._note_many()
-        entry = self._traces.get(context[0])
+        entry, kept = self._traces.get(context[0]), keep(span, context)
         if entry is None:
-            self._unmatched_end(span)
+            self._unmatched_end(span, kept)
             return True
         spans, under_way = entry.spans, entry.open
-        spans.append(span)
+        spans.append(kept)
         under_way.pop(context[1], None)
         if not under_way or entry.closed or len(spans) > entry.check_above:
-            self._complete_or_limit(entry, span)
+            self._complete_or_limit(entry, span, kept)
             return True
         return False
 
@@ -180,41 +182,41 @@ class Recorder:
         self.call_after(self._many_spans)
         self._many()
 
-    def _unmatched_end(self, span: ReadableSpan) -> None:
+    def _unmatched_end(self, span: ReadableSpan, kept: KeptSpan) -> None:
         """Handle the end of a span whose start was not seen, or whose trace was submitted while the
         span was open.
         """
-        if not is_relevant(span):
+        if not kept.is_relevant:
             return
         if self._is_shut_down:
             with self._lock:
                 self.counts["spans_after_shutdown"] += 1
             return
         self._began(span)
-        trace_id = span.context[0]
+        trace_id = context_of(span)[0]
         # its start was seen, so its trace was submitted: it is late
-        if (span.start_time or 0) >= self._since_ns:
+        if (kept.start_time or 0) >= self._since_ns:
             with self._lock:
-                self._submit(EndedSpans(trace_id, [span], "closed"))
+                self._submit(EndedSpans(trace_id, [kept], "closed"))
             return
         entry = self._entry(trace_id)
         entry.early = True
-        entry.spans.append(span)
-        self._complete_or_limit(entry, span)
+        entry.spans.append(kept)
+        self._complete_or_limit(entry, span, kept)
 
-    def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
+    def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan, kept: KeptSpan) -> None:
         """Handle a span that may complete the trace, comes after it was closed, or exceeds a
         limit.
         """
         if entry.closed:
-            self._handle_late(entry, span)
+            self._handle_late(entry, span, kept)
             return
         if entry.check_above < 0 or len(entry.spans) > self._limit:
             self._drop_last(entry)
         elif len(entry.spans) > entry.check_above:
             entry.check_above = self._limit
             self.request_search(entry)
-        if entry.open or (entry.early and self._await_parent(entry, span)):
+        if entry.open or (entry.early and self._await_parent(entry, kept)):
             return
         if not entry.queued:
             self._queue_to_close(entry)
@@ -255,13 +257,13 @@ class Recorder:
             self.waiting_bytes -= item.size
             item.counted = 0
 
-    def _handle_late(self, entry: LiveTrace, span: ReadableSpan) -> None:
+    def _handle_late(self, entry: LiveTrace, span: ReadableSpan, kept: KeptSpan) -> None:
         with self._lock:
             try:
-                entry.spans.remove(span)
+                entry.spans.remove(kept)
             except ValueError:
                 return  # it was submitted when the trace was closed
-        self._unmatched_end(span)
+        self._unmatched_end(span, kept)
 
     def _drop_last(self, entry: LiveTrace) -> None:
         with self._lock, suppress(IndexError):  # the worker removed the span first
@@ -269,16 +271,16 @@ class Recorder:
             entry.cut = True
             self.counts["spans_dropped"] += 1
 
-    def _await_parent(self, entry: LiveTrace, span: ReadableSpan) -> bool:
+    def _await_parent(self, entry: LiveTrace, span: KeptSpan) -> bool:
         """Whether a span that started before the recorder has a parent that has not ended; that
         counts as open then.
         """
-        parent = span.parent
-        if parent is None or parent.is_remote or (span.start_time or 0) >= self._since_ns:
+        parent_id = span.local_parent_id
+        if not parent_id or (span.start_time or 0) >= self._since_ns:
             return False
-        if any(each.context.span_id == parent.span_id for each in entry.spans.copy()):
+        if any(ended.span_id == parent_id for ended in entry.spans.copy()):
             return False
-        entry.open.setdefault(parent.span_id, None)
+        entry.open.setdefault(parent_id, None)
         return True
 
     # ------------------------------------------------------------------ for the worker
@@ -372,34 +374,40 @@ class Recorder:
         counts from then on.
         """
         removals, ended = entry.removals, entry.spans.copy()
-        if entry.early or entry.cut or len(ended) == entry.searched:
+        # one that is queued is about to be closed as a whole
+        if entry.early or entry.cut or entry.queued or len(ended) == entry.searched:
             return
         entry.searched = len(ended)
-        found = EndedSpans.detached(entry.trace_id, ended, entry.open.copy(), self._is_agent)
+        live = {
+            span_id: keep(span, context_of(span))
+            for span_id, span in entry.open.copy().items()
+            if span is not None  # only early traces have others
+        }
+        detached = EndedSpans.detached(entry.trace_id, ended, live, self._is_agent)
         with self._lock:
             if (
-                found is None
+                detached is None
                 or entry.closed
                 or entry.queued
                 or entry.cut
                 or entry.removals != removals
             ):
                 return
-            submitted = {id(span) for span in found.spans}
-            rest = [
+            submitted = {id(span) for span in detached.spans}
+            remaining = [
                 span
                 for span in (entry.spans.popleft() for _ in range(len(ended)))
                 if id(span) not in submitted
             ]
-            entry.spans.extendleft(reversed(rest))
+            entry.spans.extendleft(reversed(remaining))
             entry.note_removal()
             entry.since, entry.searched, entry.had_detached, entry.check_above = (
                 now,
-                len(rest),
+                len(remaining),
                 True,
                 self._check_above,
             )
-            self._submit(found)
+            self._submit(detached)
 
     # ------------------------------------------------------------------ for the memory limiter
 

@@ -1,12 +1,10 @@
-"""Read spans of the SDK as a receiver reads them from OTLP, measure them, hold them for scores, and
-access private attributes.
+"""What is kept of the SDK's spans, read as a receiver reads spans from OTLP, and how many bytes
+that takes.
 
-Each access to a private attribute of the SDK is guarded: if a version differs, only an optimisation
-is lost. Checked with SDK 1.30 to 1.45.
-
-Why the order of processors matters: a provider shuts them down in the order in which they were
-added. A batch processor added before ours is closed before the last run's scores can be sent
-through it. Scores are added to copies of spans: an ended span is read-only.
+When a span ends, what reading it needs is kept and not the SDK's object, which takes five times as
+much: its events, links and locks even where they are empty. Attributes and events are kept by
+reference, so that what another processor changes in them later is read changed; see
+docs/how-to/in-process.md.
 """
 
 from __future__ import annotations
@@ -15,64 +13,112 @@ import threading
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
-from operator import attrgetter
 from sys import getsizeof
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SynchronousMultiSpanProcessor
-from opentelemetry.sdk.util import BoundedList
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import get_current_span
+from opentelemetry.trace import SpanKind, Status, get_current_span
 
 from otel_eval.conventions.reader import exported_resource
 from otel_eval.conventions.values import writable
 from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
-from otel_eval.native import extension
+from otel_eval.sdk_internals import (
+    attributes_of,
+    events_of,
+    fields_of,
+    links_of,
+    live_attributes_of,
+    pipeline_of,
+    read_events,
+    read_fields,
+    read_parent,
+    with_scores,
+)
+
+OWN_SCOPE: Final = "otel_eval"
+_SAMPLED: Final = 1
 
 
-def pipeline_of(span: Any) -> Any:
-    """The processors of the span's provider. None if the SDK does not show them."""
-    return getattr(span, "_span_processor", None)
+class KeptSpan(NamedTuple):
+    """What is kept of a span: what reading it needs.
 
-
-def neighbours(pipeline: Any) -> tuple[Any, ...]:
-    """The processors of a pipeline in order; none if the SDK does not show them."""
-    found = getattr(pipeline, "_span_processors", ())
-    return found if isinstance(found, tuple) else ()
-
-
-def runs_on_callers(pipeline: Any) -> bool:
-    """Whether callbacks run on the thread on which the span starts or ends, and not in a pool of
-    threads.
+    Attributes:
+        span_id: its id; 0 if it has none.
+        parent_id: the id of its parent; 0 if it has none.
+        parent_is_remote: whether that is in another process; None if it has no parent.
+        is_sampled: 1 or 0, the flag of its context.
+        events: its events.
+        name, kind, start_time, end_time, status: as the span has them; times in Unix nanoseconds,
+            or None.
+        attributes: its attributes; not to be changed here, but others may change them.
+        dropped: how many attributes did not fit.
+        resource, scope: the resource and the instrumentation scope.
     """
-    return isinstance(pipeline, SynchronousMultiSpanProcessor)
+
+    span_id: int
+    parent_id: int
+    parent_is_remote: bool | None
+    is_sampled: int
+    events: Sequence[Event]
+    name: str
+    kind: SpanKind
+    start_time: int | None
+    end_time: int | None
+    status: Status
+    attributes: dict[str, Any]
+    dropped: int
+    resource: Resource | None
+    scope: InstrumentationScope | None
+
+    @property
+    def local_parent_id(self) -> int:
+        """The id of the parent if that is in this process, else 0."""
+        return 0 if self.parent_is_remote else self.parent_id
+
+    @property
+    def scope_name(self) -> str:
+        """The name of the instrumentation scope, or ""."""
+        return (self.scope.name if self.scope is not None else "") or ""
+
+    @property
+    def is_relevant(self) -> bool:
+        """Whether the span is evaluated: it is sampled, and not one that otel-eval exports."""
+        return bool(self.is_sampled) and self.scope_name != OWN_SCOPE
 
 
-def move_to_front(processor: Any, pipeline: Any) -> bool:
-    """Have `processor` called, flushed and shut down before the others; False if that cannot be
-    ensured.
+_new: Final = tuple.__new__
 
-    The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a
-    callback that is under way is not disturbed.
+
+def keep(span: Any, context: Any) -> KeptSpan:
+    """Return what is kept of a span, open or ended.
+
+    Called on the threads of the program, so it takes few steps. Contexts are tuples: (trace id,
+    span id, is remote, flags, …).
+
+    Args:
+        span: a span of the SDK.
+        context: its context, or None.
     """
-    if not runs_on_callers(pipeline):
-        return False
     try:
-        with pipeline._lock:
-            others = tuple(each for each in pipeline._span_processors if each is not processor)
-            if len(others) == len(pipeline._span_processors):
-                return False  # it is inside another processor
-            if pipeline._span_processors != (processor, *others):  # also if it was added twice
-                pipeline._span_processors = (processor, *others)
-    except (AttributeError, TypeError):
-        return False
-    return True
+        parent, events, fields = read_parent(span), read_events(span), read_fields(span)
+    except AttributeError:
+        parent, events, fields = span.parent, events_of(span), fields_of(span)
+    span_id, is_sampled = (0, 0) if context is None else (context[1], context[3] & _SAMPLED)
+    parent_id, is_remote = (0, None) if parent is None else (parent[1], parent[2])
+    kept_events = tuple(events) if events else ()
+    return _new(KeptSpan, (span_id, parent_id, is_remote, is_sampled, kept_events, *fields))
+
+
+def is_relevant(span: Any) -> bool:
+    """Whether a span of the SDK is evaluated; as `KeptSpan.is_relevant`."""
+    scope = span.instrumentation_scope
+    return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
 
 
 def open_parent(span: Any, parent_context: Any) -> Any:
@@ -93,60 +139,43 @@ def open_parent(span: Any, parent_context: Any) -> Any:
 
 
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.
-# an ended span: the object, its context, its empty collections and their locks
-SPAN_BYTES: Final = 2600
-_ATTRIBUTE_BYTES: Final = 80  # beside the value: the entry of a dictionary that grows by doubling
+KEPT_SPAN_BYTES: Final = 300  # of an ended span, beside its name, attributes and events
+OPEN_SPAN_BYTES: Final = 2600  # of the SDK's object, its context, empty collections and their locks
+_ATTRIBUTE_BYTES: Final = (
+    40  # beside the value: the entry of a dictionary, which is up to half full
+)
 _EVENT_BYTES: Final = 420  # without attributes
 _LINK_BYTES: Final = 560  # without attributes, with its context
-# which of them the SDK uses depends on its version and on limits
-_DICTIONARIES: Final = (dict, OrderedDict)
 _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, MappingProxyType})
 
 
-def size_of(span: ReadableSpan) -> int:
-    """Estimate the bytes of a span, open or ended, within a factor of two; takes about 1 µs, linear
-    in the span's content.
+def size_of(span: KeptSpan) -> int:
+    """Estimate the bytes of what is kept of a span within a factor of two; linear in its content.
 
-    Texts and bytes count with their size in memory, in sequences and in attributes of events and
-    links too. A text that several spans share counts for each of them, as it does in OTLP.
+    Texts and bytes count with their size in memory, in sequences and in attributes of events too. A
+    text that several spans share counts for each of them, as it does in OTLP.
     """
-    size = SPAN_BYTES + getsizeof(span.name) + _attributes_size(raw_attributes(span))
-    for each in _inner(span, "_events", "events"):
-        size += _EVENT_BYTES + _attributes_size(each.attributes)
-    for each in _inner(span, "_links", "links"):
-        size += _LINK_BYTES + _attributes_size(each.attributes)
+    size = KEPT_SPAN_BYTES + getsizeof(span.name) + _attributes_size(span.attributes)
+    for event in span.events:
+        size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
     description = span.status.description
     return size + len(description) if description else size
 
 
-def raw_attributes(span: ReadableSpan) -> Any:
-    """The attributes without the read-only proxy that the public property builds each time."""
-    raw = getattr(span, "_attributes", None)
-    return span.attributes if raw is None else raw
+def open_size_of(span: Any) -> int:
+    """Estimate the bytes of an open span of the SDK; as `size_of`."""
+    size = OPEN_SPAN_BYTES + getsizeof(span.name) + _attributes_size(live_attributes_of(span))
+    for event in events_of(span):
+        size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
+    for link in links_of(span):
+        size += _LINK_BYTES + _attributes_size(attributes_of(link.attributes))
+    description = span.status.description
+    return size + len(description) if description else size
 
 
-def attributes_of(attributes: Any) -> dict[str, Any]:
-    """Return the attributes as a dictionary that must not be changed. The SDK's own mapping takes a
-    lock for each key.
-    """
-    inner: Any = getattr(attributes, "_dict", None)
-    held: dict[str, Any] = inner if type(inner) in _DICTIONARIES else dict(attributes or {})
-    return held
-
-
-def _inner(span: Any, field: str, public: str) -> Iterable[Any]:
-    """Return events or links. The public property copies them under a lock; here the SDK's deque is
-    copied in one step.
-    """
-    kept = getattr(getattr(span, field, None), "_dq", None)
-    if kept is None:
-        return tuple(getattr(span, public))
-    return tuple(kept) if kept else ()
-
-
-def _attributes_size(attributes: Any) -> int:
+def _attributes_size(attributes: Mapping[str, Any]) -> int:
     # list() is one step for the interpreter, so that another thread may add attributes meanwhile.
-    values = list(attributes_of(attributes).values()) if attributes else []
+    values = list(attributes.values())
     size = _ATTRIBUTE_BYTES * len(values) + sum(map(getsizeof, values))
     return size if _NESTED.isdisjoint(map(type, values)) else size + _elements_size(values)
 
@@ -216,7 +245,7 @@ class HeldSpans:
                 for trace_id in trace_ids
                 if (trace := self._traces.pop(trace_id, None)) is not None
             ]
-        return [_with_scores(*held) for trace in found for held in trace.spans.values()]
+        return [with_scores(*held) for trace in found for held in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
         """Return the ids of traces that have been held since `before` or longer, the oldest
@@ -231,26 +260,6 @@ class HeldSpans:
             return sum(len(trace.spans) for trace in self._traces.values())
 
 
-def _with_scores(
-    span: ReadableSpan, events: Sequence[Event], attributes: Mapping[str, Any]
-) -> ReadableSpan:
-    """A span equal to `span` with the events and attributes added; the counts of what its limits
-    dropped are kept.
-    """
-    if not events:
-        return span
-    joined = [*span.events, *events]
-    bounded: Any = BoundedList.from_seq(len(joined), joined)
-    bounded.dropped = span.dropped_events
-    scored: Any = copy(span)
-    scored._events = bounded
-    if attributes:
-        own: Any = span.attributes or {}
-        scored._attributes = BoundedAttributes(attributes={**own, **attributes}, immutable=True)
-        scored._attributes.dropped = span.dropped_attributes
-    return cast(ReadableSpan, scored)
-
-
 def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Event:
     """Return an event of the SDK with immutable attributes."""
     return Event(name, BoundedAttributes(attributes=attributes, immutable=True), timestamp_ns)
@@ -258,21 +267,6 @@ def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Eve
 
 # resources × scopes; a process has a handful, a test suite a new one per provider
 _MAX_SCOPES: Final = 256
-
-_extension: Final = extension("_native")
-# The attributes behind the SDK's properties, read in one call in C. Checked with SDK 1.30 to 1.45;
-# if one is missing, the properties are read.
-_FIELDS: Final = attrgetter(
-    *(
-        "_name",
-        "_kind._value_",
-        "_start_time",
-        "_end_time",
-        "_status._status_code._value_",
-        "_status._description",
-    ),
-    *("_attributes._dict", "_events._dq"),
-)
 
 
 def otlp_value(value: Any) -> Any:
@@ -297,25 +291,20 @@ def otlp_value(value: Any) -> Any:
     return str(value)
 
 
-def _items(attributes: Any) -> dict[str, Any]:
-    """Return a copy of the attributes: the program may change its own meanwhile, for example to
-    redact them.
-    """
-    return attributes_of(attributes).copy()
+_AS_IT_IS: Final = frozenset({str, bool, float, type(None)})
 
 
 class SdkSpanReader:
-    """Reads an SDK span; see `otel_eval.interfaces.SpanReader`."""
+    """Reads a span of the SDK; see `otel_eval.interfaces.SpanReader`."""
 
-    __slots__ = ("_span",)
+    __slots__ = ("_span", "end_ns", "name", "parent_is_remote", "start_ns")
 
-    def __init__(self, span: ReadableSpan) -> None:
+    def __init__(self, span: KeptSpan) -> None:
         self._span = span
-
-    @property
-    def name(self) -> str:
-        """The span's name."""
-        return self._span.name
+        self.name: str = span.name
+        self.parent_is_remote: bool | None = span.parent_is_remote
+        self.start_ns: int = span.start_time or 0
+        self.end_ns: int = span.end_time or 0
 
     @property
     def span_kind(self) -> int:
@@ -323,22 +312,6 @@ class SdkSpanReader:
         begin with 0.
         """
         return int(self._span.kind.value) + 1
-
-    @property
-    def parent_is_remote(self) -> bool | None:
-        """Whether the span's parent is in another process; None if it has none."""
-        parent = self._span.parent
-        return None if parent is None else bool(parent.is_remote)
-
-    @property
-    def start_ns(self) -> int:
-        """Unix nanoseconds, 0 if it was not recorded."""
-        return self._span.start_time or 0
-
-    @property
-    def end_ns(self) -> int:
-        """Unix nanoseconds, 0 if it was not recorded."""
-        return self._span.end_time or 0
 
     @property
     def status_code(self) -> int:
@@ -353,25 +326,28 @@ class SdkSpanReader:
     @property
     def dropped_attributes(self) -> int:
         """How many attributes did not fit."""
-        return self._span.dropped_attributes
+        return self._span.dropped
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
-        return _wanted(_items(raw_attributes(self._span)), wanted)
+        return _wanted(self._span.attributes, wanted)
 
     def events(self) -> Iterator[SpanEvent]:
         """The span's events in order."""
         return (
-            SpanEvent(event.name, otlp_value(_items(event.attributes)))
+            SpanEvent(event.name, otlp_value(attributes_of(event.attributes).copy()))
             for event in self._span.events
         )
 
 
-def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """The wanted attributes, decoded. The items are copied first: another processor may change
+    attributes meanwhile, for example to redact them.
+    """
     keys, prefixes = wanted.keys, wanted.prefixes
     return {
-        key: otlp_value(value)
-        for key, value in items.items()
+        key: value if type(value) in _AS_IT_IS else otlp_value(value)
+        for key, value in list(attributes.items())
         if key in keys or (prefixes and key.startswith(prefixes))
     }
 
@@ -384,85 +360,78 @@ class SdkResourceScope:
     def __init__(self, resource: Resource | None, scope: InstrumentationScope | None) -> None:
         self._resource, self._scope = resource, scope
         self.scope_name: str = (scope.name if scope is not None else "") or ""
-        attributes = _items(resource.attributes) if resource is not None else {}
+        attributes = _public(resource)
         self.service: str = str(attributes.get("service.name", ""))
         self.deployment: Deployment = Deployment.of(attributes)
         self.resource: Mapping[str, Any] = exported_resource(otlp_value(attributes))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
-        scope = _wanted(_items(getattr(self._scope, "attributes", None)), wanted)
-        return scope | _wanted(
-            _items(self._resource.attributes if self._resource is not None else None), wanted
-        )
+        return _wanted(_public(self._scope), wanted) | _wanted(_public(self._resource), wanted)
 
-    def reader(self, payload: ReadableSpan) -> SpanReader:
+    def reader(self, payload: KeptSpan) -> SpanReader:
         """Return a reader of the span."""
-        reader = SdkSpanReader(payload)
-        if _extension is None:
-            return reader
-        try:  # reads the span as if it had been received over the wire
-            native_reader: SpanReader = _extension.recorded(*_FIELDS(payload), reader)
-        except (AttributeError, TypeError):  # not the SDK's own class, or that of a later SDK
-            return reader
-        return native_reader
+        return SdkSpanReader(payload)
 
-    def size(self, payload: ReadableSpan) -> int:
+    def size(self, payload: KeptSpan) -> int:
         """The bytes of all text that the span recorded, or more: also in UTF-8, and of bytes in
         base64.
         """
-        return 2 * (size_of(payload) - SPAN_BYTES)
+        return 2 * (size_of(payload) - KEPT_SPAN_BYTES)
 
-    def slim(self, payload: ReadableSpan, wanted: Wanted) -> ReadableSpan:
-        """Return the span itself: its program may hold it as well."""
+    def slim(self, payload: KeptSpan, wanted: Wanted) -> KeptSpan:
+        """Return the span itself: its program may hold the attributes as well."""
         return payload
 
-    def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
+    def rank(self, payload: KeptSpan) -> tuple[Any, ...]:
         """Return the key that orders spans of one id: end, number of attributes, then all that
         distinguishes the spans.
         """
-        items, span = _items(raw_attributes(payload)), SdkSpanReader(payload)
-        attributes = sorted(otlp_value(items).items())
+        attributes, reader = payload.attributes.copy(), SdkSpanReader(payload)
         rank = (
-            span.name,
-            span.start_ns,
-            span.status_code,
-            span.status_message,
-            attributes,
-            [*span.events()],
+            reader.name,
+            reader.start_ns,
+            reader.status_code,
+            reader.status_message,
+            sorted(otlp_value(attributes).items()),
+            [*reader.events()],
         )
-        return (span.end_ns, len(items), repr(rank).encode())
+        return (reader.end_ns, len(attributes), repr(rank).encode())
+
+
+def _public(holder: Resource | InstrumentationScope | None) -> dict[str, Any]:
+    """The attributes of a resource or a scope; scopes have none before SDK 1.31."""
+    return attributes_of(getattr(holder, "attributes", None))
 
 
 class SdkResourceScopes:
     """A bounded cache with one object for each pair of resource and scope. Used by one thread."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], SdkResourceScope] = {}
+        self._by_identity: dict[tuple[int, int], SdkResourceScope] = {}
 
-    def of(self, span: ReadableSpan) -> SdkResourceScope:
+    def of(self, span: KeptSpan) -> SdkResourceScope:
         """Return the object of the span's resource and scope. It references both, so their `id()`
         is not reused.
         """
-        resource, scope = span.resource, span.instrumentation_scope
-        key = (id(resource), id(scope))
-        resource_scope = self._kept.get(key)
+        key = (id(span.resource), id(span.scope))
+        resource_scope = self._by_identity.get(key)
         if resource_scope is None:
-            if len(self._kept) >= _MAX_SCOPES:
-                self._kept.clear()
-            resource_scope = self._kept[key] = SdkResourceScope(resource, scope)
+            if len(self._by_identity) >= _MAX_SCOPES:
+                self._by_identity.clear()
+            resource_scope = SdkResourceScope(span.resource, span.scope)
+            self._by_identity[key] = resource_scope
         return resource_scope
 
-    def frame(
-        self, span: ReadableSpan, trace_id: bytes, span_id: int, parent_id: int | None = None
-    ) -> SpanFrame:
+    def frame(self, span: KeptSpan, trace_id: bytes, parent_id: int | None = None) -> SpanFrame:
         """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its
-        parent.
+        parent, 0 for none.
         """
-        if parent_id is None and span.parent is not None:
-            parent_id = span.parent.span_id
-        parent = b"" if parent_id is None else parent_id.to_bytes(8, "big")
-        return (trace_id, span_id.to_bytes(8, "big"), (parent, span, self.of(span)), size_of(span))
+        if parent_id is None:
+            parent_id = span.parent_id
+        parent = parent_id.to_bytes(8, "big") if parent_id else b""
+        span_id = span.span_id.to_bytes(8, "big")
+        return (trace_id, span_id, (parent, span, self.of(span)), size_of(span))
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
@@ -472,15 +441,17 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
     given. Such spans share one trace unless their parent names another.
     """
     scopes, made_up = SdkResourceScopes(), count(1)
-    items = []
+    frames = []
     for span in spans:
         context = span.context
+        kept = keep(span, context)
         if context is not None:
-            trace, own = context.trace_id, context.span_id
+            trace_id = context.trace_id
         else:
-            trace, own = (span.parent.trace_id if span.parent is not None else 1), next(made_up)
-        items.append(scopes.frame(span, trace.to_bytes(16, "big"), own))
-    return items
+            trace_id = span.parent.trace_id if span.parent is not None else 1
+            kept = kept._replace(span_id=next(made_up))
+        frames.append(scopes.frame(kept, trace_id.to_bytes(16, "big")))
+    return frames
 
 
 _RUN: Final = {"gen_ai.operation.name": "invoke_agent"}
@@ -499,43 +470,39 @@ def frames_of_one_run(
         spans: the spans of one run.
         is_agent: whether a span of a scope of this name is an agent's.
     """
-    listed = list(spans)
-    contexts = [span.context for span in listed if span.context is not None]
+    listed = [(span, span.context) for span in spans]
+    contexts = [context for _, context in listed if context is not None]
     known = {context.span_id for context in contexts}
     trace_id = (contexts[0].trace_id if contexts else 1).to_bytes(16, "big")
     made_up, scopes = (number for number in count(1) if number not in known), SdkResourceScopes()
     unused = set(known)
-    ids = []
-    for span in listed:
-        own = span.context.span_id if span.context is not None else 0
-        ids.append(own if own in unused else next(made_up))
-        unused.discard(own)
-    parents = [
-        span.parent.span_id if span.parent is not None and span.parent.span_id in known else None
-        for span in listed
-    ]
+    run: list[KeptSpan] = []
+    for span, context in listed:
+        kept = keep(span, context)
+        if kept.span_id not in unused:
+            kept = kept._replace(span_id=next(made_up))
+        unused.discard(kept.span_id)
+        run.append(kept if kept.parent_id in known else kept._replace(parent_id=0))
     root = next(
         (
-            own
-            for span, own, parent in zip(listed, ids, parents, strict=True)
-            if parent is None and is_agent(SdkSpanReader(span), scopes.of(span).scope_name)
+            span.span_id
+            for span in run
+            if not span.parent_id and is_agent(SdkSpanReader(span), span.scope_name)
         ),
         None,
     )
     frames = []
-    if root is None and listed:
+    if root is None and run:
+        root = next(made_up)
         around = ReadableSpan(
             "run",
             attributes=_RUN,
-            start_time=min((span.start_time for span in listed if span.start_time), default=None),
-            end_time=max((span.end_time for span in listed if span.end_time), default=None),
-            resource=listed[0].resource,
+            start_time=min((span.start_time for span in run if span.start_time), default=None),
+            end_time=max((span.end_time for span in run if span.end_time), default=None),
+            resource=run[0].resource,
         )
-        root = next(made_up)
-        frames.append(scopes.frame(around, trace_id, root))
-    for span, own, parent in zip(listed, ids, parents, strict=True):
-        above = parent if parent is not None or own == root else root
-        _, span_id, (_, payload, scope), size = scopes.frame(span, trace_id, own)
-        above_id = b"" if above is None else above.to_bytes(8, "big")
-        frames.append((trace_id, span_id, (above_id, payload, scope), size))
+        frames.append(scopes.frame(keep(around, None)._replace(span_id=root), trace_id))
+    for kept in run:
+        above = kept.parent_id or (0 if kept.span_id == root else root)
+        frames.append(scopes.frame(kept, trace_id, above))
     return frames

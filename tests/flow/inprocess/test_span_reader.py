@@ -123,7 +123,8 @@ def test_which_of_two_spans_of_one_id_counts_does_not_depend_on_their_order(
     frames = frames_of([one, two])
     ranks = [resource_scope.rank(payload) for _, _, (_, payload, resource_scope), _ in frames]
     assert (max(ranks) == ranks[0]) or (max(ranks) == ranks[1])
-    assert ranks[0] == frames_of([one])[0][2][2].rank(one)
+    ((_, _, (_, payload, resource_scope), _),) = frames_of([one])
+    assert ranks[0] == resource_scope.rank(payload)
     assert ranks[0][:2] == (one.end_time, len(one.attributes or {}))
 
 

@@ -23,6 +23,7 @@ from otel_eval.exporters import ExportResult
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Report
+from otel_eval.sdk_internals import is_shut_down
 
 Reports = Callable[..., Report]
 
@@ -161,9 +162,9 @@ def test_a_provider_that_was_shut_down_is_known_as_such(process: Process, kind: 
     process.tracers = TracerProvider(shutdown_on_exit=False)
     process.tracers.add_span_processor(BatchSpanProcessor(process.spans))
     provider = getattr(process, kind)
-    before = providers.is_shut_down(provider)
+    before = is_shut_down(provider)
     provider.shutdown()
-    assert (before, providers.is_shut_down(provider)) == (False, True)
+    assert (before, is_shut_down(provider)) == (False, True)
 
 
 def test_a_logger_provider_without_processors_counts_as_absent(report: Reports, process: Process):

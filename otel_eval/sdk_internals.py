@@ -1,0 +1,239 @@
+"""Private names of the OpenTelemetry SDK and of its exporters; no other module uses any.
+
+There is no public way to what stands here. Each access is guarded: if a version has another name,
+what is lost is said with the function, and never a span. Checked with SDK 1.30 to 1.45 by
+tests/flow/inprocess/test_sdk_internals.py, which `python -m tests.sdk_range` runs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.trace import Event, ReadableSpan, SynchronousMultiSpanProcessor
+from opentelemetry.sdk.util import BoundedList
+
+if TYPE_CHECKING:
+    from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import (
+        OTLPMetricExporterMixin as OTLPMetricExporterMixin,
+    )
+
+# which of them the SDK uses depends on its version and on limits
+_DICTIONARIES: Final = (dict, OrderedDict)
+
+# ---------------------------------------------------------------------- spans
+
+
+read_context: Final[Callable[[Any], Any]] = attrgetter("_context")
+"""The span's context, a tuple (trace id, span id, is remote, flags, …), faster than by the
+property; raises as `read_fields` does.
+"""
+
+
+def context_of(span: Any) -> Any:
+    """Return the span's context, of any class of spans."""
+    return getattr(span, "_context", None) or span.context
+
+
+_FIELDS: Final = (
+    *("_name", "_kind", "_start_time", "_end_time", "_status"),
+    *("_attributes._dict", "_attributes.dropped", "_resource", "_instrumentation_scope"),
+)
+read_fields: Final[Callable[[Any], tuple[Any, ...]]] = attrgetter(*_FIELDS)
+"""Name, kind, start, end, status, attributes, number of dropped attributes, resource and scope of a
+span, in one call in C; the attributes are the dictionary itself.
+
+Raises:
+    AttributeError: the span is not of the SDK's own class, or that of another version; `fields_of`
+        reads it.
+"""
+read_parent: Final[Callable[[Any], Any]] = attrgetter("_parent")
+"""The context of the span's parent, or None; raises as `read_fields` does."""
+read_events: Final[Callable[[Any], Any]] = attrgetter("_events._dq")
+"""The deque of the span's events; raises as `read_fields` does."""
+
+
+def fields_of(span: Any) -> tuple[Any, ...]:
+    """Return what `read_fields` returns, by the public properties."""
+    return (
+        span.name,
+        span.kind,
+        span.start_time,
+        span.end_time,
+        span.status,
+        live_attributes_of(span),
+        span.dropped_attributes,
+        span.resource,
+        span.instrumentation_scope,
+    )
+
+
+def attributes_of(attributes: Any) -> dict[str, Any]:
+    """Return attributes as a dictionary that must not be changed. The SDK's own mapping takes a
+    lock for each key.
+    """
+    inner: Any = getattr(attributes, "_dict", None)
+    return inner if type(inner) in _DICTIONARIES else dict(attributes or {})
+
+
+def live_attributes_of(span: Any) -> dict[str, Any]:
+    """Return the attributes of an open span as they are now, without the proxy of the property."""
+    raw = getattr(span, "_attributes", None)
+    return attributes_of(span.attributes if raw is None else raw)
+
+
+def events_of(span: Any) -> tuple[Any, ...]:
+    """Return the events. The public property copies them under a lock; here the SDK's deque is
+    copied in one step.
+    """
+    return _elements(span, "_events", "events")
+
+
+def links_of(span: Any) -> tuple[Any, ...]:
+    """Return the links; as `events_of`."""
+    return _elements(span, "_links", "links")
+
+
+def _elements(span: Any, private: str, public: str) -> tuple[Any, ...]:
+    elements = getattr(getattr(span, private, None), "_dq", None)
+    return tuple(getattr(span, public) if elements is None else elements)
+
+
+def with_scores(
+    span: ReadableSpan, events: Sequence[Event], attributes: Mapping[str, Any]
+) -> ReadableSpan:
+    """Return a span equal to `span` with the events and attributes added; the counts of what its
+    limits dropped are kept. An ended span is read-only.
+    """
+    if not events:
+        return span
+    joined = [*span.events, *events]
+    bounded: Any = BoundedList.from_seq(len(joined), joined)
+    bounded.dropped = span.dropped_events
+    scored: Any = copy(span)
+    scored._events = bounded
+    if attributes:
+        own: Any = span.attributes or {}
+        scored._attributes = BoundedAttributes(attributes={**own, **attributes}, immutable=True)
+        scored._attributes.dropped = span.dropped_attributes
+    return cast(ReadableSpan, scored)
+
+
+# ---------------------------------------------------------------------- processors
+
+
+def pipeline_of(span: Any) -> Any:
+    """The processors of the span's provider. None if the SDK does not show them."""
+    return getattr(span, "_span_processor", None)
+
+
+def pipeline_of_provider(provider: Any) -> Any:
+    """The span processors of a provider. None if the SDK does not show them."""
+    return getattr(provider, "_active_span_processor", None)
+
+
+def processors_in(pipeline: Any) -> tuple[Any, ...]:
+    """The processors of a pipeline in order; none if the SDK does not show them."""
+    processors = getattr(pipeline, "_span_processors", ())
+    return processors if isinstance(processors, tuple) else ()
+
+
+def runs_on_callers(pipeline: Any) -> bool:
+    """Whether callbacks run on the thread on which the span starts or ends, and not in a pool of
+    threads.
+    """
+    return isinstance(pipeline, SynchronousMultiSpanProcessor)
+
+
+def put_last(processor: Any, first: Any, pipeline: Any) -> bool:
+    """Have `processor` called after all others of the pipeline, and `first` before them; False if
+    that cannot be ensured.
+
+    The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a
+    callback that is under way is not disturbed.
+    """
+    if not runs_on_callers(pipeline):
+        return False
+    try:
+        with pipeline._lock:
+            before = pipeline._span_processors
+            others = [each for each in before if each is not processor and each is not first]
+            if not any(each is processor for each in before):
+                return False  # it is inside another processor
+            if before != (after := (first, *others, processor)):  # also if it was added twice
+                pipeline._span_processors = after
+    except (AttributeError, TypeError):
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------- providers of all signals
+
+
+def is_shut_down(provider: Any) -> bool:
+    """Whether a provider (or a pipeline of processors), or every processor in it, is known to be
+    shut down.
+
+    The SDK silently drops what is emitted afterwards. If its flags are not found, the result is
+    False.
+    """
+    flag = getattr(provider, "_shutdown", None)
+    if isinstance(flag, bool):
+        return flag
+    flags = [_shutdown_flag(processor) for processor in _others_in(provider) or ()]
+    return bool(flags) and all(flags)
+
+
+def has_no_processor(provider: Any) -> bool:
+    """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so
+    that it drops everything.
+
+    With `OTEL_LOGS_EXPORTER=none` there is such a `LoggerProvider`. If its lists are not found, the
+    result is False.
+    """
+    return _others_in(provider) == []
+
+
+def _others_in(provider: Any) -> list[Any] | None:
+    """The processors of a provider that are not ours; None if no list of them was found."""
+    pipeline = provider
+    for name in ("_multi_log_record_processor", "_active_span_processor"):
+        pipeline = getattr(provider, name, pipeline)
+    lists: list[Iterable[Any]] = [
+        getattr(pipeline, name)
+        for name in ("_log_record_processors", "_span_processors")
+        if hasattr(pipeline, name)
+    ]
+    others = [
+        processor
+        for processors in lists
+        for processor in processors
+        if not type(processor).__module__.startswith("otel_eval")
+    ]
+    return others if lists else None
+
+
+def _shutdown_flag(processor: Any) -> bool | None:
+    for holder in (processor, getattr(processor, "_batch_processor", None)):
+        for name in ("_shutdown", "done"):  # `done`: the batch processors before 1.34
+            flag = getattr(holder, name, None)
+            if isinstance(flag, bool):
+                return flag
+    return None
+
+
+# ---------------------------------------------------------------------- exporters
+
+
+def __getattr__(name: str) -> Any:
+    # What the metric exporters have in common: temporality and histograms by the environment.
+    # Imported when it is used, because a program with a processor alone loads no protobuf.
+    if name == "OTLPMetricExporterMixin":
+        from opentelemetry.exporter.otlp.proto.common._internal import metrics_encoder
+
+        return metrics_encoder.OTLPMetricExporterMixin
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
