@@ -16,10 +16,10 @@ from otel_eval.exporters import Exporter, names_of_exporters
 from otel_eval.exporters.delivery import ExportQueues, Undelivered
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.stage import Forwarder
+from otel_eval.heap import IdleMemory
 from otel_eval.interfaces import Scorer, SpanFrame
 from otel_eval.model import Report
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver.memory import IdleMemory
 from otel_eval.storage.durable import Durable
 from otel_eval.ui.held_runs import HeldRuns
 

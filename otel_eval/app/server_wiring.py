@@ -37,13 +37,13 @@ from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.stage import Forwarder
+from otel_eval.heap import tune_gc, tune_malloc
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.scorers.rule_conflicts import contradictions
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLimits
-from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
 from otel_eval.storage.durable import Durable

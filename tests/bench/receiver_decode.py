@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_eval.heap import tune_malloc
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp.protobuf import read_traces
-from otel_eval.sources.receiver.memory import tune_malloc
 
 SPANS = 512
 ROUNDS = 15

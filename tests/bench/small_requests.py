@@ -30,7 +30,7 @@ CLIENTS = 4
 RECEIVER = """
 import sys
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
-from otel_eval.sources.receiver.memory import tune_gc, tune_malloc
+from otel_eval.heap import tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import OtlpServer
 class Intake:
     forwards = False

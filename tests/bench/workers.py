@@ -36,9 +36,9 @@ from pathlib import Path
 from receiver import IDLE_SHARE, WARM_UP, config_of, cpu_seconds, requests_of, send
 
 from otel_eval.app.workers.front import split_request
+from otel_eval.heap import tune_malloc
 from otel_eval.otlp import Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory import tune_malloc
 
 WAIT_S = 1.0
 

@@ -176,23 +176,32 @@ def open_size_of(span: Any) -> int:
 def _attributes_size(attributes: Mapping[str, Any]) -> int:
     # list() is one step for the interpreter, so that another thread may add attributes meanwhile.
     values = list(attributes.values())
-    size = _ATTRIBUTE_BYTES * len(values) + sum(map(getsizeof, values))
-    return size if _NESTED.isdisjoint(map(type, values)) else size + _elements_size(values)
+    size = _ATTRIBUTE_BYTES * len(values)
+    for value in values:
+        if type(value) is str:
+            size += len(value) if value.isascii() else getsizeof(value)
+        else:
+            size += getsizeof(value)
+            if type(value) in _NESTED:
+                size += _elements_size((value,))
+    return size
 
 
 def _elements_size(values: Iterable[Any]) -> int:
     """Return the bytes of the elements of sequences and mappings, however deeply nested; each
     collection counts once.
     """
-    size, rest, seen = 0, [each for each in values if type(each) in _NESTED], set[int]()
-    while rest:
-        value = rest.pop()
-        if id(value) in seen:
+    size, collections, seen = 0, [value for value in values if type(value) in _NESTED], set[int]()
+    while collections:
+        collection = collections.pop()
+        if id(collection) in seen:
             continue
-        seen.add(id(value))
-        elements = [*value.keys(), *value.values()] if isinstance(value, Mapping) else list(value)
+        seen.add(id(collection))
+        elements = list(collection)
+        if isinstance(collection, Mapping):
+            elements += collection.values()
         size += sum(map(getsizeof, elements))
-        rest += [each for each in elements if type(each) in _NESTED]
+        collections += [element for element in elements if type(element) in _NESTED]
     return size
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from otel_eval.sources.receiver.memory import IdleMemory
+from otel_eval.heap import IdleMemory
 
 MIB = 2**20
 
@@ -67,7 +67,7 @@ def test_little_is_not_worth_it():
 
 
 FREES = """
-from otel_eval.sources.receiver.memory import resident, trim_malloc, tune_malloc
+from otel_eval.heap import resident, trim_malloc, tune_malloc
 assert tune_malloc()
 held = [bytes(5000) for _ in range(20_000)]
 pin = bytes(5000)  # above everything, so that free() alone returns nothing

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.sources.receiver.memory import RssMonitor, resident
+from otel_eval.heap import resident
+from otel_eval.sources.receiver.memory import RssMonitor
 
 
 def test_growth_counts_from_the_last_time_it_was_at_ease() -> None:
