@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from otel_eval.app.live import LiveEvaluation, PartitionListener
-from otel_eval.app.server_wiring import receiver_limits
+from otel_eval.app.receiving import receiver_limits
 from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters

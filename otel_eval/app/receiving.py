@@ -1,25 +1,52 @@
-"""Builds the evaluation of what a receiver accepts, and the exports of its results."""
+"""Builds the parts of a receiver from the configuration: transports, admin server, forwarding,
+evaluation, and the exports of results.
+"""
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app.exporting import export_queues_of, metrics_of
+from otel_eval.admin import AdminServer, Monitored
+from otel_eval.admin.metrics import SelfMetricsExporter
+from otel_eval.app.exporting import (
+    export_queues_of,
+    metrics_of,
+    result_format,
+    retry_policy,
+    writes_lines,
+)
 from otel_eval.app.live import EvaluationParts, LiveEvaluation
-from otel_eval.app.wiring import limits_of
-from otel_eval.config import EvalConfig
-from otel_eval.counters import Counters
+from otel_eval.app.wiring import limits_of, require_picklable
+from otel_eval.config import (
+    EvalConfig,
+    HttpServer,
+    MetricsOtlp,
+    OtlpReceiver,
+    Telemetry,
+)
+from otel_eval.counters import Counters, Counts
+from otel_eval.descriptors import raise_limit
 from otel_eval.engine import Engine
+from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter, names_of_exporters
 from otel_eval.exporters.delivery import ExportQueues, Undelivered
 from otel_eval.exporters.fanout import Fanout, FinalResults
+from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.stage import Forwarder
-from otel_eval.heap import IdleMemory
+from otel_eval.heap import IdleMemory, tune_gc, tune_malloc
 from otel_eval.interfaces import Scorer, SpanFrame
 from otel_eval.model import Report
+from otel_eval.otlp.endpoint import for_signal
 from otel_eval.pipeline import Pipeline
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
+from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLimits
+from otel_eval.sources.receiver.server import OtlpServer
+from otel_eval.storage.directory import worker_directory
 from otel_eval.storage.durable import Durable
 from otel_eval.ui.held_runs import HeldRuns
 
@@ -29,6 +56,8 @@ if TYPE_CHECKING:
 STORED_S: Final = 3.0
 """For delivery before the end if undelivered results are on disk."""
 _CLOSING_S: Final = 1.5  # of the time for stopping, for closing the journal, sockets and so on
+_ADMIN_CLOSE_S: Final = 1.0  # for requests to the admin server that are being answered
+_UNDO_S: Final = 1.0  # for stopping the parts that were started when a start fails
 
 
 class ReceiverExports:
@@ -214,3 +243,232 @@ class ReceiverEvaluation(LiveEvaluation):
             self.diagnostics.count(report)
             self._counters.add("results.dead_letters", len(report.results), exporter="evaluation")
         return True
+
+
+def receiver_of(
+    receiver: OtlpReceiver | None,
+    handler: ExportHandler,
+    ready: Callable[[], bool],
+    *,
+    listens: bool = True,
+) -> OtlpServer:
+    """Build the receiver; it does not listen yet, and has no transport if it is not configured.
+
+    Args:
+        receiver: `receivers.otlp` of the configuration.
+        handler: handles the requests.
+        ready: returns whether evaluation makes progress.
+        listens: False to have no transport, whatever is configured.
+    """
+    if receiver is None or not listens:
+        return OtlpServer(handler)
+    addresses = {key: server.endpoint for key, server in _enabled_servers(receiver).items()}
+    return OtlpServer(
+        handler,
+        certificates=certificates_of(receiver),
+        ready=ready,
+        **addresses,
+    )
+
+
+def receiver_limits(receiver: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
+    """The limits for clients; for the size of a message, the greater limit of the two protocols."""
+    receiver = receiver or OtlpReceiver()
+    largest = max(server.max_message_size for server in _enabled_servers(receiver).values())
+    sizes = {
+        "max_inflight_bytes": receiver.max_inflight_size,
+        "max_attributes": receiver.max_attributes,
+    }
+    return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
+
+
+def _enabled_servers(receiver: OtlpReceiver) -> dict[str, HttpServer]:
+    """The enabled servers by protocol."""
+    return {protocol: server for protocol, server in receiver.protocols if server}
+
+
+def certificates_of(receiver: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
+    """For each protocol with TLS, a function that opens its certificates."""
+    return {
+        protocol: partial(
+            Certificates, f"receivers.otlp.protocols.{protocol}.tls", **dict(server.tls)
+        )
+        for protocol, server in _enabled_servers(receiver).items()
+        if server.tls
+    }
+
+
+def tokens_of(receiver: OtlpReceiver | None) -> BearerTokens | None:
+    """The bearer tokens, of which every request to the receiver needs one; None if it needs none.
+
+    Raises:
+        ConfigError: a token cannot be read.
+    """
+    auth = receiver.auth if receiver else None
+    if auth is None:
+        return None
+    return BearerTokens(auth.token_files, auth.token_env, where="receivers.otlp.auth")
+
+
+class AdminServices:
+    """The admin server of a receiver, and the export of its self-metrics.
+
+    Args:
+        telemetry: `telemetry` of the configuration.
+        monitored: the server whose state is shown and whose counters are exported.
+
+    Raises:
+        ConfigError: the endpoint for metrics is invalid.
+    """
+
+    def __init__(self, telemetry: Telemetry, monitored: Monitored) -> None:
+        self._telemetry, self._monitored = telemetry, monitored
+        self._server: AdminServer | None = None
+        instance_id, counts = telemetry.service_instance_id, monitored.counts
+        self._metrics: Final = (
+            _metrics_exporter(telemetry.otlp, instance_id, counts) if telemetry.otlp else None
+        )
+        self.address: str | None = None
+
+    def start(self) -> None:
+        """Start the admin server and the export of metrics.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+        """
+        if self._telemetry.endpoint:
+            self._server = AdminServer(
+                self._telemetry.endpoint, self._monitored, self._telemetry.allowed_hosts
+            )
+            self._server.start()
+            self.address = self._server.address
+        if self._metrics:
+            self._metrics.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Export the metrics once more, then close the admin server."""
+        if self._metrics:
+            self._metrics.stop(timeout_s)
+        if self._server:
+            self._server.stop(_ADMIN_CLOSE_S)
+            self._server = None
+
+
+@contextmanager
+def starting(
+    admin: AdminServices, receiver: OtlpServer, stop: Callable[[float], object]
+) -> Iterator[None]:
+    """A context in which the parts of a server are started; if that raises, `stop` stops the parts
+    that were started.
+
+    The admin server is started first, so that /readyz answers 503 while the rest starts.
+    """
+    try:
+        tune_malloc()
+        tune_gc()
+        receiver.limit_connections(raise_limit())
+        admin.start()
+        yield
+    except BaseException:
+        stop(_UNDO_S)
+        raise
+
+
+def _metrics_exporter(
+    endpoint: MetricsOtlp, instance_id: str | None, counts: Counts
+) -> SelfMetricsExporter:
+    # Deferred: the exporters load grpc's client or requests.
+    from otel_eval.exporters.otlp import SdkMetricExporter
+    from otel_eval.exporters.result_requests import own_resource
+
+    to = for_signal(endpoint.address("telemetry.otlp"), "metrics")
+    exporter = SdkMetricExporter(to, Counters(), "telemetry.otlp.metrics")
+    return SelfMetricsExporter(exporter, counts, own_resource(instance_id), endpoint.interval)
+
+
+def forward_of(
+    config: EvalConfig,
+    engine: Engine,
+    counters: Counters,
+    durable: Durable | None,
+    held: PendingSpans | None,
+) -> Forwarder | None:
+    """The forwarding stage, if one is configured; with storage, requests are journaled until they
+    are forwarded.
+
+    Args:
+        held: where spans are held; the journal knows it.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+    options = config.exporters.forward
+    if options is None:
+        return None
+    to = options.address("exporters.forward")
+    journal = durable.forwarded if durable else None
+    return Forwarder(
+        to,
+        engine,
+        counters,
+        limit_bytes=options.max_queue_size,
+        signals=options.signals,
+        held=held,
+        journal=journal,
+        name_of=result_format(config).name_of,
+        retry=retry_policy(config),
+    )
+
+
+def refuse_unshared(config: EvalConfig) -> None:
+    """Check whether several workers can run here and share what is configured.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    if config.workers == 1:
+        return
+    if not hasattr(socket, "send_fds"):
+        raise ConfigError(
+            "workers: this system cannot pass connections between processes; set workers to 1"
+        )
+    jsonl = config.exporters.jsonl
+    lines_to_stdout = writes_lines(config) and (jsonl is None or jsonl.path == "-")
+    if lines_to_stdout or config.exporters.console:
+        key = "jsonl.path" if lines_to_stdout else "console"
+        raise ConfigError(
+            f"exporters.{key}: {config.workers} workers cannot share standard output; name a"
+            " file, or set workers to 1"
+        )
+    kafka = config.receivers.kafka
+    if kafka and "group.instance.id" in kafka.options:
+        raise ConfigError(
+            "receivers.kafka.options.group.instance.id: workers cannot share it; leave it out, or"
+            " set workers to 1"
+        )
+    require_picklable(config, "workers", config.workers)
+
+
+def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
+    """The configuration of one worker: its share of the limits of the service, and a storage
+    directory of its own.
+    """
+    workers, traces, storage = config.workers, config.traces, config.storage
+    most_bytes = max(traces.max_bytes_per_trace, traces.max_bytes // workers)
+    share = traces.model_copy(
+        update={"max_traces": max(1, traces.max_traces // workers), "max_bytes": most_bytes}
+    )
+    changes: dict[str, Any] = {"workers": 1, "traces": share}
+    if instance := config.telemetry.service_instance_id:
+        changes["telemetry"] = config.telemetry.model_copy(
+            update={"service_instance_id": f"{instance}-{number}"}
+        )
+    changes["ui"] = config.ui.model_copy(
+        update={"max_bytes": max(1, config.ui.max_bytes // workers)}
+    )
+    if storage:
+        directory = str(worker_directory(storage.directory, number))
+        changes["storage"] = storage.model_copy(
+            update={"directory": directory, "max_size": storage.max_size // workers}
+        )
+    return config.model_copy(update=changes)

@@ -15,9 +15,11 @@ from otel_eval.app.exporting import cases_of, receiver_exporters, writes_lines
 from otel_eval.app.judge_clients import dataset_counts
 from otel_eval.app.live import EngineBuilder, EvaluationParts
 from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
-from otel_eval.app.receiving import STORED_S, ReceiverEvaluation, ReceiverExports
-from otel_eval.app.server_wiring import (
+from otel_eval.app.receiving import (
+    STORED_S,
     AdminServices,
+    ReceiverEvaluation,
+    ReceiverExports,
     forward_of,
     receiver_limits,
     receiver_of,

@@ -155,8 +155,8 @@ def check(config: str, against: bool, traces: tuple[str, ...]) -> int:
     With --against TRACES...: how many runs pass each rule, do not pass it or are skipped, and which
     rules nothing could break. Judges are not called.
     """
-    from otel_eval.app.server_wiring import check as verify
-    from otel_eval.app.server_wiring import suggestions
+    from otel_eval.app.checking import check as verify
+    from otel_eval.app.checking import suggestions
     from otel_eval.config import load, located
     from otel_eval.scorers.tool_names import plural
 

@@ -45,7 +45,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     stop_requests = _StopRequests()
     # before what takes time, so that a signal during the start is not lost
     signals = _signals(stop_requests)
-    from otel_eval.app.server_wiring import check
+    from otel_eval.app.checking import check
 
     config = read()
     check(config)  # before anything listens

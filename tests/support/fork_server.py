@@ -31,7 +31,7 @@ TIMEOUT_S = 300  # of a run that is waited for
 LIFE_S = 900  # of a process that a test forgot
 PRELOADED = (
     "otel_eval.app",
-    "otel_eval.app.server_wiring",
+    "otel_eval.app.receiving",
     "otel_eval.cli",
     "otel_eval.config",
     "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",

@@ -23,8 +23,7 @@ from uuid import uuid4
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.page import FetchedRuns, LivePage, held_runs_of
-from otel_eval.app.server import NEEDS_RESTART, why_no_span
-from otel_eval.app.server_wiring import (
+from otel_eval.app.receiving import (
     AdminServices,
     config_of_worker,
     receiver_limits,
@@ -33,6 +32,7 @@ from otel_eval.app.server_wiring import (
     starting,
     tokens_of,
 )
+from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig

@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
+from otel_eval.app.checking import check
 from otel_eval.app.server import Server
-from otel_eval.app.server_wiring import check
 from otel_eval.app.stored_traces import replay
 from otel_eval.cli import main
 from otel_eval.config import EvalConfig, Evaluation, load

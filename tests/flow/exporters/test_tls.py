@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval import ConfigError, EvalSpanProcessor
+from otel_eval.app.checking import check
 from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.server import Server
-from otel_eval.app.server_wiring import check
 from otel_eval.config import load
 from otel_eval.native import VERSION
 from otel_eval.otlp.client import OtlpClient

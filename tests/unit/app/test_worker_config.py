@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_eval.app.server_wiring import config_of_worker
+from otel_eval.app.receiving import config_of_worker
 from otel_eval.config import load
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from otel_eval import ConfigError
-from otel_eval.app.server_wiring import suggestions
+from otel_eval.app.checking import suggestions
 from otel_eval.config import load
 from otel_eval.model import Failed, Skipped
 from otel_eval.scorers import create_scorer

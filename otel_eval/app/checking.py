@@ -1,0 +1,206 @@
+"""Checks the files, keys and datasets that a configuration names, and hints at what may not do what
+was intended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from otel_eval.app.exporting import (
+    known_scorers,
+    score_endpoints,
+)
+from otel_eval.app.judge_clients import judges_of
+from otel_eval.app.receiving import certificates_of, refuse_unshared, tokens_of
+from otel_eval.app.wiring import engine_of
+from otel_eval.config import (
+    EvalConfig,
+    refuse_credentials,
+)
+from otel_eval.datasets import Dataset
+from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.interfaces import Scorer
+from otel_eval.model import Skipped, Trajectory
+from otel_eval.otlp.endpoint import for_signal, is_secure
+from otel_eval.scorers.rule_conflicts import contradictions
+
+_MOST_PROBLEMS: Final = 20
+
+
+def check(config: EvalConfig) -> None:
+    """Check what validation alone cannot: that files, keys, datasets and clients can be used
+    together as configured.
+
+    Raises:
+        ConfigError: with every problem, and without secrets.
+    """
+    checks: list[Callable[[], object]] = []
+    if otlp := config.receivers.otlp:
+        checks += [*certificates_of(otlp).values(), partial(tokens_of, otlp)]
+    checks += [partial(refuse_credentials, config), *_client_files(config)]
+    if to := score_endpoints(config):
+        checks += [each.tls.context for each in to.values() if is_secure(each)]
+        checks.append(partial(known_scorers, config))
+    for key, client in (
+        ("receivers.kafka", config.receivers.kafka),
+        ("exporters.kafka", config.exporters.kafka),
+    ):
+        if client:
+            checks.append(partial(_check_kafka, client.settings(), key))
+    checks += [
+        partial(judges_of, config),
+        partial(_check_datasets, config),
+        partial(refuse_unshared, config),
+        *_outputs(config),
+    ]
+    collect_errors(checks)
+
+
+def _outputs(config: EvalConfig) -> Iterator[Callable[[], object]]:
+    """Functions that check each file, and the directory, that is written."""
+    jsonl, kafka, storage = config.exporters.jsonl, config.receivers.kafka, config.storage
+    if jsonl and jsonl.path != "-":
+        yield partial(_check_writable, "exporters.jsonl.path", jsonl.path)
+    if config.exporters.dead_letter:
+        yield partial(_check_writable, "exporters.dead_letter", config.exporters.dead_letter)
+    if kafka and kafka.dead_letter:
+        yield partial(_check_writable, "receivers.kafka.dead_letter", kafka.dead_letter)
+    if config.exporters.cases:
+        key, directory = "exporters.cases.directory", config.exporters.cases.directory
+        yield partial(_check_writable, key, directory, is_directory=True)
+    if storage:
+        yield partial(_check_writable, "storage.directory", storage.directory, is_directory=True)
+
+
+def _check_writable(key: str, path: str, *, is_directory: bool = False) -> None:
+    """Check, without creating anything, whether a file can be opened or created, or a directory
+    with those above it.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    full = existing = os.path.abspath(path)
+    while not os.path.exists(existing) and (is_directory or existing == full):
+        existing = os.path.dirname(existing)
+    in_folder = is_directory or existing != full
+    mode = os.W_OK | (os.X_OK if in_folder else 0)
+    effective = os.access in os.supports_effective_ids
+    is_folder = os.path.isdir(existing)
+    if is_folder != in_folder or not os.access(existing, mode, effective_ids=effective):
+        raise ConfigError(
+            f"{key}: {path!r} cannot be written; name a {'directory' if is_directory else 'file'}"
+            " that can be"
+        )
+
+
+def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
+    """Functions that read the TLS files of every endpoint to which results, spans or metrics are
+    sent.
+    """
+    forward, metrics = config.exporters.forward, config.telemetry.otlp
+    if forward and forward.tls:
+        yield forward.address("exporters.forward").tls.context
+    endpoints = [
+        (each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()
+    ]
+    endpoints += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
+    yield from (
+        for_signal(to, signal).tls.context
+        for to, signals in endpoints
+        if is_secure(to)
+        for signal in signals
+    )
+
+
+def _check_datasets(config: EvalConfig) -> None:
+    """Read every record of the files of references as its scorer reads it.
+
+    Raises:
+        ConfigError: a record is invalid; has at most 20 problems.
+    """
+    found = [
+        problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)
+    ]
+    if found:
+        more = (
+            [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"]
+            if len(found) > _MOST_PROBLEMS
+            else []
+        )
+        raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
+
+
+def _unusable_records(scorer: Any) -> Iterator[str]:
+    reference: Any = getattr(scorer, "reference", None)
+    read = getattr(scorer, "read_reference", None)
+    dataset = getattr(reference, "records", None)
+    if isinstance(dataset, Dataset) and read is not None:
+        for key in dataset.record_keys():
+            place = dataset.place_of(key)
+            # as for a run that carries the key
+            value = reference.of(Trajectory(attributes={reference.key: key}))
+            for problem in _problems(value, reference.field, read):
+                yield f"{place['dataset']} line {place['line']}: {problem}"
+    for further in getattr(scorer, "scorers", ()):
+        yield from _unusable_records(further)
+
+
+def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence[str]:
+    if isinstance(value, Skipped):
+        return (f"{field}: missing; add it, or remove the record",)
+    try:
+        read(value)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def suggestions(config: EvalConfig) -> list[str]:
+    """Hints at parameters of scorers that may not do what was intended, and at rules that
+    contradict each other, each with its place in the configuration.
+    """
+    hints = [
+        f"{place}: {each}"
+        for place, scorer in _placed_scorers(config)
+        for each in (*_threshold_hints(scorer), *getattr(scorer, "suggestions", ()))
+    ]
+    return hints + [
+        f"evaluations[{row}]: {each}; correct one of them"
+        for row, evaluation in enumerate(engine_of(config).evaluations)
+        for each in contradictions(evaluation.scorers)
+    ]
+
+
+def _threshold_hints(scorer: Scorer) -> Iterator[str]:
+    if getattr(scorer, "applied_threshold", None) == 0:
+        yield (
+            "threshold: 0 lets every score pass; raise it, or write severity: warn for a score that"
+            " is not to decide"
+        )
+
+
+def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
+    """Every scorer with its place in the configuration."""
+    for row, evaluation in enumerate(engine_of(config).evaluations):
+        for column, scorer in enumerate(evaluation.scorers):
+            yield f"evaluations[{row}].scorers[{column}]", scorer
+
+
+def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
+    """Check whether librdkafka accepts the settings, without a connection.
+
+    Raises:
+        ConfigError: a name, a value or a file is invalid.
+    """
+    from confluent_kafka import Consumer, KafkaException  # deferred: the package is an extra
+
+    try:
+        Consumer(dict(settings) | {"bootstrap.servers": "", "group.id": "check"}).close()
+    except KafkaException as error:
+        why = " ".join(error.args[0].str().split())
+        raise ConfigError(
+            f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl"
+        ) from None
