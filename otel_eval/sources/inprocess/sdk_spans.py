@@ -141,9 +141,8 @@ def open_parent(span: Any, parent_context: Any) -> Any:
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.
 KEPT_SPAN_BYTES: Final = 300  # of an ended span, beside its name, attributes and events
 OPEN_SPAN_BYTES: Final = 2600  # of the SDK's object, its context, empty collections and their locks
-_ATTRIBUTE_BYTES: Final = (
-    40  # beside the value: the entry of a dictionary, which is up to half full
-)
+# the entry of a dictionary, and what a text takes beside its characters
+_ATTRIBUTE_BYTES: Final = 90
 _EVENT_BYTES: Final = 420  # without attributes
 _LINK_BYTES: Final = 560  # without attributes, with its context
 _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, MappingProxyType})
