@@ -26,6 +26,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.message import DecodeError
 
+from otel_eval.interfaces import Wanted
 from otel_eval.wire import read_varint, sized, varint
 
 _PACKAGE: Final = "otel_eval.partial"
@@ -147,8 +148,8 @@ def split(pair: bytes) -> tuple[bytes, bytes]:
     try:
         at = pair[1] + 2
         if pair[0] == _KEY_TAG and at < 130 and pair[at] == _VALUE_TAG:
-            size, start = read_varint(pair, at + 1)
-            if start + size == len(pair):
+            start = _content_start(pair, at + 1)
+            if start:
                 return pair[2:at], pair[start:]
     except (IndexError, ValueError):
         pass
@@ -177,10 +178,26 @@ def _single_text(raw: bytes) -> str | None:
     if not raw or raw[0] != _KEY_TAG:
         return None
     try:
-        size, start = read_varint(raw, 1)
+        start = _content_start(raw, 1)
     except (IndexError, ValueError):
         return None
-    return raw[start:].decode("utf-8", "replace") if start + size == len(raw) else None
+    return raw[start:].decode("utf-8", "replace") if start else None
+
+
+def _content_start(raw: bytes, at: int) -> int:
+    """Where the content begins whose length stands at `at`, or 0 if it does not end where the bytes
+    end.
+
+    Raises:
+        IndexError, ValueError: see `read_varint`.
+    """
+    size, start = raw[at], at + 1
+    if size > 0x7F:  # a length of more than one byte; nearly all others have two
+        if raw[start] > 0x7F:
+            size, start = read_varint(raw, at)
+        else:
+            size, start = size & 0x7F | raw[start] << 7, start + 1
+    return start if start + size == len(raw) else 0
 
 
 def _list(value: Any, depth: int) -> Any:
@@ -206,14 +223,28 @@ _DECODERS: Final[dict[str, Callable[[Any, int], Any]]] = {
 
 def decode_all(pairs: Iterable[bytes], depth: int = 0) -> dict[str, Any]:
     """Decode all attributes. Of equal keys the last wins; malformed attributes are left out."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for pair in pairs:
         try:
             key, value = split(pair)
-            found[text(key)] = decode(value, depth)
+            attributes[text(key)] = decode(value, depth)
         except DecodeError:
             continue
-    return found
+    return attributes
+
+
+def decode_wanted(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
+    """Decode the wanted attributes; one that cannot be read counts as missing."""
+    keys, prefixes = wanted.raw_keys, wanted.raw_prefixes
+    attributes: dict[str, Any] = {}
+    for pair in pairs:
+        try:
+            key, value = split(pair)
+            if key in keys or (prefixes and key.startswith(prefixes)):
+                attributes[text(key)] = decode(value)
+        except DecodeError:
+            continue
+    return attributes
 
 
 def encode_attributes(field: int, attributes: Mapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ from otel_eval.native import extension
 from otel_eval.otlp.schema import (
     decode,
     decode_all,
+    decode_wanted,
     parse_event,
     parse_log,
     parse_resource,
@@ -58,19 +59,6 @@ def _is_wanted(pair: bytes, wanted: Wanted) -> bool:
     return key in wanted.raw_keys or (
         bool(wanted.raw_prefixes) and key.startswith(wanted.raw_prefixes)
     )
-
-
-def _wanted_attributes(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
-    keys, prefixes = wanted.raw_keys, wanted.raw_prefixes
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        try:
-            key, value = split(pair)
-            if key in keys or (prefixes and key.startswith(prefixes)):
-                found[text(key)] = decode(value)
-        except DecodeError:
-            continue  # an attribute that cannot be read counts as missing
-    return found
 
 
 class OtlpSpanReader:
@@ -117,7 +105,7 @@ class OtlpSpanReader:
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
-        return _wanted_attributes(self._head.attributes, wanted)
+        return decode_wanted(self._head.attributes, wanted)
 
     def events(self) -> Iterator[SpanEvent]:
         """The events in the order of the span, each decoded when it is reached."""
@@ -181,13 +169,13 @@ class OtlpResourceScope:
     @cached_property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""
-        found = _wanted_attributes(self._resource, _SERVICE).get("service.name")
+        found = decode_wanted(self._resource, _SERVICE).get("service.name")
         return found if isinstance(found, str) else ""
 
     @cached_property
     def deployment(self) -> Deployment:
         """The service's version and environment."""
-        return Deployment.of(_wanted_attributes(self._resource, DEPLOYMENT))
+        return Deployment.of(decode_wanted(self._resource, DEPLOYMENT))
 
     @cached_property
     def resource(self) -> Mapping[str, Any]:
@@ -202,8 +190,7 @@ class OtlpResourceScope:
         if kept is None or kept[0] is not wanted:
             kept = self._shared = (
                 wanted,
-                _wanted_attributes(self._scope, wanted)
-                | _wanted_attributes(self._resource, wanted),
+                decode_wanted(self._scope, wanted) | decode_wanted(self._resource, wanted),
             )
         return dict(kept[1])
 
@@ -251,7 +238,7 @@ def read_log(record: Any) -> SpanEvent:
     """A parsed log record as an event: its name from the field, or from the attribute that older
     senders use.
     """
-    name = text(record.event_name) or _wanted_attributes(record.attributes, _EVENT_NAME).get(
+    name = text(record.event_name) or decode_wanted(record.attributes, _EVENT_NAME).get(
         "event.name", ""
     )
     return SpanEvent(
