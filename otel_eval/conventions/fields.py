@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
-from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.table import (
     FINISH_REASONS,
     KEPT_MESSAGES,
@@ -22,7 +20,7 @@ from otel_eval.conventions.table import (
 )
 from otel_eval.conventions.values import decode, first_of, text_of
 from otel_eval.globs import captured, glob
-from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
+from otel_eval.interfaces import SpanEvent, Wanted
 
 # Memo keys beyond these limits come from attributes with free text: there memory matters more than
 # speed.
@@ -301,155 +299,3 @@ NO_TABLE: Final = ReadTable(
     Convention(name="", source="", rules=(), fields=dict.fromkeys(Field, ()))
 )
 """The table of spans that no convention recognises: nothing is read from them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFields:
-    """What a tool span records about its call, apart from content and ids.
-
-    Attributes:
-        name: the tool's name.
-        is_call: False for artefacts of the instrumentation, and for a call that waits.
-        is_paused: the tool waits for a person.
-        is_refused: whether marks show that the framework refused a call that failed; None: there
-            are none.
-        is_request: the span is written for each request; without a result no call was made.
-        error_type: the recorded class of error, or "".
-        failed: whether the span has a mark of failure.
-        unnamed: whether no attribute names the tool, so that `name` is the span's name.
-        succeeded: whether it is a call, and none of this shows a failure.
-    """
-
-    name: str
-    is_call: bool
-    error_type: str
-    failed: bool
-    unnamed: bool = False
-    is_paused: bool = False
-    is_request: bool = False
-    is_refused: bool | None = None
-    succeeded: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self,
-            "succeeded",
-            self.is_call and not (self.error_type or self.failed or self.is_request),
-        )
-
-
-# A result that no scorer reads is decoded only if it contains one of these, because then it may
-# show that the call failed.
-FAILURE_WORDS: Final = ("rror", "ERROR")
-
-
-class ToolReader:
-    """Reads the tool spans of one table, and of their content only what scorers need.
-
-    Most spans of a tool differ only in ids, times and content, so their `ToolFields` are memoised
-    by the undecoded bytes of the attributes they are made of.
-
-    Attributes:
-        content: the attributes that hold arguments, result and call id.
-        everything: `content` and the attributes that `read_fields` reads.
-    """
-
-    def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
-        marks = (
-            *table.convention.errors,
-            *table.convention.not_call_marks,
-            *table.convention.refusal_marks,
-            *table.convention.pause_marks,
-            *table.convention.request_marks,
-        )
-        held = [
-            Field.CALL_ID,
-            Field.RESULT,
-            *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else []),
-        ]
-        self.table: Final = table
-        self.content: Final = table.keys_wanted(*held)
-        described_by = table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {
-            mark.key for mark in marks
-        }
-        self._described_by: Final = Wanted(described_by, named=True)
-        self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
-        self._known: Final[dict[bytes, ToolFields]] = {}
-        self._call_id: Final = table.keys_wanted(Field.CALL_ID)
-        self._result: Final = table.keys_wanted(Field.RESULT)
-        self._no_ids: Final = table.placeholder_texts - {""}
-        # In other tables ids must be decoded, or whether there is a result shows only once it is.
-        convention = table.convention
-        self._is_raw_read: Final = not (
-            convention.json_encoded
-            or convention.failures_unrecorded
-            or (convention.failures_in_results and convention.truncated)
-        )
-        stand_ins = {
-            text
-            for key in ("*", *self._result.keys)
-            for text in convention.placeholders.get(key, ())
-        }
-        self._words: Final = tuple(
-            word.encode()
-            for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins))
-            if word
-        )
-
-    def succeeded(self, span: SpanReader) -> tuple[ToolFields, str] | None:
-        """The fields of the span and the id of its call, if the call certainly succeeded and
-        nothing else must be decoded.
-
-        None if the span must be decoded to find out: the extension only searches the undecoded
-        result for `FAILURE_WORDS` and for texts that stand for none.
-        """
-        look = getattr(span, "call", None) if self._is_raw_read else None
-        found = (
-            None
-            if look is None
-            else look(self._described_by, self._call_id, self._result, self._words)
-        )
-        # an event may hold the tool's name or the result
-        if found is None or (self.table.events and span.events()):
-            return None
-        fingerprint, call_id, has_result = found
-        fields = self._known.get(fingerprint)
-        if fields is None or not fields.succeeded or call_id in self._no_ids:
-            return None
-        is_unknown = self.table.convention.failures_in_results and not has_result
-        return None if is_unknown or self.table.is_masked(call_id) else (fields, known_id(call_id))
-
-    def read_fields(self, span: SpanReader) -> ToolFields:
-        """The fields of the span."""
-        fingerprint = getattr(span, "fingerprint", None)
-        mark = None if fingerprint is None else fingerprint(self._described_by)
-        if mark is None:
-            return self.read(span.attributes(self._described_by), span.name)
-        return self._known.get(mark) or self._remember(span, mark)
-
-    def _remember(self, span: SpanReader, mark: bytes) -> ToolFields:
-        """Read the span and memoise the result, unless its key is too long."""
-        fields = self.read(span.attributes(self._described_by), span.name)
-        if len(self._known) >= MEMO_LIMIT:
-            self._known.clear()
-        if len(mark) <= MEMO_BYTES:
-            self._known[mark] = fields
-        return fields
-
-    def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:
-        """Read the fields from attributes that are already decoded."""
-        table = self.table
-        recorded = table.tool_name(attributes, span_name)
-        name = recorded or span_name
-        error = table.value(attributes, Field.ERROR_TYPE)
-        is_paused = table.is_paused(attributes)
-        return ToolFields(
-            name,
-            table.is_call(attributes, name) and not is_paused,
-            "" if error is None else text_of(error),
-            table.marked(attributes, table.convention.errors),
-            not recorded,
-            is_paused,
-            table.marked(attributes, table.convention.request_marks),
-            table.is_marked_refused(attributes),
-        )

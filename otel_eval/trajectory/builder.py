@@ -110,7 +110,7 @@ class _Work:
     def find_calls(self, builders: dict[int, ToolCallBuilder]) -> None:
         """The calls of all runs that are not too large."""
         builders = {place: builders[place] for place in self.spans.tools}
-        read_contents(self.spans, builders.values())
+        read_contents(builders.values())
         calls, doubtful = merge_again(
             self.spans,
             merge_within(self.spans, builders, self.limits),

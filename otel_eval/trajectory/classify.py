@@ -13,8 +13,9 @@ from operator import itemgetter
 from typing import Any, Final
 
 from otel_eval.conventions import TABLES, Convention, Field
-from otel_eval.conventions.fields import NO_TABLE, ReadTable, ToolReader
+from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
+from otel_eval.conventions.tool_spans import ToolSpanReader
 from otel_eval.globs import glob
 from otel_eval.interfaces import (
     ClosedTrace,
@@ -71,13 +72,13 @@ class Plan:
         unrecognized = NO_TABLE.keys_wanted(*self.agent_fields)
         self.run_wanted: Final = Wanted(unrecognized.keys | attributes, unrecognized.prefixes)
         self._declared: Final = [glob(pattern) for pattern in records_tool_spans]
-        self._tool_readers: Final[dict[str, ToolReader]] = {}
+        self._tool_readers: Final[dict[str, ToolSpanReader]] = {}
 
-    def tool_reader(self, table: ReadTable) -> ToolReader:
+    def tool_reader(self, table: ReadTable) -> ToolSpanReader:
         """What reads the tool spans of the table."""
         reader = self._tool_readers.get(table.name)
         if reader is None:
-            reader = self._tool_readers[table.name] = ToolReader(table, self.needs)
+            reader = self._tool_readers[table.name] = ToolSpanReader(table, self.needs)
         return reader
 
     def declared(self, scope: str) -> bool:

@@ -189,7 +189,7 @@ def _repeated(
     the builders, so they are of no further use.
     """
     readable = {place: builders[place] for place in limits.readable(list(builders))}
-    read_contents(spans, readable.values())
+    read_contents(readable.values())
     calls, _ = merge_again(
         spans, merge_within(spans, readable, limits), TraceMessages(spans).ids_in_output
     )

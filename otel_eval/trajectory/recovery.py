@@ -19,6 +19,7 @@ from otel_eval.caching import cached_property
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools
+from otel_eval.conventions.tool_spans import result_text
 from otel_eval.conventions.values import frozen
 from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
@@ -31,7 +32,6 @@ from otel_eval.trajectory.tool_calls import (
     mcp_name,
     named,
     recorded_arguments,
-    result_text,
 )
 
 _MOST_LATER: Final = 16  # later messages in which the answer to a request is looked for
