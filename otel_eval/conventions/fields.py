@@ -16,9 +16,10 @@ from otel_eval.conventions.table import (
     Convention,
     Field,
     Mark,
+    MessageRow,
     Side,
 )
-from otel_eval.conventions.values import decode, first_of, text_of
+from otel_eval.conventions.values import SPACES, decode, first_of, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, Wanted
 
@@ -168,7 +169,8 @@ class ReadTable:
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
         """`value` as text, "" for none."""
-        return text_of(self.value(read, wanted))
+        value = self.value(read, wanted)
+        return value if isinstance(value, str) else text_of(value)
 
     def is_placeholder(self, key: str, value: Any) -> bool:
         """Whether the value stands for "not recorded"."""
@@ -176,6 +178,37 @@ class ReadTable:
         return isinstance(value, str) and (
             value in known.get(key, ()) or value in known.get("*", ())
         )
+
+    def message_rows(
+        self, side: Side, read: Mapping[str, Any], *, masked_too: bool = False
+    ) -> Iterator[tuple[MessageRow, Any]]:
+        """The rows of a side, each with its value, or with its family by what follows the prefix,
+        if that is recorded.
+
+        Args:
+            side: the side of the conversation.
+            read: the attributes of `messages_wanted`.
+            masked_too: whether also values of which a part was replaced.
+        """
+        has_families = not self.messages_wanted[side].keys.issuperset(read)
+        for row in self.convention.messages if read else ():
+            if row.side is not side:
+                continue
+            if not row.key.endswith("."):
+                value = self.recorded(read, row.key)
+                if value is None and masked_too and self.is_masked(read.get(row.key)):
+                    value = read[row.key]
+                is_null = isinstance(value, str) and value.strip(SPACES) == "null"
+                if value is not None and not is_null:
+                    yield row, value
+            elif has_families:
+                family = {
+                    key[len(row.key) :]: value
+                    for key, value in read.items()
+                    if key.startswith(row.key)
+                }
+                if any(_shows_content(row.key, part) for part in family):
+                    yield row, family
 
     def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
         """The fields of a tool span that one of its events or log records holds."""
@@ -293,6 +326,15 @@ class ReadTable:
 
     def _decoded(self, value: Any) -> Any:
         return decode(value, literals=False) if self._encoded else value
+
+
+def _shows_content(prefix: str, part: str) -> bool:
+    """Whether a part of flattened messages is there only where their content is captured."""
+    return (
+        part.rpartition(".")[2] not in ("role", "finish_reason")
+        or "tool_call" in part
+        or "tool_call" in prefix
+    )
 
 
 NO_TABLE: Final = ReadTable(

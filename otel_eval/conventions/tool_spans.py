@@ -1,5 +1,5 @@
-"""Read a tool span: which tool it calls, whether it is a call at all, how the call ended, and what of
-its content is needed.
+"""Read a tool span: which tool it calls, whether it is a call at all, how the call ended, and what
+of its content is needed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Outputs of models are always read; histories only where something is missing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -32,7 +32,7 @@ from otel_eval.conventions.model_calls import (
     offered_tools,
 )
 from otel_eval.conventions.table import KEPT_MESSAGES, KEPT_TOOLS
-from otel_eval.conventions.values import SPACES, decode
+from otel_eval.conventions.values import decode
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified
@@ -104,7 +104,7 @@ class TraceMessages:
         attributes = self._spans.readers[place].attributes(table.messages_wanted[Side.OUTPUT])
         return [
             _decoded(row, value)
-            for row, value in _rows(table, Side.OUTPUT, attributes)
+            for row, value in table.message_rows(Side.OUTPUT, attributes)
             # A key in JSON text could also hide in an escape.
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
@@ -231,7 +231,7 @@ def _read_span(
         kept = restored(attributes[KEPT_MESSAGES])
         if kept is not None:
             return kept
-    for row, value in _rows(table, Side.OUTPUT, attributes):
+    for row, value in table.message_rows(Side.OUTPUT, attributes):
         mentions, earlier = _read_output(row, value, attributes, table)
         found.add(row.side, mentions, conclusive=row.conclusive)
         found.add(Side.HISTORY, earlier, conclusive=row.conclusive)
@@ -252,8 +252,7 @@ def _read_history(
     """
     found: list[ToolRequest | ToolResult] = []
     attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
-    rows = _rows(table, Side.HISTORY, attributes, masked_too=True)
-    for row, value in rows:
+    for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
         conversation = (spans.enclosing_agent[place], row.key)
         if row.key.endswith("."):
             found += histories.of_family(conversation, value)
@@ -287,45 +286,6 @@ def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str,
             **attributes,
         }
     return attributes
-
-
-def _rows(
-    table: ReadTable,
-    side: Side,
-    attributes: dict[str, Any],
-    *,
-    masked_too: bool = False,
-) -> Iterator[tuple[MessageRow, Any]]:
-    """The rows of a side, each with its value, or with its family by what follows the prefix, if
-    that is recorded; with `masked_too` also values of which a part was replaced.
-    """
-    is_family = not table.messages_wanted[side].keys.issuperset(attributes)
-    for row in table.convention.messages if attributes else ():
-        if row.side is not side:
-            continue
-        if not row.key.endswith("."):
-            value = table.recorded(attributes, row.key)
-            if value is None and masked_too and table.is_masked(attributes.get(row.key)):
-                value = attributes[row.key]
-            if value is not None and not (isinstance(value, str) and value.strip(SPACES) == "null"):
-                yield row, value
-        elif is_family:
-            family = {
-                key[len(row.key) :]: value
-                for key, value in attributes.items()
-                if key.startswith(row.key)
-            }
-            if any(_shows_content(row.key, part) for part in family):
-                yield row, family
-
-
-def _shows_content(prefix: str, part: str) -> bool:
-    """Whether a part of flattened messages is there only where their content is captured."""
-    return (
-        part.rpartition(".")[2] not in ("role", "finish_reason")
-        or "tool_call" in part
-        or "tool_call" in prefix
-    )
 
 
 def _read_output(
