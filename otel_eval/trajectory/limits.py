@@ -9,7 +9,7 @@ So the same trace has the same outcome wherever it is evaluated.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -104,7 +104,10 @@ def limits_of(spans: ClassifiedTrace, candidates: Iterable[Candidate]) -> RunLim
     """
     runs = [((run.first, run.last), *run.others) for run in candidates if run.outermost]
     limits = RunLimits(runs)
-    sizes = [0, *accumulate(_sizes_at_most(spans))]
+    sizes_at_most = _sizes_at_most(spans)
+    if len(spans.tools) <= MOST_CALLS and sum(sizes_at_most) <= MOST_BYTES:
+        return limits  # as for nearly every trace
+    sizes = [0, *accumulate(sizes_at_most)]
     for number, ranges in enumerate(runs):
         tools = sum(
             bisect_left(spans.tools, last) - bisect_left(spans.tools, first)
@@ -120,13 +123,13 @@ def limits_of(spans: ClassifiedTrace, candidates: Iterable[Candidate]) -> RunLim
     return limits
 
 
-def _sizes_at_most(spans: ClassifiedTrace) -> Iterator[int]:
+def _sizes_at_most(spans: ClassifiedTrace) -> list[int]:
     """What each span recorded at most, by place; known without reading it."""
-    frames, has_logs = spans.trace.frames, bool(spans.trace.logs)
-    for place, span_id in enumerate(spans.tree.ids):
-        _, payload, scope = frames[span_id]
-        size = _MOST_BYTES_PER_BYTE * scope.size(payload)
-        yield size + sum(map(_size_of_event, spans.logs(place))) if has_logs else size
+    frames = map(spans.trace.frames.__getitem__, spans.tree.ids)
+    sizes = [_MOST_BYTES_PER_BYTE * scope.size(payload) for _, payload, scope in frames]
+    if not spans.trace.logs:
+        return sizes
+    return [size + sum(map(_size_of_event, spans.logs(place))) for place, size in enumerate(sizes)]
 
 
 def limit_overlaps(intervals: Sequence[tuple[int, int]]) -> None:
