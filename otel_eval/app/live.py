@@ -7,13 +7,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from otel_eval.app.judge_clients import Clients
-from otel_eval.app.wiring import engine_of, later_of
+from otel_eval.app.wiring import later_of
 from otel_eval.config import EvalConfig
-from otel_eval.counters import Counters
 from otel_eval.diagnostics import DiagnosedProcess, Diagnostics
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunMatch
@@ -39,42 +36,6 @@ class Exports(Protocol):
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
         """Prepare for results of these scorers."""
-
-
-class EngineBuilder:
-    """Builds the engines of one process; those of a reload use the clients of judges again.
-
-    Args:
-        counters: counts calls of judges, and of scorers that do not return in time.
-        writes_no_run: whether a trace without a result has a report, too.
-        longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
-    """
-
-    def __init__(self, counters: Counters, *, writes_no_run: bool, longest_s: float = inf) -> None:
-        self._counters: Final = counters
-        self._clients: Final = Clients(counters.add)
-        self._writes_no_run: Final = writes_no_run
-        self._longest_s: Final = longest_s
-
-    def build(self, config: EvalConfig, before: Engine | None = None) -> Engine:
-        """Build an engine; one is used by one thread at a time.
-
-        Args:
-            config: its evaluations, conventions and judges.
-            before: the engine of the parent process, which a forked child goes on with if a file or
-                a key cannot be read now.
-
-        Raises:
-            ConfigError: a scorer or a judge cannot be built.
-        """
-        return engine_of(
-            config,
-            self._counters,
-            longest_s=self._longest_s,
-            lines=self._writes_no_run,
-            clients=self._clients,
-            before=before,
-        )
 
 
 # queued between two calls of `examine_queued`, which come ten times a second

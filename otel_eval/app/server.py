@@ -13,7 +13,7 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import cases_of, receiver_exporters, writes_lines
 from otel_eval.app.judge_clients import dataset_counts
-from otel_eval.app.live import EngineBuilder, EvaluationParts
+from otel_eval.app.live import EvaluationParts
 from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
 from otel_eval.app.receiving import (
     STORED_S,
@@ -26,6 +26,7 @@ from otel_eval.app.receiving import (
     starting,
     tokens_of,
 )
+from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.exporters.delivery import Undelivered

@@ -87,54 +87,84 @@ READ_BY_REPLAY: Final = frozenset({"tokens"})
 """What is read of stored runs beyond what scorers need, for the summary of agents."""
 
 
-def engine_of(
-    config: EvalConfig,
-    counters: Counters | None = None,
-    *,
-    longest_s: float = inf,
-    lines: bool = False,
-    reads: frozenset[str] = frozenset(),
-    clients: Clients | None = None,
-    before: Engine | None = None,
-) -> Engine:
-    """The engine for the configuration's evaluations.
+class EngineBuilder:
+    """Builds the engines of one way of running; those of a reload use the clients of judges again.
 
     Args:
-        counters: counts calls of user-defined scorers that do not return in time; None: their time
-            is not limited.
+        counters: counts calls of judges, and of user-defined scorers that do not return in time;
+            None: nothing is counted, and the time of scorers is not limited.
+        writes_no_run: whether results are written where a trace without a result has a line, too.
         longest_s: an upper bound in seconds for the configured time limit of user-defined scorers.
-        lines: whether results are written as JSON, where a trace without a result has a line, too.
         reads: what is read of runs beyond what the scorers need.
-        clients: clients of judges; those whose endpoint did not change are reused.
-        before: the engine of the parent process, which a forked child goes on with if a file or a
-            key cannot be read now.
-
-    Raises:
-        ConfigError: the API key of a judge, or that of a digest, cannot be read.
     """
-    limit_s = min(config.async_scoring.scorer_timeout, longest_s)
-    try:
-        with (
-            (clients or Clients()).building(),
-            named_judges(judges_of(config) if config.judges else {}),
-        ):
-            evaluations = [_scorer_set(each, limit_s, counters) for each in config.evaluations]
-            case = _case_of_run(config)
-    except ConfigError as error:
-        if before is None:
-            raise
-        _log.warning("%s; this child process keeps what its parent read", error)
-        return before
-    results, records = config.results, config.own_conventions.records_tool_spans
-    return Engine(
-        evaluations,
-        tables_of(config),
-        results.attributes,
-        records,
-        no_run=lines and results.no_run,
-        case=case,
-        reads=reads,
-    )
+
+    def __init__(
+        self,
+        counters: Counters | None = None,
+        *,
+        writes_no_run: bool = False,
+        longest_s: float = inf,
+        reads: frozenset[str] = frozenset(),
+    ) -> None:
+        self._counters: Final = counters
+        self._clients: Final = Clients(counters.add if counters is not None else None)
+        self._writes_no_run: Final = writes_no_run
+        self._longest_s: Final = longest_s
+        self._reads: Final = reads
+
+    def build(self, config: EvalConfig, before: Engine | None = None) -> Engine:
+        """Build an engine; one is used by one thread at a time.
+
+        Args:
+            config: its evaluations, conventions, results and judges.
+            before: the engine of the parent process, which a forked child goes on with if a file or
+                a key cannot be read now.
+
+        Raises:
+            ConfigError: the API key of a judge, or that of a digest, cannot be read.
+        """
+        try:
+            with (
+                self._clients.building(),
+                named_judges(judges_of(config) if config.judges else {}),
+            ):
+                evaluations = [self._scorer_set(config, each) for each in config.evaluations]
+                case = _case_of_run(config)
+        except ConfigError as error:
+            if before is None:
+                raise
+            _log.warning("%s; this child process keeps what its parent read", error)
+            return before
+        return Engine(
+            evaluations,
+            tables_of(config),
+            config.results.attributes,
+            config.own_conventions.records_tool_spans,
+            no_run=self._writes_no_run and config.results.no_run,
+            case=case,
+            reads=self._reads,
+        )
+
+    def _scorer_set(self, config: EvalConfig, evaluation: Evaluation) -> ScorerSet:
+        scorers = evaluation.build()
+        if (counters := self._counters) is not None:
+            limit_s = min(config.async_scoring.scorer_timeout, self._longest_s)
+            scorers = tuple([guard_scorer(scorer, limit_s, counters) for scorer in scorers])
+        return ScorerSet(
+            name=evaluation.name,
+            scorers=scorers,
+            sample=evaluation.sample,
+            match=RunFilter(**dict(evaluation.match)),
+        )
+
+
+def engine_of(
+    config: EvalConfig, *, lines: bool = False, reads: frozenset[str] = frozenset()
+) -> Engine:
+    """The engine for stored traces, with the arguments of `EngineBuilder`; `lines` is
+    `writes_no_run`.
+    """
+    return EngineBuilder(writes_no_run=lines, reads=reads).build(config)
 
 
 _SHORTEST_KEY: Final = 16  # characters
@@ -146,28 +176,16 @@ def _case_of_run(config: EvalConfig) -> CaseOfRun | None:
     Raises:
         ConfigError: there is no key for the digest.
     """
-    given = config.results.case
-    if given is None or given.attribute is not None:
-        return CaseOfRun(given.attribute or "") if given else None
-    secret = os.environ.get(given.digest_key_env or "", "")
+    case = config.results.case
+    if case is None or case.attribute is not None:
+        return CaseOfRun(case.attribute or "") if case else None
+    secret = os.environ.get(case.digest_key_env or "", "")
     if len(secret) < _SHORTEST_KEY:
         raise ConfigError(
-            f"results.case.digest_key_env: the environment variable {given.digest_key_env!r} has"
+            f"results.case.digest_key_env: the environment variable {case.digest_key_env!r} has"
             f" fewer than {_SHORTEST_KEY} characters; set it to a long random text, and keep it"
         )
     return CaseOfRun(key=blake2b(secret.encode()).digest())
-
-
-def _scorer_set(evaluation: Evaluation, limit_s: float, counters: Counters | None) -> ScorerSet:
-    scorers = evaluation.build()
-    if counters is not None:
-        scorers = tuple([guard_scorer(scorer, limit_s, counters) for scorer in scorers])
-    return ScorerSet(
-        name=evaluation.name,
-        scorers=scorers,
-        sample=evaluation.sample,
-        match=RunFilter(**dict(evaluation.match)),
-    )
 
 
 def later_of(

@@ -15,9 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.admin import Readiness, status_fields
 from otel_eval.admin.metrics import prometheus_text, self_families
-from otel_eval.app.judge_clients import Clients
 from otel_eval.app.server import Server
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
@@ -44,26 +43,26 @@ def config_of(endpoint: Any, inline: bool = False, **keys: Any) -> EvalConfig:
     )
 
 
-def built(clients: Clients, config: EvalConfig) -> Any:
+def built(engines: EngineBuilder, config: EvalConfig) -> Any:
     """Return the client that the scorer of the configuration uses."""
-    return engine_of(config, clients=clients).evaluations[0].scorers[0].judge  # type: ignore[attr-defined]
+    return engines.build(config).evaluations[0].scorers[0].judge  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], inline: bool):
     """A change of any key gives a new client; an invalid configuration changes nothing."""
-    endpoint, clients = serve(scripted.score(1)), Clients()
-    first = built(clients, config_of(endpoint, inline))
-    assert built(clients, config_of(endpoint, inline)) is first
+    endpoint, engines = serve(scripted.score(1)), EngineBuilder()
+    first = built(engines, config_of(endpoint, inline))
+    assert built(engines, config_of(endpoint, inline)) is first
     with pytest.raises(ConfigError):
-        built(clients, config_of(endpoint, inline, api_key_env="NO_SUCH_KEY_IS_SET"))
-    assert built(clients, config_of(endpoint, inline)) is first
-    assert built(clients, config_of(endpoint, inline, per_minute=3)) is not first
+        built(engines, config_of(endpoint, inline, api_key_env="NO_SUCH_KEY_IS_SET"))
+    assert built(engines, config_of(endpoint, inline)) is first
+    assert built(engines, config_of(endpoint, inline, per_minute=3)) is not first
 
 
 def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
     """Two names have separate rate limits."""
-    endpoint, clients = serve(scripted.score(1)), Clients()
+    endpoint, engines = serve(scripted.score(1)), EngineBuilder()
     judge = {"base_url": endpoint.url, "model": "m"}
     scorers = [{"type": "llm_judge", "name": name, "judge": name, "criteria": "x"} for name in "ab"]
     config = load(
@@ -71,9 +70,7 @@ def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
     )
 
     def both() -> list[Any]:
-        return [
-            scorer.judge for scorer in engine_of(config, clients=clients).evaluations[0].scorers
-        ]  # type: ignore[attr-defined]
+        return [scorer.judge for scorer in engines.build(config).evaluations[0].scorers]  # type: ignore[attr-defined]
 
     first = both()
     assert first[0] is not first[1]
@@ -82,14 +79,14 @@ def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
 
 def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., Any]):
     """They are closed after the answers in flight, and after those to later requests."""
-    endpoint, clients = serve(scripted.score(0.5, after_s=0.2)), Clients()
-    first = built(clients, config_of(endpoint))
+    endpoint, engines = serve(scripted.score(0.5, after_s=0.2)), EngineBuilder()
+    first = built(engines, config_of(endpoint))
 
     async def asked() -> list[int]:
         waiting = asyncio.create_task(first.structured("one", SCHEMA))
         while not endpoint.requests:
             await asyncio.sleep(0.01)
-        built(clients, config_of(endpoint, per_minute=3))
+        built(engines, config_of(endpoint, per_minute=3))
         open_then = [endpoint.connections]
         assert json.loads(await waiting)["score"] == 0.5
         assert json.loads(await first.structured("two", SCHEMA))["score"] == 0.5
@@ -107,7 +104,7 @@ def test_a_key_is_read_again_when_its_file_changes(
     """
     endpoint, path = serve(scripted.score(1)), tmp_path / "key"
     path.write_text("first-key\n", encoding="utf-8")
-    judge = built(Clients(), config_of(endpoint, api_key_file=str(path)))
+    judge = built(EngineBuilder(), config_of(endpoint, api_key_file=str(path)))
     for number, text in enumerate(["first-key\n", "another-key\n", "", "", "the-last-key\n"]):
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
@@ -132,9 +129,9 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any])
         scripted.answer(half),
     )
     tally = Counters()
-    clients = Clients(tally.add)
+    engines = EngineBuilder(tally)
     for retries in (1, 2):
-        judge = built(clients, config_of(endpoint, retries=retries))
+        judge = built(engines, config_of(endpoint, retries=retries))
         for question in ("one", "one", "two"):
             asyncio.run(judge.structured(f"{question} {retries}", SCHEMA))
     assert tally.snapshot() == {
@@ -162,7 +159,7 @@ def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], usage: Any
     """Endpoints may send any value as `usage`."""
     tally = Counters()
     judge = built(
-        Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage)))
+        EngineBuilder(tally), config_of(serve(scripted.answer('{"score": 1}', usage=usage)))
     )
     asyncio.run(judge.structured("one", SCHEMA))
     assert tally.get("judges.tokens") == 0
