@@ -142,6 +142,20 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+class RunSource(NamedTuple):
+    """Where runs come from; each field is "" if it is not known.
+
+    Attributes:
+        service: the name of the service.
+        agent: the name of the agent.
+        deployment: version and environment of the service.
+    """
+
+    service: str = ""
+    agent: str = ""
+    deployment: Deployment = Deployment()
+
+
 class ResourceScope(Protocol):
     """What the spans of one resource and instrumentation scope share, and how to read them."""
 

@@ -82,6 +82,7 @@ def result_format(config: EvalConfig) -> ResultFormat:
         config.ui.public_url or "",
         given.log_body,
         known_scorers(config).name_of if given.score_attributes else None,
+        given.metrics_by_version,
     )
 
 
@@ -357,6 +358,7 @@ def metrics_of(
     options: dict[str, Any] = {
         "scraped": scraped,
         "counters": counters,
+        "by_version": config.results.metrics_by_version,
         "instance_id": given.service_instance_id,
     }
     return OtlpMetricsExporter(exporters, window_limits(config), **options)

@@ -15,7 +15,7 @@ from otel_eval.diagnostics import DiagnosedProcess, Diagnostics
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunMatch
 from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import ClosedTrace, Scorer, SpanFrame, SpanReader
+from otel_eval.interfaces import ClosedTrace, Deployment, RunSource, Scorer, SpanFrame, SpanReader
 from otel_eval.model import Report
 from otel_eval.pipeline import PipelineListener
 
@@ -34,7 +34,7 @@ class Exports(Protocol):
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Export what waited until these runs were final."""
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Prepare for results of these scorers."""
 
 
@@ -66,7 +66,7 @@ class ExpectedResults:
     def use_engine(self, engine: Engine) -> None:
         """Expect the results of these evaluations from now on."""
         self._engine = engine
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: set[RunSource] = set()
         self._expected = [
             (each, glob_matcher(each.match.service), glob_matcher(each.match.agent))
             for each in engine.evaluations
@@ -77,9 +77,8 @@ class ExpectedResults:
         pattern becomes no label.
         """
         for each, _, _ in self._expected:
-            self._exporters.expect(
-                each.name, each.scorers, _literal(each.match.service), _literal(each.match.agent)
-            )
+            source = RunSource(_literal(each.match.service), _literal(each.match.agent))
+            self._exporters.expect(each.name, each.scorers, source)
 
     def queue(self, spans: Iterable[SpanFrame]) -> None:
         """Queue the first of the spans that arrived until the queue is full; called by the threads
@@ -96,19 +95,27 @@ class ExpectedResults:
         while self._spans:
             _, payload, resource_scope = self._spans.popleft()
             self.examine(
-                resource_scope.reader(payload), resource_scope.scope_name, resource_scope.service
+                resource_scope.reader(payload),
+                resource_scope.scope_name,
+                resource_scope.service,
+                resource_scope.deployment,
             )
 
-    def examine(self, span: SpanReader, scope_name: str, service: str) -> None:
+    def examine(
+        self, span: SpanReader, scope_name: str, service: str, deployment: Deployment
+    ) -> None:
         """Start the counters of the agent that a span, ended or still open, describes, if any."""
         agent = self._engine.agent_of(span, scope_name)
-        if agent is None or (service, agent) in self._seen:
+        if agent is None:
+            return
+        source = RunSource(service, agent, deployment)
+        if source in self._seen:
             return
         if len(self._seen) < _MOST_SEEN:
-            self._seen.add((service, agent))
+            self._seen.add(source)
         for each, for_service, for_agent in self._expected:
             if for_service(service) and for_agent(agent):
-                self._exporters.expect(each.name, each.scorers, service, agent)
+                self._exporters.expect(each.name, each.scorers, source)
 
 
 def _literal(pattern: str) -> str:

@@ -39,7 +39,7 @@ from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.heap import IdleMemory, tune_gc, tune_malloc
-from otel_eval.interfaces import Scorer, SpanFrame
+from otel_eval.interfaces import RunSource, Scorer, SpanFrame
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import for_signal
 from otel_eval.pipeline import Pipeline
@@ -124,10 +124,10 @@ class ReceiverExports:
         if self._at_once:
             self._at_once.final(runs)
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Start the counters of these results at 0."""
         if self._at_once:
-            self._at_once.expect(evaluation, scorers, service, agent)
+            self._at_once.expect(evaluation, scorers, source)
 
     def close(self, deadline: float) -> bool:
         """Deliver what is queued until `deadline` (monotonic seconds), and close every exporter;

@@ -486,6 +486,10 @@ class Results(Shape):
     """Whether the runs' own spans (`exporters.forward`, `EvalSpanExporter`) and evaluation spans
     have attributes for the verdict and for each score, beside the events.
     """
+    metrics_by_version: bool = False
+    """Whether metrics of scores, results and runs have the version of the service as a label, at
+    most 20 versions.
+    """
     no_run: bool = True
     """Whether JSON Lines and Kafka get a row for each trace without a result, so that `merge` sees
     traces that were split.

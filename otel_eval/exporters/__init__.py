@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from otel_eval.exporters.result_rows import rows_of
-from otel_eval.interfaces import Scorer
+from otel_eval.interfaces import RunSource, Scorer
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
 
@@ -78,7 +78,7 @@ class Exporter(ABC):
         None means that the journal was damaged: then any result may have been exported before.
         """
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:  # noqa: B027 - few exporters need it
         """Announce results of these scorers for runs of the agent, so that exporters with counters
         can start them at 0.
         """

@@ -58,17 +58,20 @@ _KIND: Final = (
     "otel_eval.skip.reason",
 )
 SERVICE: Final = "otel_eval.service"
+SERVICE_VERSION: Final = "otel_eval.service_version"
+ENVIRONMENT: Final = "otel_eval.environment"
+VERDICT: Final = "otel_eval.verdict"
 _ORIGIN: Final = (
     *(EVALUATION, "otel_eval.completeness", "otel_eval.revision", SERVICE, AGENT_NAME),
     # Not in the conventions. Logfire shows only events that have it, grouped by it (docs:
     # evaluate/live-evals, 2026-11-22).
     "gen_ai.evaluation.target",
     *(
-        "otel_eval.service_version",
-        "otel_eval.environment",
+        SERVICE_VERSION,
+        ENVIRONMENT,
         "otel_eval.evaluator.id",
         "otel_eval.schema",
-        "otel_eval.verdict",
+        VERDICT,
     ),
 )
 # Before the name of each score, or of the evaluation, on the run's own span. Names of scorers may
@@ -76,7 +79,6 @@ _ORIGIN: Final = (
 _SCORE_VALUES: Final = "otel_eval.score."
 _SCORE_LABELS: Final = "otel_eval.label."
 _SCORE_REASONS: Final = "otel_eval.explanation."
-_VERDICTS: Final = "otel_eval.verdict."
 PAGE: Final = "otel_eval.page"
 _RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
 
@@ -92,11 +94,13 @@ class ResultFormat:
         page: the address at which people reach the page with runs; "" if there is none.
         log_body: whether log events have a body and a severity.
         name_of: returns the name of a score; None: spans have no attributes of scores.
+        by_version: whether metrics have the version of the service as a label.
     """
 
     page: str = ""
     log_body: bool = False
     name_of: Callable[[Result], str] | None = None
+    by_version: bool = False
 
 
 PLAIN: Final = ResultFormat()
@@ -152,7 +156,7 @@ def score_attributes(report: Report, name_of: Callable[[Result], str]) -> dict[s
     """
     # all reports of one revision that have a verdict have the same: the first one has it
     known = report.verdict is not None and not report.late
-    found: dict[str, Any] = {f"{_VERDICTS}{report.evaluation}": report.verdict} if known else {}
+    found: dict[str, Any] = {f"{VERDICT}.{report.evaluation}": report.verdict} if known else {}
     for result in report.results:
         name = name_of(result)
         if isinstance(result.outcome, Scored):

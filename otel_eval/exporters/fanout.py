@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.exporters import Exporter
-from otel_eval.interfaces import Scorer
+from otel_eval.interfaces import RunSource, Scorer
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
 from otel_eval.retry import ExportResult, reason_of
 from otel_eval.worker_thread import WorkerThread
@@ -86,9 +86,9 @@ class FinalResults(Exporter):
         while len(self._waiting) > self._most:
             self.final([next(iter(self._waiting))])
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Prepare the exporter for these results."""
-        self._exporter.expect(evaluation, scorers, service, agent)
+        self._exporter.expect(evaluation, scorers, source)
 
     def counts(self) -> Mapping[str, float]:
         """The exporter's counts."""
@@ -180,9 +180,9 @@ class Fanout:
             lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None
         )
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Prepare the exporters for results of these scorers. Never raises."""
-        self._call_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
+        self._call_each(lambda exporter: exporter.expect(evaluation, scorers, source))
 
     def _call_each(self, call: Callable[[Exporter], None]) -> None:
         with self._lock:

@@ -38,7 +38,7 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import PLAIN, ResultFormat
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
-from otel_eval.interfaces import Scorer
+from otel_eval.interfaces import RunSource, Scorer
 from otel_eval.model import Failed, Report
 from otel_eval.otlp.endpoint import SIGNALS
 from otel_eval.retry import ExportResult, suppress_instrumentation
@@ -156,7 +156,7 @@ class GlobalProvidersExporter(ProviderExporter):
         results = [self._export(report) for report in batch]
         return ExportResult.ok() if any(results) else ExportResult("accepted")
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Start the counters of these results at 0, if metrics are exported."""
         found = (
             self._exporter_of("metrics")
@@ -164,7 +164,7 @@ class GlobalProvidersExporter(ProviderExporter):
             else None
         )
         if found is not None and not is_shut_down(found[1]):
-            found[0].expect(evaluation, scorers, service, agent)
+            found[0].expect(evaluation, scorers, source)
 
     def _export(self, report: Report) -> bool:
         failed: Exception | None = None
@@ -223,7 +223,8 @@ class GlobalProvidersExporter(ProviderExporter):
         provider = self._meters if self._meters is not None else _real(get_meter_provider())
         if provider is None:
             return None
-        return MetricsExporter(provider, window=self._window, counters=self._counters), provider
+        options: dict[str, Any] = {"window": self._window, "counters": self._counters}
+        return MetricsExporter(provider, by_version=self._form.by_version, **options), provider
 
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:

@@ -7,6 +7,7 @@ The number of label values is bounded, because agents invent tool names.
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -18,11 +19,12 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
 from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.exporters.window import WindowLimits, gauges_of
-from otel_eval.interfaces import Scorer
-from otel_eval.model import Report, Scored, ToolCall, elapsed_ns
+from otel_eval.interfaces import Deployment, RunSource, Scorer
+from otel_eval.model import Report, Scored, ToolCall, Verdict, elapsed_ns
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
-_SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
+# with a bound just below 1, so that a quantile of scores that are all 1 is not drawn as 0.9
+_SCORE_BUCKETS: Final = (*(step / 10 for step in range(10)), 0.999, 1.0)
 _SECONDS_BUCKETS: Final = (
     0.01,
     0.025,
@@ -40,6 +42,7 @@ _SECONDS_BUCKETS: Final = (
     300.0,
 )
 _MAX_VALUES: Final = 200
+_MAX_VERSIONS: Final = 20  # each version is a further set of series for the life of the process
 # not chosen by senders
 _CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})
 # more than a trace has; a call evaluated alone may be reported again when its agent arrives late
@@ -80,6 +83,7 @@ class _LabelSets:
     ) -> None:
         self._max_sets, self._count_over_limit, self._new = max_sets, over, new
         self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(max_values))
+        self._known[names.SERVICE_VERSION] = BoundedNames(min(max_values, _MAX_VERSIONS))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
         self._used: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
         # guards the others: results and agents' first spans come on different threads
@@ -123,6 +127,7 @@ class MetricsExporter(ProviderExporter):
         max_values: distinct values of a label before further ones become "other".
         max_sets: sets of labels, of results and of tools each, before further ones become "other".
         window: the limits of the sliding windows; None: there are none.
+        by_version: whether scores, results and runs have the version of the service as a label.
         counters: counts `metrics.over_limit` by limit: measurements whose labels became "other".
     """
 
@@ -134,14 +139,19 @@ class MetricsExporter(ProviderExporter):
         max_values: int = _MAX_VALUES,
         max_sets: int = SDK_SETS,
         window: WindowLimits | None = None,
+        by_version: bool = False,
         counters: Counters | None = None,
     ) -> None:
         self.name = name
+        self._by_version: Final = by_version
         self._provider = meter_provider
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
         self._of_results: Final = _LabelSets(
             max_values, max_sets, self._count_over_limit, self._start_at_zero
+        )
+        self._of_runs: Final = _LabelSets(
+            max_values, max_sets, self._count_over_limit, self._start_runs_at_zero
         )
         self._of_tools: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
         self._of_errors: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
@@ -157,6 +167,9 @@ class MetricsExporter(ProviderExporter):
         )
         self._count = meter.create_counter(
             "otel_eval.results", "{result}", "Results of scorers by label and outcome."
+        )
+        self._runs = meter.create_counter(
+            "otel_eval.runs", "{run}", "Evaluated agent runs by verdict."
         )
         self._revisions = meter.create_counter(
             "otel_eval.revisions", "{result}", "Results that replace earlier ones."
@@ -174,6 +187,10 @@ class MetricsExporter(ProviderExporter):
             "otel_eval.tool.errors", "{error}", "Tool calls that failed."
         )
         self._windows: Final = gauges_of(meter_provider, window)
+        # Rules need it: a counter that is seen for the first time may count since long ago.
+        meter.create_gauge(
+            "otel_eval.start_time", "s", "When the counters began at 0, in Unix time."
+        ).set(time.time())
 
     def _count_over_limit(self, limit: str) -> None:
         self._counters.add("metrics.over_limit", limit=limit)
@@ -189,17 +206,26 @@ class MetricsExporter(ProviderExporter):
         for label, outcome in _LABELS:
             self._count.add(0, labels | {names.SCORE_LABEL: label, names.OUTCOME: outcome})
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+    def _start_runs_at_zero(self, labels: dict[str, str]) -> None:
+        for verdict in Verdict:
+            self._runs.add(0, labels | {names.VERDICT: verdict.value})
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Start the counters of these results at 0."""
         with suppress_instrumentation():
+            of_source = self._source_labels(evaluation, source)
+            self._of_runs.labels(**of_source)
             for each in scorers:
-                self._labels(evaluation, agent, service, each.name, each.type)
+                self._of_results.labels(**of_source, **_scorer_labels(each.name, each.type))
 
-    def _labels(
-        self, evaluation: str, agent: str, service: str, scorer: str, kind: str
-    ) -> dict[str, str]:
-        named = {names.EVALUATION: evaluation, names.AGENT_NAME: agent, names.SERVICE: service}
-        return self._of_results.labels(**named, **{names.NAME: scorer, names.SCORER_TYPE: kind})
+    def _source_labels(self, evaluation: str, source: RunSource) -> dict[str, str]:
+        return {
+            names.EVALUATION: evaluation,
+            names.AGENT_NAME: source.agent,
+            names.SERVICE: source.service,
+            names.ENVIRONMENT: source.deployment.environment,
+            names.SERVICE_VERSION: source.deployment.version if self._by_version else "",
+        }
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Record the reports in the metrics, with the runs as exemplars."""
@@ -215,9 +241,17 @@ class MetricsExporter(ProviderExporter):
 
     def _results(self, report: Report, context: Any) -> None:
         run = report.trajectory
+        deployment = Deployment(run.service_version, run.environment)
+        of_source = self._source_labels(
+            report.evaluation, RunSource(run.service, run.agent, deployment)
+        )
+        # the last report of a revision has its verdict
+        if report.revision == 0 and report.awaited == 0 and report.verdict is not None:
+            of_run = self._of_runs.labels(**of_source) | {names.VERDICT: report.verdict.value}
+            self._runs.add(1, of_run, context=context)
         for result in report.results:
-            labels = self._labels(
-                report.evaluation, run.agent, run.service, result.scorer, result.type
+            labels = self._of_results.labels(
+                **of_source, **_scorer_labels(result.scorer, result.type)
             )
             if report.revision > 0:
                 self._revisions.add(1, labels, context=context)
@@ -253,3 +287,7 @@ class MetricsExporter(ProviderExporter):
                 self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}),
                 context=context,
             )
+
+
+def _scorer_labels(name: str, kind: str) -> dict[str, str]:
+    return {names.NAME: name, names.SCORER_TYPE: kind}

@@ -189,6 +189,7 @@ class OtlpMetricsExporter(MetricsExporter):
         exporters: the exporters to the endpoints; none if the metrics are only scraped.
         window: the limits of the sliding windows; None: there are none.
         scraped: whether `collect` is used.
+        by_version: whether scores have the version of the service as a label.
         interval_s: seconds between two exports.
         instance_id: `service.instance.id`.
     """
@@ -199,6 +200,7 @@ class OtlpMetricsExporter(MetricsExporter):
         window: WindowLimits | None = None,
         *,
         scraped: bool = False,
+        by_version: bool = False,
         interval_s: float = METRICS_INTERVAL_S,
         counters: Counters | None = None,
         instance_id: str | None = None,
@@ -220,7 +222,8 @@ class OtlpMetricsExporter(MetricsExporter):
             readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars
         )
         name = exporters[0].name if len(exporters) == 1 else "metrics"
-        super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
+        options: dict[str, Any] = {"by_version": by_version, "counters": counters}
+        super().__init__(provider, name, max_sets=_MAX_SETS, window=window, **options)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Record the reports in the metrics. What counts as exported are exports of the metrics,

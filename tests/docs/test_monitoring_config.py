@@ -42,10 +42,19 @@ def rules() -> list[str]:
 
 def panels() -> list[str]:
     dashboard = json.loads((GRAFANA / "dashboard.json").read_text(encoding="utf-8"))
-    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
-LABELS = {"otel_eval_evaluation", "otel_eval_service", "otel_eval_outcome", "otel_eval_scorer_type"}
+LABELS = {
+    "otel_eval_evaluation",
+    "otel_eval_service",
+    "otel_eval_environment",
+    "otel_eval_service_version",
+    "otel_eval_verdict",
+    "otel_eval_outcome",
+    "otel_eval_scorer_type",
+}
 
 
 @pytest.mark.parametrize("expression", [*rules(), *panels()])
@@ -65,10 +74,16 @@ def test_the_dashboard_is_what_its_script_writes() -> None:
 
 def test_every_panel_has_a_place_of_its_own() -> None:
     dashboard = json.loads((GRAFANA / "dashboard.json").read_text(encoding="utf-8"))
-    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]}
-    assert (
-        len(places)
-        == len({panel["id"] for panel in dashboard["panels"]})
-        == len(dashboard["panels"])
-        == 8
-    )
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids)) > 8

@@ -16,7 +16,7 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.counters import in_each_child
-from otel_eval.interfaces import SpanFrame, SpanReader
+from otel_eval.interfaces import Deployment, SpanFrame, SpanReader
 from otel_eval.sdk_internals import (
     context_of,
     pipeline_of,
@@ -260,15 +260,16 @@ class InProcessSource(SpanProcessor):
         """
         return not self._inactive and not self._ending.locked()
 
-    def look_at_open(self, saw: Callable[[SpanReader, str, str], None]) -> None:
-        """Call `saw` with open spans of the newest traces, the names of their scopes and their
-        services; on the worker.
+    def look_at_open(self, saw: Callable[[SpanReader, str, str, Deployment], None]) -> None:
+        """Call `saw` with open spans of the newest traces, the names of their scopes, their
+        services and what is known of these; on the worker.
         """
         for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
             for span in filter(None, list(entry.open.values())[:_SPANS_LOOKED_AT]):
-                service = span.resource.attributes.get("service.name", "")
+                resource = span.resource.attributes
+                service, deployment = str(resource.get("service.name", "")), Deployment.of(resource)
                 open_span = keep(span, context_of(span))
-                saw(SdkSpanReader(open_span), open_span.scope_name, str(service))
+                saw(SdkSpanReader(open_span), open_span.scope_name, service, deployment)
 
     def pipeline(self) -> tuple[Any, Any] | None:
         """The processors and the resource of the provider whose spans were seen last, if the SDK

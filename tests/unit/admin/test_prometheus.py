@@ -23,7 +23,7 @@ from otel_eval.admin.metrics import (
 )
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
-from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Report, Result, Scored, Skipped, Trajectory, verdict_of
 from otel_eval.testing import call
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference"
@@ -47,8 +47,7 @@ def reports() -> list[Report]:
         for name, outcome in outcomes.items()
     )
     return [
-        Report(trajectory=run, evaluation="e", revision=revision, results=results)
-        for revision in (0, 1)
+        Report(run, "e", revision, results, standing=verdict_of(results)) for revision in (0, 1)
     ]
 
 
@@ -157,7 +156,7 @@ def test_a_histogram_is_cumulative_and_ends_with_infinity(exported: Any) -> None
     families, _ = exported
     (scores,) = [each for each in families if each.name == "otel_eval.score"]
     rows = list(scores.rows)
-    assert [value for suffix, _, value in rows if suffix == "_bucket"] == [0] * 5 + [1] * 7
+    assert [value for suffix, _, value in rows if suffix == "_bucket"] == [0] * 5 + [1] * 8
     assert [labels["le"] for suffix, labels, _ in rows if suffix == "_bucket"][-2:] == ["1", "+Inf"]
     assert [(suffix, value) for suffix, _, value in rows[-2:]] == [("_sum", 0.5), ("_count", 1)]
     assert (
@@ -179,7 +178,7 @@ def test_a_set_of_labels_has_as_many_series_as_the_reference_tells(exported: Any
         series["otel_eval.score"],
         series["otel_eval.results"],
         series["otel_eval.revisions"],
-    ) == (14, 4, 1)
+    ) == (15, 4, 1)
     assert (
         series["otel_eval.tool.call.duration"],
         series["otel_eval.tool.calls"],

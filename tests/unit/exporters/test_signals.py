@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters.global_providers import LogEventExporter, SpanExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.otlp import OtlpMetricsExporter
+from otel_eval.interfaces import RunSource
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.native import VERSION
 from otel_eval.scorers.counts import ToolErrors
@@ -315,7 +317,7 @@ def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
     assert (point.sum, point.count, point.explicit_bounds) == (
         0.75,
         1,
-        tuple(n / 10 for n in range(11)),
+        (*(n / 10 for n in range(10)), 0.999, 1),
     )
     assert [(each.trace_id, each.span_id) for each in point.exemplars] == [(TRACE, SPAN)]
 
@@ -336,10 +338,44 @@ def test_results_are_counted_by_label_and_outcome(report: Reports):
     }
 
 
+def test_a_run_is_counted_once_by_its_verdict(report: Reports):
+    """However many scorers it has, and when its last result is there."""
+    first = replace(report("scored", "below"), awaited=1)
+    last = replace(report("scored"), late=True, standing=first.standing)
+    metrics = measured(report("scored", "scored"), first, last, report("scored", revision=1))
+    found = {
+        point.attributes["otel_eval.verdict"]: point.value for point in metrics["otel_eval.runs"]
+    }
+    assert found == {"pass": 1, "not_passed": 1, "not_evaluated": 0}
+
+
+def test_scores_have_environment_and_where_asked_at_most_twenty_versions(report: Reports):
+    runs = [
+        report("scored", environment="prod", service_version=f"1.{minor}") for minor in range(30)
+    ]
+    (plain,) = measured(*runs)["otel_eval.score"]
+    assert plain.attributes["otel_eval.environment"] == "prod"
+    assert "otel_eval.service_version" not in plain.attributes
+    metrics = measured(*runs, by_version=True)
+    for name in ("otel_eval.score", "otel_eval.runs", "otel_eval.results"):
+        versions = {each.attributes["otel_eval.service_version"] for each in metrics[name]}
+        assert versions == {*(f"1.{minor}" for minor in range(20)), "other"}
+
+
+def test_the_time_at_which_counters_began_is_known(report: Reports):
+    """So that a rule can tell a new counter from one that is seen for the first time."""
+    before = time.time()
+    (point,) = measured(report("scored"))["otel_eval.start_time"]
+    assert before <= point.value <= time.time()
+
+
 def test_a_revision_is_counted_apart(report: Reports):
     """Neither its score nor its calls count a second time."""
     metrics = measured(report("scored", revision=1))
-    assert list(metrics) == ["otel_eval.results", "otel_eval.revisions"]
+    assert [name for name in metrics if name != "otel_eval.start_time"] == [
+        "otel_eval.results",
+        "otel_eval.revisions",
+    ]
     assert [point.value for point in metrics["otel_eval.results"]] == [0, 0, 0, 0]
     assert metrics["otel_eval.revisions"][0].value == 1
 
@@ -456,8 +492,9 @@ def test_a_first_pass_shows_that_nothing_failed(report: Reports):
 def test_expected_results_are_0_before_the_first_one(report: Reports):
     reader = InMemoryMetricReader()
     exporter = MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
-    exporter.expect("policy", [ToolErrors()], "shop", "helpdesk")
-    (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    exporter.expect("policy", [ToolErrors()], RunSource("shop", "helpdesk"))
+    metrics = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    (metric,) = [each for each in metrics if each.name == "otel_eval.results"]
     found = of_results(
         {metric.name: metric.data.data_points},
         *LABELS[:1],
@@ -477,13 +514,16 @@ def test_the_sdk_keeps_every_series_that_is_made(own: bool):
     exporter = OtlpMetricsExporter([], scraped=True) if own else MetricsExporter(provider)
     for agent in range(200):
         for service in range(15):
-            exporter.expect("policy", [ToolErrors()], f"service {service}", f"agent {agent}")
+            source = RunSource(f"service {service}", f"agent {agent}")
+            exporter.expect("policy", [ToolErrors()], source)
     data = (
         exporter.collect()
         if isinstance(exporter, OtlpMetricsExporter)
         else reader.get_metrics_data()
     )
-    points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    (results,) = [each for each in metrics if each.name == "otel_eval.results"]
+    points = results.data.data_points
     assert all("gen_ai.evaluation.name" in point.attributes for point in points)
     assert len(points) == 4 * (2000 if own else 450)
     exporter.close(1.0)
