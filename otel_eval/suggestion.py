@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from otel_eval.model import Trajectory, elapsed_ns
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.alignment.partial_order import parallel_groups
+from otel_eval.scorers.partial_order import parallel_groups
 from otel_eval.scorers.tool_names import plural
 
 FEWEST_RUNS: Final = 20

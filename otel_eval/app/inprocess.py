@@ -43,7 +43,6 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
-from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
@@ -411,6 +410,9 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
                 " takes them; %s",
                 _REMEDY,
             )
+        # deferred: a processor holds no spans
+        from otel_eval.forwarding.pending_spans import HoldFilter
+
         self._hold_filter = HoldFilter(self._engine)
         self._held = HeldSpans()
         self._exporting = threading.Lock()  # held around each call of inner.export

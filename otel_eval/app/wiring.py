@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import sys
 from collections.abc import Callable
 from hashlib import blake2b
@@ -59,6 +58,8 @@ def require_picklable(config: EvalConfig, option: str, processes: int) -> None:
     Raises:
         ConfigError: it cannot be; the message names the option that asks for processes.
     """
+    import pickle  # deferred: few commands pass a configuration on
+
     try:
         pickle.dumps(config)
     except Exception as error:  # noqa: BLE001 - pickling a user's object may raise anything

@@ -27,6 +27,9 @@ from otel_eval.exporters.result_rows import (
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
+SIGNALS: Final = ("logs", "metrics", "spans")
+"""The signals in which scores can be exported."""
+
 SCOPE: Final = "otel_eval"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 """The schema of the first version of the semantic conventions that defines the event and all of its

@@ -35,12 +35,11 @@ from opentelemetry.trace import Link, StatusCode, get_current_span, get_tracer_p
 from otel_eval.counters import Counters, Warnings
 from otel_eval.exporters import Exporter, ProviderExporter
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters.attributes import PLAIN, ResultFormat
+from otel_eval.exporters.attributes import PLAIN, SIGNALS, ResultFormat
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import RunSource, Scorer
 from otel_eval.model import Failed, Report
-from otel_eval.otlp.endpoint import SIGNALS
 from otel_eval.retry import ExportResult, suppress_instrumentation
 from otel_eval.sdk_internals import has_no_processor, is_shut_down
 

@@ -24,7 +24,6 @@ from otel_eval.errors import ConfigError
 from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import ExportResult, Status, retry_after_s
 
-SIGNALS: Final = ("logs", "metrics", "spans")
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_{}HEADERS"
 
 

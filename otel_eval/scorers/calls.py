@@ -24,9 +24,9 @@ from otel_eval.scorers.alignment.expected import (
     ToolNameList,
     TooManyPairs,
 )
-from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import Name, literal_name
+from otel_eval.scorers.partial_order import TimedCall
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import MODES, RunReference, expectation_of

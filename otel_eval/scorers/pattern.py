@@ -13,10 +13,10 @@ from pydantic import AfterValidator, Discriminator, RootModel, Tag, WrapValidato
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
-from otel_eval.scorers.alignment.partial_order import parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
 from otel_eval.scorers.parameters import ToolName
+from otel_eval.scorers.partial_order import parallel_groups
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, tool
 from otel_eval.validation import (

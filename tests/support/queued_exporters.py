@@ -9,10 +9,11 @@ from typing import Any
 
 from otel_eval.counters import Counters
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.attributes import SIGNALS
 from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import OtlpMetricsExporter, OtlpSignalExporter, SdkMetricExporter
-from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
+from otel_eval.otlp.endpoint import Endpoint, for_signal
 from otel_eval.retry import RetryPolicy
 
 _DEFAULT = RetryPolicy()

@@ -32,7 +32,7 @@ from otel_eval.scorers.alignment.expected import (
 )
 from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
-from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups
+from otel_eval.scorers.partial_order import TimedCall, is_sequential, parallel_groups
 from otel_eval.scorers.tool_names import listed, listed_names, numbered, plural, shortened
 
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details

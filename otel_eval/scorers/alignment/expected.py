@@ -15,9 +15,9 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
 from otel_eval.scorers.alignment.lcs import prepare
-from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import NoScore
 from otel_eval.scorers.parameters import NO_TOOL, SpanName, ToolName
+from otel_eval.scorers.partial_order import TimedCall
 from otel_eval.scorers.tool_names import numbered
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 from otel_eval.validation import (

@@ -17,7 +17,7 @@ from otel_eval.scorers.alignment.assignment import (
     positions,
 )
 from otel_eval.scorers.alignment.lcs import Pairs, common_of_masks
-from otel_eval.scorers.alignment.partial_order import walk
+from otel_eval.scorers.partial_order import walk
 
 Rows = Sequence[Mapping[int, float]]
 

@@ -16,7 +16,7 @@ from otel_eval.scorers import create_scorer
 from otel_eval.scorers.alignment.assignment import WeightedAssignment
 from otel_eval.scorers.alignment.lcs import prepare
 from otel_eval.scorers.alignment.ordered import align_masks_in_order
-from otel_eval.scorers.alignment.partial_order import walk
+from otel_eval.scorers.partial_order import walk
 from otel_eval.testing import call, trajectory
 
 HALVES = st.lists(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer, summarize
-from otel_eval.scorers.alignment.partial_order import parallel_groups
+from otel_eval.scorers.partial_order import parallel_groups
 from otel_eval.scorers.recorded import covered, longest_chain
 from otel_eval.testing import call, trajectory
 

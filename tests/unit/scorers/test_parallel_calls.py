@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.model import ToolCall
-from otel_eval.scorers.alignment.partial_order import is_sequential, parallel_groups
+from otel_eval.scorers.partial_order import is_sequential, parallel_groups
 from otel_eval.testing import call, trajectory
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import pkgutil
 from dataclasses import dataclass
+from importlib import import_module
 
 import pytest
 
+from otel_eval import scorers
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Scored, Skipped
-from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
+from otel_eval.scorers import create_scorer, get_scorer, list_scorers, registry, scorer
 from otel_eval.testing import call, trajectory
 
 RUN = trajectory(call("a"), call("b", error=True))
@@ -300,3 +303,21 @@ def test_an_installed_package_adds_scorers_by_its_entry_points(tmp_path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     assert "plugin_always" in list_scorers()
     assert create_scorer({"type": "plugin_always"})(RUN) == Scored(1.0, True)
+
+
+def test_every_built_in_scorer_is_found_by_its_name():
+    """Its module is imported when the name is used, so the registry must know which it is."""
+    for module in pkgutil.walk_packages(scorers.__path__, f"{scorers.__name__}."):
+        import_module(module.name)
+    modules = {
+        name: str(getattr(registration.thing, "__module__", ""))
+        for name, registration in registry._registered.items()
+    }
+    ours = {name: at for name, at in modules.items() if at.startswith(f"{scorers.__name__}.")}
+    assert ours == dict(registry._BUILT_IN)
+
+
+def test_no_function_takes_the_name_of_a_built_in_scorer():
+    """Also of one that is not imported yet."""
+    with pytest.raises(ValueError, match="is registered already"):
+        scorer("trajectory_pattern")(lambda run: 1.0)
