@@ -123,8 +123,8 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     for problem in exposed_credentials(config):
         _log.warning("%s", problem)
     problems: set[str] = set()  # in environment variables; they must not end the program
-    exporters: list[Exporter] = [_lines(config.exporters.jsonl)] if config.exporters.jsonl else []
-    exporters += _queued(config, counters, problems)
+    lines = [_lines(config.exporters.jsonl)] if config.exporters.jsonl else []
+    exporters = _queued([*lines, *_unqueued(config, problems)], config, counters)
     if metrics := metrics_of(config, counters, problems):
         exporters.append(metrics)
     for problem in sorted(problems):
@@ -154,13 +154,13 @@ def retry_policy(config: EvalConfig) -> RetryPolicy:
 
 
 def _queued(
-    config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0
+    exporters: Sequence[Exporter], config: EvalConfig, counters: Counters, room_s: float = 0.0
 ) -> list[Exporter]:
-    """The exporters of `_unqueued`, each behind a queue."""
+    """The exporters, each behind a queue of a process."""
     retry = retry_policy(config)
     return [
         queue_of(exporter, counters, _dead_letters(config), retry, room_s=room_s)
-        for exporter in _unqueued(config, problems)
+        for exporter in exporters
     ]
 
 
@@ -257,10 +257,8 @@ def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout
         update={"exporters": config.exporters.model_copy(update={"console": None})}
     )
     counters, jsonl = Counters(), config.exporters.jsonl
-    exporters: list[Exporter] = (
-        [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
-    )
-    exporters += _queued(config, counters, room_s=_QUEUE_WAIT_S)
+    lines = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
+    exporters = _queued([*lines, *_unqueued(config)], config, counters, _QUEUE_WAIT_S)
     exporters += [cases] if cases else []
     if not exporters:
         raise ConfigError(
@@ -297,14 +295,18 @@ def export_queues_of(
     """
     # on disk, or in a topic that can be read again
     kept = config.storage is not None or config.receivers.otlp is None
-    dead_letters, most = _dead_letters(config, in_storage=True), config.exporters.max_queue
-    options: dict[str, Any] = {
-        "acknowledge": acknowledge,
-        "dead_letters": dead_letters,
-        "max_reports": most,
-        "retry": retry_policy(config),
-    }
-    queues = [ExportQueue(exporter, counters, **options) for exporter in exporters]
+    dead_letters = _dead_letters(config, in_storage=True)
+    queues = [
+        ExportQueue(
+            exporter,
+            counters,
+            acknowledge=acknowledge,
+            dead_letters=dead_letters,
+            max_reports=config.exporters.max_queue,
+            retry=retry_policy(config),
+        )
+        for exporter in exporters
+    ]
     return ExportQueues(queues, dead_letters, kept=kept)
 
 
