@@ -63,8 +63,10 @@ class PipelineListener:
         new or have changed.
         """
 
-    def on_report(self, report: Report) -> None:
-        """A report is to be exported, except for its pending results."""
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        """These reports, of one trace or several, are to be exported, except for their pending
+        results.
+        """
 
     def on_decided(self, trace_id: bytes) -> None:
         """All reports on a trace except pending results were passed on, or there are none."""
@@ -382,7 +384,7 @@ class Pipeline:
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
         if self._journal is None:
             for trace in closed:
-                self._pass_on(trace, self._reports(trace))
+                self._pass_on([(trace, self._reports(trace))])
             return
         for index in range(0, len(closed), _BATCH):
             evaluated: list[tuple[ClosedTrace, Sequence[Report]]] = []
@@ -394,8 +396,7 @@ class Pipeline:
                 evaluated += of_batch
             if not self._journal.wait_until_journaled():
                 return
-            for trace, reports in evaluated:
-                self._pass_on(trace, reports)
+            self._pass_on(evaluated)
 
     def _attempt(self, trace: ClosedTrace, attempts: RecordedAttempts) -> Sequence[Report]:
         """Evaluate a trace, unless the process crashed twice while it was evaluated."""
@@ -455,14 +456,18 @@ class Pipeline:
             check = self._buffer.next_check()
         return check is not None and check <= self._clock()
 
-    def _pass_on(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
+    def _pass_on(self, evaluated: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
+        """Have the reports exported, and their pending results computed."""
+        reports = [report for _, of_trace in evaluated for report in of_trace]
+        if reports:
+            self._listener.on_reports(reports)
         for report in reports:
             self._counters["reports"] += not report.no_run
-            self._listener.on_report(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
-        if trace.part is None or not self.undecided((trace.trace_id,)):
-            self._listener.on_decided(trace.trace_id)
+        for trace, _ in evaluated:
+            if trace.part is None or not self.undecided((trace.trace_id,)):
+                self._listener.on_decided(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces that are open, due or being evaluated; every report on the others was

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Exports(Protocol):
     """Where results go."""
 
-    def export(self, report: Report) -> None:
-        """Export a report. Never raises."""
+    def export(self, reports: Sequence[Report]) -> None:
+        """Export reports. Never raises."""
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Export what waited until these runs were final."""
@@ -199,14 +199,15 @@ class LiveEvaluation(PipelineListener):
         if self._cases is not None:
             self._cases.observe(trace, reports)
 
-    def on_report(self, report: Report) -> None:
-        """Count and export a report."""
-        self.diagnostics.count(report)
-        self._exports.export(report)
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        """Count and export reports."""
+        for report in reports:
+            self.diagnostics.count(report)
+        self._exports.export(reports)
 
     def on_late_report(self, report: Report) -> None:
         """Export asynchronous results."""
-        self.on_report(report)
+        self.on_reports((report,))
 
     def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Export what waited until these runs were final."""
@@ -234,9 +235,9 @@ class PartitionListener(PipelineListener):
         """As `LiveEvaluation`."""
         self._live.on_evaluated(trace, runs, reports)
 
-    def on_report(self, report: Report) -> None:
+    def on_reports(self, reports: Sequence[Report]) -> None:
         """As `LiveEvaluation`."""
-        self._live.on_report(report)
+        self._live.on_reports(reports)
 
     def on_decided(self, trace_id: bytes) -> None:
         """Tell the partition, which commits its offsets."""

@@ -101,15 +101,17 @@ class ReceiverExports:
         at_once = [exporter for exporter in (forward, metrics, cases) if exporter is not None]
         self._at_once: Final = Fanout(at_once, counters) if at_once else None
 
-    def export(self, report: Report) -> None:
-        """Export a report everywhere."""
-        if self._held_runs:
-            self._held_runs.add(report)
+    def export(self, reports: Sequence[Report]) -> None:
+        """Export reports everywhere."""
+        for report in reports:
+            if self._held_runs:
+                self._held_runs.add(report)
+            if self._undelivered:
+                exporters = names_of_exporters(self._exporters, report)
+                self._undelivered.made(report, len(exporters))
         if self._at_once:
-            self._at_once.export(report)
-        if self._undelivered:
-            self._undelivered.made(report, len(names_of_exporters(self._exporters, report)))
-        self.queues.put(report)
+            self._at_once.export(reports)
+        self.queues.put(reports)
 
     def _record_delivery(self, exporter: str, reports: Sequence[Report]) -> None:
         if self._held_runs:
@@ -229,9 +231,9 @@ class ReceiverEvaluation(LiveEvaluation):
         if self._undelivered and self._undelivered.counts(report):
             # after the end the next owner of its partition evaluates the trace again
             if not self._undelivered.is_stopped:
-                self.on_report(report)
+                self.on_reports((report,))
         elif self._durable is None or self._durable.late(report):
-            self.on_report(report)
+            self.on_reports((report,))
 
     def set_aside(self, reports: Sequence[Report], why: str) -> bool:
         """Write failed results to the dead-letter file, and count them; False if that is not

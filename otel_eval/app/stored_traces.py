@@ -179,7 +179,7 @@ def replay(
             for report in completed:
                 counted.add(report)
                 if exporters:
-                    exporters.export(report)
+                    exporters.export((report,))
                 yield report
     finally:
         if exporters:

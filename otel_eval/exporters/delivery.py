@@ -39,12 +39,11 @@ class ExportQueues:
         for queue in self._queues:
             queue.start()
 
-    def put(self, report: Report) -> None:
-        """Queue the report."""
-        light = (without_content(report),)
+    def put(self, reports: Sequence[Report]) -> None:
+        """Queue the reports."""
+        light = [without_content(report) for report in reports]
         for queue in self._queues:
-            if queue.accepts(report):
-                queue.put(light)
+            queue.put([report for report in light if queue.accepts(report)])
 
     def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
         """Queue reports of an earlier process, each for those exporters that have not acknowledged

@@ -146,7 +146,7 @@ class Fanout:
         for worker in self._workers:
             worker.reset()
 
-    def export(self, report: Report) -> None:
+    def export(self, reports: Sequence[Report]) -> None:
         """Export to every exporter. Never raises: the results that one fails to export are counted
         and logged.
         """
@@ -155,8 +155,10 @@ class Fanout:
             for worker in self._workers:
                 # from Python 3.12 on no thread can be started once the interpreter has begun to end
                 worker.ensure()
-            for exporter in self._exporters:
-                self._export(exporter, report)
+            # one by one: a report that cannot be exported must not affect the others
+            for report in reports:
+                for exporter in self._exporters:
+                    self._export(exporter, report)
 
     def _export(self, exporter: Exporter, report: Report) -> None:
         try:

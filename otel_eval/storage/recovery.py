@@ -288,8 +288,8 @@ _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for
 class FailedResults(DeadLetters, Protocol):
     """Takes results that failed."""
 
-    def on_report(self, report: Report) -> None:
-        """Export a report."""
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        """Export reports."""
 
 
 @dataclass(slots=True, eq=False)
@@ -371,7 +371,7 @@ class PendingResults:
             where,
         )
         if not aside:
-            self.exports.on_report(failed)
+            self.exports.on_reports((failed,))
 
     def _crashes(self, report: Report) -> int:
         return self.durable.attempts.crashes_later(bytes.fromhex(report.trajectory.trace_id))

@@ -168,7 +168,10 @@ class Program:
             {**CONFIG, "exporters": {"jsonl": {"path": str(results)}}}
         )
         export = self.processor._fanout.export
-        self.processor._fanout.export = lambda report: (self.reports.append(report), export(report))
+        self.processor._fanout.export = lambda reports: (
+            self.reports.extend(reports),
+            export(reports),
+        )
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
         self.provider.add_span_processor(SimpleSpanProcessor(self.spans))

@@ -21,8 +21,9 @@ class Listener(PipelineListener):
         self._report = report or self.reports.append
         self._decided, self._final, self._backpressure = decided, final, backpressure
 
-    def on_report(self, report: Report) -> None:
-        self._report(report)
+    def on_reports(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self._report(report)
 
     def on_decided(self, trace_id: bytes) -> None:
         self._decided(trace_id)

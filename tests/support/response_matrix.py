@@ -121,7 +121,7 @@ class Results:
 
     def give(self) -> None:
         self._given += 1
-        self._delivery.put(report(self._given))
+        self._delivery.put([report(self._given)])
 
     def push(self) -> None:
         self._queue.drain(0.01)

@@ -77,7 +77,7 @@ def test_exporters_are_flushed_on_spare_threads_where_none_can_be_started(
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     fanout = Fanout([Hanging()])
-    fanout.export(Report(Trajectory(), "e", 0, ()))
+    fanout.export([Report(Trajectory(), "e", 0, ())])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert fanout.flush(0.1) is False
     released.set()

@@ -93,7 +93,7 @@ def test_reports_are_retried_in_order(
     exporter = Scripted(lambda _: next(answers, SENT))
     with delivering(exporter) as (delivery, _, tally):
         for number in range(300):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         assert delivery.flush(LIMIT_S)
     assert exporter.taken == ids(*range(300))
     assert tally.snapshot() == {
@@ -123,7 +123,7 @@ def test_one_report_that_is_refused_costs_the_others_nothing(
         tally,
     ):
         for number in range(20):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         assert delivery.flush(LIMIT_S)
     assert exporter.taken == ids(*(number for number in range(20) if number != 13))
     assert sorted(acknowledged) == ids(*range(20))
@@ -150,7 +150,7 @@ def test_all_reports_of_a_partial_success_without_ids_are_dead_letters(
         _,
         tally,
     ):
-        delivery.put(report("scored", "failed", "skipped"))
+        delivery.put([report("scored", "failed", "skipped")])
         assert delivery.flush(LIMIT_S)
     rows = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert [(row["rejected"], row["of"], row["scorer"]) for row in rows] == [
@@ -174,10 +174,10 @@ def test_results_wait_for_an_endpoint_that_lacks_the_signal(
         tally,
     ):
         for number in range(4):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
             assert not queue.flush(LIMIT_S)
         now[0] += 60
-        delivery.put(numbered(4))
+        delivery.put([numbered(4)])
         wait_until(lambda: exporter.given == [ids(0), ids(0)])
         assert not queue.flush(LIMIT_S)
         assert (delivery.backpressure(), len(queue), tally.snapshot()) == ("", 0, {})
@@ -222,12 +222,12 @@ def test_results_are_given_up_after_the_time_and_when_too_many_wait(
         acknowledge=acknowledge,
     ) as (delivery, queue, tally):
         for number in range(8):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
             assert not queue.flush(LIMIT_S)
             assert delivery.backpressure() == ""
         wait_until(lambda: acknowledged == ids(0, 1, 2))
         now[0] += 10
-        delivery.put(numbered(8))
+        delivery.put([numbered(8)])
         wait_until(lambda: acknowledged == ids(0, 1, 2, 3))
         now[0] += 890
         assert not queue.flush(LIMIT_S)
@@ -246,7 +246,7 @@ def test_results_that_wait_for_support_get_a_last_attempt_at_the_end(
     exporter = Scripted(lambda _: UNSUPPORTED if lacks[0] else SENT)
     with delivering(exporter) as (delivery, queue, tally):
         for number in range(3):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         assert not queue.flush(LIMIT_S)
         lacks[0] = False
         delivery.stop()
@@ -260,7 +260,7 @@ def test_an_end_is_not_delayed_by_results_that_wait_for_support(
 ):
     """After one more attempt nothing can be expected."""
     with delivering(Scripted(lambda _: UNSUPPORTED)) as (delivery, queue, _):
-        delivery.put(numbered(1))
+        delivery.put([numbered(1)])
         assert not queue.flush(LIMIT_S)
         delivery.stop()
         assert not delivery.flush(10_000.0)
@@ -269,7 +269,7 @@ def test_an_end_is_not_delayed_by_results_that_wait_for_support(
 def test_a_flush_after_the_end_returns_at_once(numbered: Callable[[int], Report]):
     """Nothing sends what is left."""
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
-        delivery.put(numbered(1))
+        delivery.put([numbered(1)])
         wait_until(lambda: queue._failures)
         queue.halt(LIMIT_S)
         assert not queue.flush(10_000.0)
@@ -282,7 +282,7 @@ def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[
     exporter = Scripted(lambda _: next(answers, SENT))
     with delivering(exporter, retry=RetryPolicy(first_s=0.001)) as (delivery, queue, tally):
         for number in range(303):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
             if not number:
                 assert delivery.flush(LIMIT_S)
         assert delivery.flush(LIMIT_S)
@@ -302,7 +302,7 @@ def test_a_full_queue_is_reported_until_its_exporter_is_back(numbered: Callable[
     with delivering(exporter, max_reports=5) as (delivery, queue, _):
         for number in range(7):
             assert bool(delivery.backpressure()) == (number >= 5)
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         away[0] = False
         assert delivery.flush(LIMIT_S)
         assert (delivery.backpressure(), len(queue)) == ("", 0)
@@ -318,7 +318,7 @@ def test_dead_letters_that_cannot_be_written_wait(
     with delivering(Scripted(lambda _: NEVER), dead_letters=dead) as (delivery, _queue, tally):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-            delivery.put(numbered(1))
+            delivery.put([numbered(1)])
             assert not delivery.flush(0.4)
             assert (tmp_path / "dead.jsonl").read_bytes() == b""
         finally:
@@ -341,7 +341,7 @@ def test_a_partly_accepted_batch_is_not_sent_again_while_dead_letters_cannot_be_
     ):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-            delivery.put(numbered(1))
+            delivery.put([numbered(1)])
             assert not delivery.flush(0.4)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -357,12 +357,12 @@ def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(
     path = tmp_path / "results.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with delivering(JsonLinesExporter(path, sync=True)) as (delivery, _, _tally):
-        delivery.put(numbered(1))
+        delivery.put([numbered(1)])
         assert delivery.flush(LIMIT_S)
         before = path.read_bytes()
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
-            delivery.put(numbered(2))
+            delivery.put([numbered(2)])
             assert not delivery.flush(0.4)
             assert path.read_bytes() == before
         finally:
@@ -394,7 +394,7 @@ def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(
 def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]):
     """What is left is counted once."""
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, tally):
-        delivery.put(numbered(1))
+        delivery.put([numbered(1)])
         delivery.stop()
         assert not delivery.flush(0.3)
         delivery.close(0.2)
@@ -469,7 +469,7 @@ def test_reports_after_the_end_are_lost_and_logged(
     tally = Counters()
     fanout = Fanout([queue_of(Scripted(lambda _: SENT), tally, None)], tally)
     fanout.close(5.0)
-    fanout.export(numbered(1))
+    fanout.export([numbered(1)])
     assert tally.get("results.export_failed") == 1
     assert not any(fanout.counts().values())
     assert "export to otlp.logs failed (closed), 1 results are lost" in caplog.text
@@ -489,7 +489,7 @@ def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Report
         queue,
         tally,
     ):
-        delivery.put(report("scored"))
+        delivery.put([report("scored")])
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 2
         away[0] = False
         assert delivery.flush(LIMIT_S)
@@ -511,9 +511,9 @@ def test_deferred_results_that_are_always_due_do_not_stop_the_queue(
     always = RetryPolicy(first_s=0.0, longest_s=0.0, last_s=0.0)
     with delivering(Scripted(answer), retry=always, linger_s=0.0) as (delivery, queue, tally):
         for number in range(3):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         wait_until(lambda: tally.get("results.retries") > 3)
-        delivery.put(numbered(3))
+        delivery.put([numbered(3)])
         wait_until(lambda: tally.get("results.exported") == 1)
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 3
     assert tally.get("results.dropped") == 3
@@ -530,7 +530,7 @@ def test_the_end_of_an_outage_names_what_is_queued(
         _,
         _tally,
     ):
-        delivery.put(numbered(1))
+        delivery.put([numbered(1)])
         assert delivery.flush(LIMIT_S)
     assert [
         line.getMessage().rpartition("; ")[2]
@@ -548,7 +548,7 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
         waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),)
     )
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
-        delivery.put(waiting)
+        delivery.put([waiting])
         assert len(queue) == 1
         assert getattr(outcome, "tell", None) is None
         assert outcome.explanation == "1 of 1 expected call matched; extra: call 1 (search)"
@@ -573,7 +573,7 @@ def test_queued_reports_are_delivered_when_the_process_ends(numbered: Callable[[
     exporter = Scripted(lambda _: SENT)
     with delivering(exporter, max_reports=1000, linger_s=60.0) as (delivery, queue, _):
         for number in range(600):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         delivery.stop()
         assert delivery.flush(LIMIT_S)
         assert len(queue) == 0
@@ -597,7 +597,7 @@ def test_only_the_rejected_reports_of_a_partial_success_are_refused(
         tally,
     ):
         for number in range(4):
-            delivery.put(numbered(number))
+            delivery.put([numbered(number)])
         assert delivery.flush(LIMIT_S)
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert (row["result_id"], row["why"], "rejected" in row) == (ids(2)[0], "too long", False)
@@ -628,7 +628,7 @@ def test_exceptions_are_retried_unless_a_defect_causes_them(
         return SENT
 
     with delivering(Scripted(answer), retry=RetryPolicy(first_s=0.001)) as (delivery, _, tally):
-        delivery.put(numbered(1))
+        delivery.put([numbered(1)])
         assert delivery.flush(LIMIT_S)
     assert (tally.get("results.exported"), tally.get("results.dropped")) == (exported, dropped)
     assert "secret" not in caplog.text
@@ -688,7 +688,7 @@ def test_an_export_that_does_not_return_shows(
     queue = ExportQueue(Scripted(hang), Counters())
     queues = ExportQueues([queue])
     queues.start()
-    queues.put(report("scored"))
+    queues.put([report("scored")])
     ages = ("results.oldest_s{exporter=otlp.logs}", "exports.running_s{exporter=otlp.logs}")
     wait_until(lambda: all(queues.counts()[age] > 0 for age in ages))
     queues.reopen()

@@ -47,7 +47,7 @@ def test_an_exporter_that_raises_loses_its_own_results_only(
     good, bad, tally = Noting("good"), Noting("bad", breaks=True), Counters()
     fanout = Fanout([bad, good], tally)
     for _ in range(3):
-        fanout.export(report("scored", "failed"))
+        fanout.export([report("scored", "failed")])
     assert good.asked == ["policy"] * 3
     assert tally.snapshot() == {
         "results.exported{exporter=good}": 6,
@@ -65,7 +65,7 @@ def test_results_after_the_end_are_lost(report: Reports, caplog: pytest.LogCaptu
     """Scoring may be behind when a program ends."""
     fanout = Fanout([Noting("bad", breaks=True)])
     fanout.close(LIMIT_S)
-    fanout.export(report("scored"))
+    fanout.export([report("scored")])
     assert [record.getMessage() for record in caplog.records] == [
         "export to bad failed (closed), 1 results are lost"
     ]
@@ -79,7 +79,7 @@ def test_results_that_an_exporter_counts_itself_are_not_counted_twice(report: Re
             return ExportResult("accepted")
 
     tally = Counters()
-    Fanout([Refusing("no"), Noting("yes")], tally).export(report("scored"))
+    Fanout([Refusing("no"), Noting("yes")], tally).export([report("scored")])
     assert tally.snapshot() == {"results.exported{exporter=yes}": 1}
 
 
