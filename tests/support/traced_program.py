@@ -72,7 +72,7 @@ class Program:
 
     def handover(self, trace_id: bytes, frames: list[Any], why: str) -> None:
         self.traces.append((trace_id.hex(), [frame[1].name for _, _, frame, _ in frames], why))
-        self.sinks.export(judge(trace_id, frames, why))
+        self.sinks.export([judge(trace_id, frames, why)])
 
 
 class _Source(InProcessSource):

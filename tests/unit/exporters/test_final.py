@@ -61,30 +61,30 @@ def report(
 def test_a_detached_result_waits_until_it_is_final():
     """Its values are not kept meanwhile."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.export(report())
-    sink.export(report(late=True))
+    sink.export([report()])
+    sink.export([report(late=True)])
     assert seen.said == []
     sink.final([("t", "a"), ("t", "other")])
     assert seen.said == [("a", 0, True), ("a", 0, True)]
     assert "private" not in repr(seen.reports)
-    sink.export(report(late=True))  # a judge that answers afterwards
+    sink.export([report(late=True)])  # a judge that answers afterwards
     assert len(seen.reports) == 3
 
 
 def test_other_results_do_not_wait():
     """Nor do revisions of what is final."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.export(report(completeness=Completeness.COMPLETE))
-    sink.export(report("b", 3))
+    sink.export([report(completeness=Completeness.COMPLETE)])
+    sink.export([report("b", 3)])
     assert seen.said == [("a", 0, True), ("b", 3, True)]
 
 
 def test_a_run_inside_another_never_counts_as_an_outermost_one():
     """Only the revision arrives, which removes what an earlier one left."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.export(report())
-    sink.export(report(revision=1))
-    sink.export(report(revision=2, outermost=False))
+    sink.export([report()])
+    sink.export([report(revision=1)])
+    sink.export([report(revision=2, outermost=False)])
     sink.final([("t", "a")])
     assert seen.said == [("a", 2, False)]
 
@@ -92,8 +92,8 @@ def test_a_run_inside_another_never_counts_as_an_outermost_one():
 def test_a_revision_of_the_whole_trace_follows_what_waited():
     """In the order of revisions."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.export(report())
-    sink.export(report(revision=1, completeness=Completeness.COMPLETE))
+    sink.export([report()])
+    sink.export([report(revision=1, completeness=Completeness.COMPLETE)])
     sink.final([("t", "a")])
     assert seen.said == [("a", 0, True), ("a", 1, True)]
 
@@ -102,7 +102,7 @@ def test_results_that_wait_at_the_end_or_exceed_the_limit_are_passed_on():
     """Bounded, and nothing is lost."""
     sink = Fanout([FinalResults(seen := Seen(), most=2)])
     for run in "abc":
-        sink.export(report(run))
+        sink.export([report(run)])
     assert seen.said == [("a", 0, True)]
     sink.close(1)
     assert [run for run, *_ in seen.said] == ["a", "b", "c"]

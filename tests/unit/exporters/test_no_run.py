@@ -157,7 +157,7 @@ def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     (report,) = _judged(_engine(), _buffer(span("http")))
     assert names_of_exporters(exporters, report) == ("jsonl",)
     delivery.start()
-    delivery.put(report)
+    delivery.put([report])
     assert delivery.flush(LIMIT_S)
     delivery.close(1.0)
     assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["no_run"]
