@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.model import Completeness
 from tests.support.made_spans import FakeResourceScope, FakeSpan
@@ -16,6 +18,11 @@ FOLDER = Path(__file__).parents[1] / "traces"
 # what really happened in each recorded trace
 TRUTH: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())
 FILES = sorted(path.name for path in FOLDER.glob("*.json") if path.name != "truth.json")
+# parameters of a costly test: each fourth file; the others in the slow set
+FOURTH_OF_FILES = [
+    pytest.param(name, marks=[pytest.mark.slow] if number % 4 else [])
+    for number, name in enumerate(FILES)
+]
 
 
 def traces(file: str) -> list[ClosedTrace]:

@@ -16,7 +16,6 @@ from tests.support.response_matrix import RESPONSES, RIGS, outcomes, page
 # but not closed.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 
-BOTH = (True, False)
 LIKE_AN_OUTAGE = {
     "302",
     "404",
@@ -53,8 +52,15 @@ def column(session_authority: Any, tmp_path_factory: pytest.TempPathFactory) -> 
     return tried
 
 
-@pytest.mark.parametrize("kept", BOTH, ids=["storage", "no storage"])
-@pytest.mark.parametrize("worked", BOTH, ids=["worked before", "never worked"])
+@pytest.mark.parametrize(
+    ("worked", "kept"),
+    [
+        pytest.param(True, True, id="worked before, storage"),
+        pytest.param(True, False, id="worked before, no storage", marks=pytest.mark.slow),
+        pytest.param(False, True, id="never worked, storage", marks=pytest.mark.slow),
+        pytest.param(False, False, id="never worked, no storage"),
+    ],
+)
 @pytest.mark.parametrize("protocol", RESPONSES)
 @pytest.mark.parametrize("exporter", RIGS)
 def test_an_endpoint_that_worked_before_is_tried_again(
@@ -76,6 +82,7 @@ MARKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_documentation_has_the_table(column: Column) -> None:
     """As it is printed here."""

@@ -69,7 +69,15 @@ class Program:
 
 
 @pytest.mark.parametrize(
-    "way", ["processor", "threads", "asyncio", "detached", "unended", "slow", "exporter"]
+    "way",
+    [
+        "processor",
+        "exporter",
+        *(
+            pytest.param(way, marks=pytest.mark.slow)
+            for way in ("threads", "asyncio", "detached", "unended", "slow")
+        ),
+    ],
 )
 def test_spans_of_540_mb_do_not_take_that(way: str, tmp_path: Path):
     """`max_bytes: 32MiB`, 9,000 spans of 60 kB as fast as they can be made: the program's memory

@@ -110,6 +110,8 @@ def test_one_admin_address_adds_up(served: Serving, until: Callable[[Callable[[]
     status = json.loads(one.page("/status"))
     assert status["evaluation"]["workers_ready"] == "2 of 2"
     assert status["counts"]["accepted_spans"] == {"http": 40}
+    assert one.end(signal.SIGTERM) == 0, one.said()
+    assert "nothing was evaluated" not in one.said()  # as when no worker got a span
 
 
 def test_unusable_spans_are_rejected_in_one_partial_success(served: Serving):
@@ -322,16 +324,6 @@ def test_a_warning_when_no_span_arrived(served: Serving):
     )
 
 
-def test_no_warning_when_workers_got_spans(served: Serving):
-    """Their worker says itself what came of them."""
-    one = served()
-    one.start()
-    one.insist(whole(1))
-    one.wait_for(1)
-    assert one.end(signal.SIGTERM) == 0, one.said()
-    assert "nothing was evaluated" not in one.said()
-
-
 def test_a_stopped_worker_stops_only_its_part_of_the_service(
     served: Serving, until: Callable[[Callable[[], bool]], None]
 ) -> None:
@@ -399,6 +391,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_while_it_starts_is_killed_and_started_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -418,6 +411,7 @@ def test_a_worker_that_is_stopped_while_it_starts_is_killed_and_started_again(
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_at_every_start_ends_the_start(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
