@@ -95,8 +95,8 @@ class CaseOfRun:
             return value if isinstance(value, str) else "" if value is None else json.dumps(value)
         if run.input is UNRECORDED or run.incomplete or run.too_large:
             return ""
-        given = json.dumps([run.agent, run.input], sort_keys=True, default=str)
-        return blake2b(given.encode(), key=self.key, digest_size=16).hexdigest()
+        identity = json.dumps([run.agent, run.input], sort_keys=True, default=str)
+        return blake2b(identity.encode(), key=self.key, digest_size=16).hexdigest()
 
 
 @dataclass(slots=True)
@@ -185,19 +185,23 @@ class Engine:
         self._exported: Final = tuple(exported)
         self._reports_no_run: Final = no_run
         self._case: Final = case
-        self._most_sampled: Final = max((each.sample for each in self.evaluations), default=0.0)
+        self._most_sampled: Final = max(
+            (evaluation.sample for evaluation in self.evaluations), default=0.0
+        )
         self._prepared: Final = [_PreparedEvaluation(evaluation) for evaluation in self.evaluations]
-        self._reads_inner: Final = any(each.match.runs == "all" for each in self.evaluations)
-        self.waits: Final = any(each.later for each in self.evaluations)
+        self._reads_inner: Final = any(
+            evaluation.match.runs == "all" for evaluation in self.evaluations
+        )
+        self.waits: Final = any(evaluation.later for evaluation in self.evaluations)
         self._samples: Final = any(
             share < 1
-            for each in self.evaluations
-            for share in (each.sample, *map(_share, each.later))
+            for evaluation in self.evaluations
+            for share in (evaluation.sample, *map(_share, evaluation.later))
         )
         self.plan: Final = Plan(
             tables=tuple(tables),
             needs=reads.union(
-                *(scorer.needs for each in evaluations for scorer in each.scorers),
+                *(scorer.needs for evaluation in evaluations for scorer in evaluation.scorers),
                 case.needs if case else (),
             ),
             attributes=_attribute_keys(evaluations).union(
@@ -214,8 +218,8 @@ class Engine:
         """
         draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
         return [
-            (each.evaluation, tuple(each.applies.failed(trajectory, draw)))
-            for each in self._prepared
+            (prepared.evaluation, tuple(prepared.applies.failed(trajectory, draw)))
+            for prepared in self._prepared
         ]
 
     def role_of(self, frame: Frame) -> Role:
@@ -223,19 +227,19 @@ class Engine:
         parent, payload, resource_scope = frame
         try:
             span = resource_scope.reader(payload)
-            found = self._classified(span, resource_scope.scope_name)
-            if found is DROPPED:
+            classification = self._classified(span, resource_scope.scope_name)
+            if classification is DROPPED:
                 return Role.OTHER
-            if found.kind is Kind.TOOL:
+            if classification.kind is Kind.TOOL:
                 is_served = (
                     span.span_kind == _SERVER or not parent or bool(parent_is_remote(frame, span))
                 )
                 return Role.SERVED if is_served else Role.STEP
         except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
             return Role.OTHER
-        if found.kind is Kind.OTHER:
-            return Role.PLAIN if found.table is NO_TABLE else Role.OTHER
-        return Role.AGENT if found.kind is Kind.AGENT else Role.STEP
+        if classification.kind is Kind.OTHER:
+            return Role.PLAIN if classification.table is NO_TABLE else Role.OTHER
+        return Role.AGENT if classification.kind is Kind.AGENT else Role.STEP
 
     def slim(self, frame: Frame) -> Frame:
         """A span that no convention recognises, without the attributes that no evaluation reads;
@@ -260,10 +264,10 @@ class Engine:
         it is not an agent span.
         """
         try:
-            found = self._classified(span, scope_name)
-            if found is DROPPED or found.kind is not Kind.AGENT:
+            classification = self._classified(span, scope_name)
+            if classification is DROPPED or classification.kind is not Kind.AGENT:
                 return None
-            table = found.table
+            table = classification.table
             return (
                 table.agent_name(span.attributes(table.keys_wanted(Field.AGENT_NAME)), span.name)
                 if named
@@ -336,8 +340,10 @@ class Engine:
             evidence = evidence or trace.evidence or evidence_of(trace.frames)
             occasion = self._occasion(run.trajectory, evidence, stamp)
             shared = run.trajectory, run.revision, draw, occasion
-            reports += [each.report(*shared, instead) for each in run.matching]
-            reports += [each.report(*shared, run.part_of, is_part=True) for each in run.withdrawing]
+            reports += [prepared.report(*shared, instead) for prepared in run.matching]
+            reports += [
+                prepared.report(*shared, run.part_of, is_part=True) for prepared in run.withdrawing
+            ]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace,
         # has nothing to report.
         if self.waits:
@@ -369,7 +375,11 @@ class Engine:
 
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
-        later = [replace(each, scorers=each.later) for each in self.evaluations if each.later]
+        later = [
+            replace(evaluation, scorers=evaluation.later)
+            for evaluation in self.evaluations
+            if evaluation.later
+        ]
         return Engine(
             later,
             self.plan.tables,
@@ -392,8 +402,8 @@ class Engine:
             trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
         )
         occasion: _Occasion = ({}, "", trace.evidence or evidence_of(trace.frames), stamp)
-        sampled = [each for each in self._prepared if draw < each.evaluation.sample]
-        reports = [each.report(run, revision, draw, occasion, outcome) for each in sampled]
+        sampled = [prepared for prepared in self._prepared if draw < prepared.evaluation.sample]
+        reports = [prepared.report(run, revision, draw, occasion, outcome) for prepared in sampled]
         withdrawn = self._withdrawn(trace, stamp)
         return TraceReports(
             [*reports, *withdrawn.reports],
@@ -432,7 +442,7 @@ class Engine:
         return _report_on_trace(trace, stamp, _HAS_RESULT, _WITHDRAWN, before.revision + 1)
 
     def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
-        return [each for each in self._prepared if each.applies(run, draw)]
+        return [prepared for prepared in self._prepared if prepared.applies(run, draw)]
 
     def _no_longer_outermost(
         self, run: Run, last: LastEvaluation | None, draw: float
@@ -443,7 +453,11 @@ class Engine:
         if not _is_inner(run, last):
             return []
         before = self._matching(replace(run.trajectory, outermost=True), draw)
-        return [each for each in before if run.former or each.evaluation.match.runs == "outermost"]
+        return [
+            prepared
+            for prepared in before
+            if run.former or prepared.evaluation.match.runs == "outermost"
+        ]
 
 
 _NO_REPORTS: Final = TraceReports((), {})
@@ -494,11 +508,13 @@ def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
 
 def _attribute_keys(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
     """The attributes that conditions and scorers read."""
-    scorers = (scorer for each in evaluations for scorer in each.scorers)
+    scorers = (scorer for evaluation in evaluations for scorer in evaluation.scorers)
     named: list[frozenset[str]] = [
         getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers
     ]
-    return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
+    return frozenset(
+        key for evaluation in evaluations for key in evaluation.match.attributes
+    ).union(*named)
 
 
 def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int | None:
@@ -572,12 +588,15 @@ class _PreparedEvaluation:
         standing: Verdict | None = None
         later = [scorer for share, scorer in self._later if draw < share]
         if instead is not None:
-            results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
+            results, pending = (
+                [scorer.result(ids, instead) for scorer in (*self._at_once, *later)],
+                [],
+            )
             if not is_part:
                 standing = verdict_of(results)
         else:
-            results = [each.scored(ids, trajectory) for each in self._at_once]
-            pending = [each.pending(ids) for each in later]
+            results = [scorer.scored(ids, trajectory) for scorer in self._at_once]
+            pending = [scorer.pending(ids) for scorer in later]
             standing = verdict_of(results)
         attributes, case, evidence, stamp = occasion
         return Report(

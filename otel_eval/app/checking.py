@@ -121,16 +121,16 @@ def _check_datasets(config: EvalConfig) -> None:
     Raises:
         ConfigError: a record is invalid; has at most 20 problems.
     """
-    found = [
+    problems = [
         problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)
     ]
-    if found:
+    if problems:
         more = (
-            [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"]
-            if len(found) > _MOST_PROBLEMS
+            [f"and {len(problems) - _MOST_PROBLEMS} more records that cannot be used"]
+            if len(problems) > _MOST_PROBLEMS
             else []
         )
-        raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
+        raise ConfigError(*dict.fromkeys(problems[:_MOST_PROBLEMS]), *more)
 
 
 def _unusable_records(scorer: Any) -> Iterator[str]:

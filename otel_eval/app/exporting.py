@@ -77,12 +77,12 @@ def result_format(config: EvalConfig) -> ResultFormat:
     Raises:
         ConfigError: a configured product does not accept the name of a scorer.
     """
-    given = config.results
+    results = config.results
     return ResultFormat(
         config.ui.public_url or "",
-        given.log_body,
-        known_scorers(config).name_of if given.score_attributes else None,
-        given.metrics_by_version,
+        results.log_body,
+        known_scorers(config).name_of if results.score_attributes else None,
+        results.metrics_by_version,
     )
 
 
@@ -135,17 +135,19 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
 def destinations(config: EvalConfig) -> list[str]:
     """The configured exporters with their targets, for the log: without headers and keys."""
     jsonl, kafka = config.exporters.jsonl, config.exporters.kafka
-    found = [f"jsonl {jsonl.path}"] if jsonl else []
-    found += ["console"] if config.exporters.console else []
-    found += [
-        f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
-        for each in config.exporters.otlp_endpoints.values()
+    targets = [f"jsonl {jsonl.path}"] if jsonl else []
+    targets += ["console"] if config.exporters.console else []
+    targets += [
+        f"{endpoint.name} {redacted_repr(endpoint.endpoint)} ({', '.join(endpoint.signals)})"
+        for endpoint in config.exporters.otlp_endpoints.values()
     ]
     others = {**config.exporters.score_products, "forward": config.exporters.forward}
-    found += [f"{name} {redacted_repr(other.endpoint)}" for name, other in others.items() if other]
-    found += [f"kafka {kafka.topic}"] if kafka else []
-    found += [f"cases {config.exporters.cases.directory}"] if config.exporters.cases else []
-    return [*found, *config.exporters.of_packages]
+    targets += [
+        f"{name} {redacted_repr(other.endpoint)}" for name, other in others.items() if other
+    ]
+    targets += [f"kafka {kafka.topic}"] if kafka else []
+    targets += [f"cases {config.exporters.cases.directory}"] if config.exporters.cases else []
+    return [*targets, *config.exporters.of_packages]
 
 
 def retry_policy(config: EvalConfig) -> RetryPolicy:
@@ -168,13 +170,13 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
     """The exporters of results to OTLP endpoints, products and Kafka, and those of installed
     packages.
     """
-    given, exporters, form = config.exporters, list[Exporter](), result_format(config)
-    if given.console:
+    configured, exporters, form = config.exporters, list[Exporter](), result_format(config)
+    if configured.console:
         from otel_eval.exporters.console import ConsoleExporter
 
-        console: object = given.console  # from Python it may be the exporter itself
+        console: object = configured.console  # from Python it may be the exporter itself
         exporters.append(console if isinstance(console, ConsoleExporter) else ConsoleExporter())
-    for key, each in given.otlp_endpoints.items():
+    for key, each in configured.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
         from otel_eval.otlp.endpoint import for_signal
@@ -185,19 +187,21 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
             if signal in each.signals
         ]
         exporters += [OtlpSignalExporter(to, signal, each.name, form) for signal, to in signals]
-    if places := score_endpoints(config):
+    if endpoints := score_endpoints(config):
         from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
         known = known_scorers(config)
         exporters += [
-            PRODUCTS[name](places[name], known, **each.options)
-            for name, each in given.score_products.items()
+            PRODUCTS[name](endpoints[name], known, **each.options)
+            for name, each in configured.score_products.items()
         ]
-    exporters += [create_exporter(name, options) for name, options in given.of_packages.items()]
-    if given.kafka:
+    exporters += [
+        create_exporter(name, options) for name, options in configured.of_packages.items()
+    ]
+    if configured.kafka:
         from otel_eval.exporters.kafka import KafkaTopicExporter
 
-        topic = given.kafka
+        topic = configured.kafka
         exporters.append(
             KafkaTopicExporter(
                 topic.settings(),
@@ -210,11 +214,11 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
     return exporters
 
 
-def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
+def _lines(options: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
     """The JSON Lines exporter of the configured file, or of standard output."""
     return (
-        JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync)
-        if given
+        JsonLinesExporter(options.path, mode=int(options.mode, 8), sync=sync)
+        if options
         else JsonLinesExporter("-", sync=sync)
     )
 
@@ -294,7 +298,7 @@ def export_queues_of(
             permanently.
     """
     # on disk, or in a topic that can be read again
-    kept = config.storage is not None or config.receivers.otlp is None
+    is_kept = config.storage is not None or config.receivers.otlp is None
     dead_letters = _dead_letters(config, in_storage=True)
     queues = [
         ExportQueue(
@@ -307,7 +311,7 @@ def export_queues_of(
         )
         for exporter in exporters
     ]
-    return ExportQueues(queues, dead_letters, kept=kept)
+    return ExportQueues(queues, dead_letters, kept=is_kept)
 
 
 def writes_lines(config: EvalConfig) -> bool:
@@ -339,8 +343,8 @@ def metrics_of(
         problems: collects problems as in `for_signal`; given in a process that evaluates itself,
             which cannot be scraped.
     """
-    given = config.telemetry
-    scraped = given.endpoint is not None and problems is None
+    telemetry = config.telemetry
+    scraped = telemetry.endpoint is not None and problems is None
     pushed = {
         key: each
         for key, each in config.exporters.otlp_endpoints.items()
@@ -361,7 +365,7 @@ def metrics_of(
         "scraped": scraped,
         "counters": counters,
         "by_version": config.results.metrics_by_version,
-        "instance_id": given.service_instance_id,
+        "instance_id": telemetry.service_instance_id,
     }
     return OtlpMetricsExporter(exporters, window_limits(config), **options)
 

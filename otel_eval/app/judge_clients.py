@@ -35,7 +35,7 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
     """
     clients = _building.get() or Clients()
     judges = collect_errors(
-        partial(clients.judge, given, f"judges.{name}") for name, given in config.judges.items()
+        partial(clients.judge, judge, f"judges.{name}") for name, judge in config.judges.items()
     )
     return dict(zip(config.judges, judges, strict=True))
 
@@ -81,39 +81,39 @@ class Clients:
         for endpoint in before.keys() - self._current.keys():
             before[endpoint].retire()
 
-    def judge(self, given: JudgeEndpoint | Judge, where: str) -> Judge:
+    def judge(self, judge: JudgeEndpoint | Judge, where: str) -> Judge:
         """Return a function unchanged, and for an endpoint its client: an existing one, or a new
         one if the endpoint changed.
 
         Raises:
             ConfigError: the API key of the endpoint cannot be read.
         """
-        if not isinstance(given, JudgeEndpoint):
-            return given
-        key = _key(given, where)
-        endpoint = (where, repr(given), key if given.api_key_env else None)
+        if not isinstance(judge, JudgeEndpoint):
+            return judge
+        key = _key(judge, where)
+        endpoint = (where, repr(judge), key if judge.api_key_env else None)
         client = (
-            self._next.get(endpoint) or self._current.get(endpoint) or self._new(given, where, key)
+            self._next.get(endpoint) or self._current.get(endpoint) or self._new(judge, where, key)
         )
         self._next[endpoint] = client
         return client
 
-    def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
+    def _new(self, judge: JudgeEndpoint, where: str, api_key: str | None) -> JudgeClient:
         from otel_eval.judges.client import JudgeClient  # deferred: it loads asyncio
 
         fields = {
-            each: getattr(given, each)
-            for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")
+            key: getattr(judge, key)
+            for key in ("base_url", "model", "retries", "per_minute", "cache", "parameters")
         }
-        tls = client_tls(given.tls, _below(where, "tls")).context() if given.tls else None
+        tls = client_tls(judge.tls, _below(where, "tls")).context() if judge.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
-        options: dict[str, Any] = {"read_key": lambda: key}
+        options: dict[str, Any] = {"read_key": lambda: api_key}
         if self._count:
             options["count"] = partial(self._count, judge=name)
-        if given.api_key_file:
-            read, kept = partial(_key, given, where), "the key read before stays in use"
-            options["read_key"] = WatchedFiles([given.api_key_file], read, 0.0, kept).current
-        return JudgeClient(**fields, timeout_s=given.timeout, tls=tls, **options)
+        if judge.api_key_file:
+            read, kept = partial(_key, judge, where), "the key read before stays in use"
+            options["read_key"] = WatchedFiles([judge.api_key_file], read, 0.0, kept).current
+        return JudgeClient(**fields, timeout_s=judge.timeout, tls=tls, **options)
 
 
 def _below(where: str, key: str) -> str:
@@ -124,21 +124,21 @@ def _below(where: str, key: str) -> str:
 _building: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
 
 
-def _key(given: JudgeEndpoint, where: str) -> str | None:
+def _key(judge: JudgeEndpoint, where: str) -> str | None:
     """The API key of an endpoint; None if it has none. No message quotes the key."""
-    if given.api_key_env is not None:
+    if judge.api_key_env is not None:
         where, key = (
-            f"{_below(where, 'api_key_env')}: the environment variable {given.api_key_env!r}",
-            os.environ.get(given.api_key_env, ""),
+            f"{_below(where, 'api_key_env')}: the environment variable {judge.api_key_env!r}",
+            os.environ.get(judge.api_key_env, ""),
         )
         missing = "is unset or empty; set it"
-    elif given.api_key_file is not None:
+    elif judge.api_key_file is not None:
         where, missing = (
-            f"{_below(where, 'api_key_file')}: {given.api_key_file!r}",
+            f"{_below(where, 'api_key_file')}: {judge.api_key_file!r}",
             "holds no key; name a file that holds it",
         )
         raw = read_small_file(
-            given.api_key_file,
+            judge.api_key_file,
             _LONGEST_KEY,
             lambda why: ConfigError(f"{where} {why}; name a file that holds the key"),
         )

@@ -68,17 +68,21 @@ class ExpectedResults:
         self._engine = engine
         self._seen: set[RunSource] = set()
         self._expected = [
-            (each, glob_matcher(each.match.service), glob_matcher(each.match.agent))
-            for each in engine.evaluations
+            (
+                evaluation,
+                glob_matcher(evaluation.match.service),
+                glob_matcher(evaluation.match.agent),
+            )
+            for evaluation in engine.evaluations
         ]
 
     def start(self) -> None:
         """Start the counters of what the configuration names; a service or agent that it names by a
         pattern becomes no label.
         """
-        for each, _, _ in self._expected:
-            source = RunSource(_literal(each.match.service), _literal(each.match.agent))
-            self._exporters.expect(each.name, each.scorers, source)
+        for evaluation, _, _ in self._expected:
+            source = RunSource(_literal(evaluation.match.service), _literal(evaluation.match.agent))
+            self._exporters.expect(evaluation.name, evaluation.scorers, source)
 
     def queue(self, spans: Iterable[SpanFrame]) -> None:
         """Queue the first of the spans that arrived until the queue is full; called by the threads
@@ -113,9 +117,9 @@ class ExpectedResults:
             return
         if len(self._seen) < _MOST_SEEN:
             self._seen.add(source)
-        for each, for_service, for_agent in self._expected:
+        for evaluation, for_service, for_agent in self._expected:
             if for_service(service) and for_agent(agent):
-                self._exporters.expect(each.name, each.scorers, source)
+                self._exporters.expect(evaluation.name, evaluation.scorers, source)
 
 
 def _literal(pattern: str) -> str:

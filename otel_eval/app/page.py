@@ -29,22 +29,22 @@ _SHOWN: Final = (
 )
 
 
-def held_runs_of(given: Ui) -> HeldRuns | None:
+def held_runs_of(page: Ui) -> HeldRuns | None:
     """What holds the last runs; None if no page is configured."""
-    if given.endpoint is None:
+    if page.endpoint is None:
         return None
-    return HeldRuns(content=given.include_content, max_bytes=given.max_bytes)
+    return HeldRuns(content=page.include_content, max_bytes=page.max_bytes)
 
 
-def tokens_of_page(given: Auth | None) -> Callable[[str | None], bool] | None:
+def tokens_of_page(auth: Auth | None) -> Callable[[str | None], bool] | None:
     """Whether a header has one of the tokens; None if none is needed.
 
     Raises:
         ConfigError: a token cannot be read.
     """
-    if given is None:
+    if auth is None:
         return None
-    return BearerTokens(given.token_files, given.token_env, where="ui.auth").allow
+    return BearerTokens(auth.token_files, auth.token_env, where="ui.auth").allow
 
 
 class HeldByWorker(NamedTuple):
@@ -87,24 +87,24 @@ class FetchedRuns:
         with self._lock:
             if time.monotonic() - self._fetched_at < _FETCH_S:
                 return
-            found = []
-            for place, worker in enumerate(self._workers):
-                if (answer := self._changes(place, worker)) is not None:
-                    found += answer.changes.documents
+            documents = []
+            for index, worker in enumerate(self._workers):
+                if (answer := self._changes(index, worker)) is not None:
+                    documents += answer.changes.documents
                     if answer.exported_ms is not None:
                         self._held.note_export(answer.exported_ms)
-            for change in sorted(found, key=lambda change: change.at_ns):
+            for change in sorted(documents, key=lambda change: change.at_ns):
                 self._held.put(change)
             self._fetched_at = time.monotonic()
 
-    def _changes(self, place: int, worker: WorkerWithRuns) -> HeldByWorker | None:
-        instance, number = self._known[place]
+    def _changes(self, index: int, worker: WorkerWithRuns) -> HeldByWorker | None:
+        instance, number = self._known[index]
         answer = worker.held_runs(number)
         if answer is not None and answer.instance != instance and number:
             answer = worker.held_runs(0)  # it was started again
         if answer is not None:
-            self._known[place] = answer.instance, answer.changes.number
-            self._why[place] = answer.why
+            self._known[index] = answer.instance, answer.changes.number
+            self._why[index] = answer.why
         return answer
 
     def why(self) -> Sequence[str]:

@@ -408,12 +408,12 @@ class Server:
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part."""
-        waiting = self._forward.counts() if self._forward else {}
-        kept = self._durable.counts() if self._durable else {}
-        waiting |= (
+        queues = self._forward.counts() if self._forward else {}
+        storage = self._durable.counts() if self._durable else {}
+        queues |= (
             self._exports.queues.counts() | self._evaluation.diagnostics.counts() | dataset_counts()
         )
-        waiting |= self._receiver.not_after()
+        queues |= self._receiver.not_after()
         evaluated = self._pipeline.counts()
         if self._kafka:
             evaluated = total_counts([evaluated, self._kafka.source.counts()])
@@ -421,8 +421,8 @@ class Server:
             dict[str, Any](self._receiver.counts())
             | evaluated
             | self._counters.snapshot()
-            | waiting
-            | kept
+            | queues
+            | storage
         )
 
 

@@ -223,13 +223,13 @@ def understand(
     traced, untraced = _split(paths, on_problem)
     yield from untraced
     for trace in read_whole_traces(traced, limits_of(config), **notify):
-        found = [
+        all_runs = [
             run.trajectory
             for run in attempt(trace, partial(build, plan=plan, lone_calls=True), on_problem)
         ]
-        runs = [run for run in found if lone_calls or not run.is_tool_call]
+        runs = [run for run in all_runs if lone_calls or not run.is_tool_call]
         if coverage is not None and trace.frames:
-            coverage.understood(trace, found, runs)
+            coverage.understood(trace, all_runs, runs)
         yield from runs
 
 
@@ -321,11 +321,11 @@ def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
     built = build(trace, engine.plan, lone_calls=lone_calls)
     for run in (each.trajectory for each in built):
         conditions = engine.failed_conditions(run)
-        found = [
+        evaluations = [
             EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ()))
             for each, failed in conditions
         ]
-        runs.append(ExplainedRun(run, tuple(found)))
+        runs.append(ExplainedRun(run, tuple(evaluations)))
     understood = explain_trace(trace, engine.plan, lone_calls=lone_calls)
     return [ExplainedTrace(understood, trace.reason, tuple(runs))]
 

@@ -119,11 +119,11 @@ class FrontServer:
         """Whether requests are accepted and every worker is ready."""
         if self._config.receivers.otlp and not self._receiver.is_open:
             return Readiness(False, "requests are not taken: the receiver starts or stops")
-        return worst_readiness([(each.number, each.readiness) for each in self._workers])
+        return worst_readiness([(worker.number, worker.readiness) for worker in self._workers])
 
     def scores(self) -> list[Family]:
         """The metrics of results in every worker."""
-        return joined_families(family for each in self._workers for family in each.scores())
+        return joined_families(family for worker in self._workers for family in worker.scores())
 
     def note_stop(self) -> None:
         """Do nothing: each worker records it when the front stops it."""
@@ -139,9 +139,9 @@ class FrontServer:
         with starting(self.admin, self._receiver, self.stop):
             if self._config.storage:
                 claim_split(self._config.storage.directory, self._config.workers)
-            for each in self._workers:
-                each.start()
-            collect_errors([each.await_ready for each in self._workers])
+            for worker in self._workers:
+                worker.start()
+            collect_errors([worker.await_ready for worker in self._workers])
             self._bound = self._receiver.start()
             if self.page:
                 self.page.start(self._bound)
@@ -154,19 +154,19 @@ class FrontServer:
         self._receiver.stop(min(2.0, timeout_s / 4))
         # each call is bounded by the timeouts in `SupervisedWorker.stop`
         with ThreadPoolExecutor(len(self._workers)) as pool:
-            list(pool.map(lambda each: each.stop(0.7 * timeout_s), self._workers))
+            list(pool.map(lambda worker: worker.stop(0.7 * timeout_s), self._workers))
         if self.page:
             self.page.stop()
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._disconnect)
         if self._bound is not None:  # otherwise the start failed
             self._diagnostics.end()
-        return all(each.finished for each in self._workers)
+        return all(worker.finished for worker in self._workers)
 
     def _disconnect(self) -> None:
         """Let the workers stop by themselves if the interpreter ends without `stop`."""
-        for each in self._workers:
-            each.disconnect()
+        for worker in self._workers:
+            worker.disconnect()
 
     def reload(self, config: EvalConfig) -> list[str]:
         """Use other evaluations in every worker, also for open traces, and return the changed keys
@@ -176,15 +176,17 @@ class FrontServer:
             ConfigError: the configuration is invalid; the running one is kept.
         """
         engine_of(config)  # raises before a worker is changed
-        kept = [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
+        needs_restart = [
+            key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)
+        ]
         config = config.model_copy(
             update={key: getattr(self._config, key) for key in NEEDS_RESTART}
         )
         refuse_unshared(config)
-        for each in self._workers:
-            each.reload(config_of_worker(config, each.number))
+        for worker in self._workers:
+            worker.reload(config_of_worker(config, worker.number))
         self._config = config
-        return kept
+        return needs_restart
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part, added up over the workers."""
@@ -192,7 +194,7 @@ class FrontServer:
             [
                 self._receiver.counts(),
                 self._receiver.not_after(),
-                *(each.counts() for each in self._workers),
+                *(worker.counts() for worker in self._workers),
             ]
         )
 
@@ -201,8 +203,8 @@ def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:
     """The readiness of the first worker that is not ready, else of the first that gives a reason to
     wait, else of the first.
     """
-    number, worst = min(workers, key=lambda each: (each[1].ready, not each[1].why))
-    ready = sum(found.ready for _, found in workers)
+    number, worst = min(workers, key=lambda worker: (worker[1].ready, not worker[1].why))
+    ready = sum(readiness.ready for _, readiness in workers)
     why = f"worker {number}: {worst.why}" if worst.why else ""
     return Readiness(
         worst.ready, why, {"workers_ready": f"{ready} of {len(workers)}", **worst.evaluation}
@@ -237,27 +239,27 @@ def split_request(body: bytes, signal: Signal, count: int) -> list[bytes]:
     Raises:
         ValueError: the body is not valid protobuf.
     """
-    found: list[bytes] | None = (
+    parts: list[bytes] | None = (
         None if _native is None else _native.split(body, count, _ID_FIELDS[signal])
     )
-    return split_request_python(body, signal, count) if found is None else found
+    return split_request_python(body, signal, count) if parts is None else parts
 
 
 def split_request_python(body: bytes, signal: Signal, count: int) -> list[bytes]:
     """`split_request` in Python, without the extension."""
-    rest, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
-    return [parts[0] + rest, *parts[1:]]
+    unsplit, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
+    return [parts[0] + unsplit, *parts[1:]]
 
 
 def _split(
     body: bytes, start: int, stop: int, level: int, id_field: int, count: int
 ) -> tuple[bytes, list[bytes]]:
     """The fields of a message that are not members, and the members of each part, as bytes."""
-    rest: list[bytes] = []
+    unsplit: list[bytes] = []
     parts: list[list[bytes]] = [[] for _ in range(count)]
     for field in fields(body, start, stop):
         if field.number != _MEMBERS[level]:
-            rest.append(body[field.start : field.stop])
+            unsplit.append(body[field.start : field.stop])
         elif level:
             outer, members = _split(body, field.content, field.stop, level - 1, id_field, count)
             for number, each in enumerate(members):
@@ -270,7 +272,7 @@ def _split(
                 if each.number == id_field
             ]
             parts[part_of(ids[-1] if ids else b"", count)].append(body[field.start : field.stop])
-    return b"".join(rest), [b"".join(each) for each in parts]
+    return b"".join(unsplit), [b"".join(each) for each in parts]
 
 
 _REJECTED: Final = {Signal.TRACES: "rejected_spans", Signal.LOGS: "rejected_logs"}
@@ -331,32 +333,37 @@ class SplittingHandler(ExportHandler):
         """Send every part, then wait for every response; raises as `take` does if a worker refuses
         its part.
         """
-        used = [(worker, body) for worker, body in zip(self._workers, parts, strict=False) if body]
+        parts_to_send = [
+            (worker, body) for worker, body in zip(self._workers, parts, strict=False) if body
+        ]
         calls = [
-            partial(each.begin_part, transport, signal, body)
-            for each, body in used or [(self._workers[0], b"")]
+            partial(worker.begin_part, transport, signal, body)
+            for worker, body in parts_to_send or [(self._workers[0], b"")]
         ]
         under_way, refused = _call_all(calls)
         answers, refused_later = _call_all(under_way)
         if refusals := refused + refused_later:
-            raise next((each for each in refusals if not isinstance(each, Overloaded)), refusals[0])
+            others = [refusal for refusal in refusals if not isinstance(refusal, Overloaded)]
+            raise (others or refusals)[0]
         return answers
 
 
 def _call_all(calls: Iterable[Callable[[], T]]) -> tuple[list[T], list[Exception]]:
     """The results of the functions that returned, and the exceptions of the others."""
-    found, refusals = [], []
+    results, refusals = [], []
     for call in calls:
         try:
-            found.append(call())
+            results.append(call())
         except Exception as error:  # noqa: BLE001 - raised after every worker has responded
             refusals.append(error)
-    return found, refusals
+    return results, refusals
 
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:
     """One response from those of several workers: rejected items are added up, and the first
     message is used.
     """
-    message = next((each.message for each in answers if each.message), "")
-    return ExportResponse(ExportStatus.ACCEPTED, message, sum(each.rejected for each in answers))
+    message = next((answer.message for answer in answers if answer.message), "")
+    return ExportResponse(
+        ExportStatus.ACCEPTED, message, sum(answer.rejected for answer in answers)
+    )
