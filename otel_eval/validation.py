@@ -67,6 +67,7 @@ _WORDS: Final = {
     "string_unicode": "has half of a surrogate pair in it; write letters of Unicode",
     "string_too_short": "is empty; write at least one character",
     "string_too_long": "is longer than {max_length} characters; shorten it",
+    "recursion_loop": "is nested too deeply; write it flatter",
     "string_pattern_mismatch": "does not match {pattern}; write text that does",
     "int_type": "is not a whole number; write digits, without quotes",
     "float_type": "is not a number; write digits, without quotes",
@@ -83,9 +84,9 @@ _CONTINUES_A_PATH: Final = re.compile(r"\[\d+\][.:\[]|\.")
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
-def form_of(given: Any) -> str:
+def form_of(value: Any) -> str:
     """The tag of a value whose key accepts a list or a mapping."""
-    return MAPPING if isinstance(given, Mapping | BaseModel) else LIST
+    return MAPPING if isinstance(value, Mapping | BaseModel) else LIST
 
 
 def kind_of(value: Any) -> str | None:
@@ -143,20 +144,20 @@ class Shape(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _checked(cls, given: Any, handler: Any) -> Any:
+    def _checked(cls, value: Any, handler: Any) -> Any:
         """All problems of the part in one error; pydantic alone would not report contradictions
         beside unknown keys.
         """
-        if isinstance(given, cls):  # an object, which was validated when it was built
-            return handler(given)
+        if isinstance(value, cls):  # an object, which was validated when it was built
+            return handler(value)
         known = dict.fromkeys(cls.known_keys(), False) | {
-            name: each.is_required() for name, each in cls.model_fields.items()
+            name: key.is_required() for name, key in cls.model_fields.items()
         }
-        return _from_mapping(given, handler, known, cls.contradictions)
+        return _from_mapping(value, handler, known, cls.contradictions)
 
 
 def _from_mapping(
-    given: Any,
+    written: Any,
     build: Callable[[dict[str, Any]], T],
     known: Mapping[str, bool],
     contradictions: Callable[[T], Iterable[str]] = lambda built: (),
@@ -172,19 +173,19 @@ def _from_mapping(
     Raises:
         ConfigError: has all problems.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(written, Mapping):
         raise PydanticCustomError("part_type", "not a mapping", {"keys": ", ".join(sorted(known))})
-    problems = wrong_keys(given, known, remedies=remedies or {})
+    problems = wrong_keys(written, known, remedies=remedies or {})
     try:
-        built = build({key: value for key, value in given.items() if key in known})
+        built = build({key: value for key, value in written.items() if key in known})
         problems += () if problems else contradictions(built)
     except ValidationError as error:
         # What contradicts may be due to an unknown key.
         problems += [
             line
-            for each in error.errors(include_url=False)
-            if each["loc"] or not problems
-            for line in _lines(each)
+            for problem in error.errors(include_url=False)
+            if problem["loc"] or not problems
+            for line in _lines(problem)
         ]
         if not problems:
             raise
@@ -206,7 +207,7 @@ class Record:
     def __get_pydantic_core_schema__(
         self, source: type, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        known = {each.name: is_required(each) for each in fields(source) if each.init}
+        known = {key.name: is_required(key) for key in fields(source) if key.init}
 
         def read(value: Any, build: ValidatorFunctionWrapHandler) -> Any:
             if isinstance(value, source):
@@ -264,7 +265,7 @@ class Words:
             raise own_words(self.words) from None
 
 
-_EXPLAINED: Final = ("value_error", "own_words", "string_unicode")
+_EXPLAINED: Final = ("value_error", "own_words", "string_unicode", "recursion_loop")
 
 
 def own_words(words: str) -> PydanticCustomError:
@@ -330,7 +331,8 @@ Some = Annotated[Items[Item], AfterValidator(_not_empty), Field(json_schema_extr
 
 def lines_of(error: ValidationError, at: str = "") -> list[str]:
     """One line per problem: `path: value and what would be right`; the path begins with `at`."""
-    return [line for each in error.errors(include_url=False) for line in _lines(each, at)]
+    problems = error.errors(include_url=False)
+    return [line for problem in problems for line in _lines(problem, at)]
 
 
 def _lines(problem: Any, at: str = "") -> list[str]:
@@ -338,8 +340,8 @@ def _lines(problem: Any, at: str = "") -> list[str]:
     if kind == "value_error":
         cause = problem["ctx"]["error"]
         return [
-            joined(path, each)
-            for each in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])
+            joined(path, message)
+            for message in (cause.problems if isinstance(cause, ConfigError) else [str(cause)])
         ]
     if kind in ("missing", "invalid_key"):  # found by `wrong_keys`
         return []
@@ -377,6 +379,6 @@ def _path(location: tuple[Any, ...], at: str) -> str:
 
 def duplicates(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
     """A problem for each name that is used more than once."""
-    for name, count in Counter(each for each in names if isinstance(each, str)).items():
+    for name, count in Counter(name for name in names if isinstance(name, str)).items():
         if count > 1:
             yield f"{key}: the name {redacted_repr(name)} is used twice; {remedy}"

@@ -80,17 +80,17 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
         raise ConfigError(f"{redacted_repr(spec)} is not a scorer's specification; {_EXAMPLE}")
     kind = spec.get("type")
     if not isinstance(kind, str):
-        found = (
+        problem = (
             f"{redacted_repr(kind)} is not the name of a scorer" if "type" in spec else "missing"
         )
-        raise ConfigError(f"type: {found}; {_EXAMPLE}")
-    given = {key: value for key, value in spec.items() if key != "type"}
+        raise ConfigError(f"type: {problem}; {_EXAMPLE}")
+    parameters = {key: value for key, value in spec.items() if key != "type"}
     name, registered = resolve_type(kind)
     thing = registered.thing
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
-        built: Scorer = validated(_adapter_of(thing), given)
+        built: Scorer = validated(_adapter_of(thing), parameters)
         return built
-    return _custom_scorer(name, registered, given)
+    return _custom_scorer(name, registered, parameters)
 
 
 def checked_scorer(scorer: Scorer) -> Scorer:
@@ -125,43 +125,45 @@ def _adapter_of(scorer: type) -> TypeAdapter[Any]:
     return _adapters[scorer]
 
 
-def _custom_scorer(name: str, registered: Registration, given: Mapping[str, Any]) -> Scorer:
+def _custom_scorer(name: str, registered: Registration, parameters: Mapping[str, Any]) -> Scorer:
     """Build a scorer from a registered or imported function, or from a class whose instances are
     called.
     """
     thing, version = registered.thing, registered.version
     known = parameters_of(BaseScorer)
-    own = {key: value for key, value in given.items() if key not in known}
-    common, _ = collect_errors(
+    common = {key: value for key, value in parameters.items() if key in known}
+    further = {key: value for key, value in parameters.items() if key not in known}
+    checked, _ = collect_errors(
         (
-            partial(
-                validated,
-                _adapter_of(_CommonParameters),
-                {key: value for key, value in given.items() if key in known},
-            ),
-            partial(check_parameters, thing, own, besides=known),
+            partial(validated, _adapter_of(_CommonParameters), common),
+            partial(check_parameters, thing, further, besides=known),
         )
     )
-    values: dict[str, Any] = {key: getattr(common, key) for key in given if key in known}
-    parameters = own
+    arguments = further
     if inspect.isclass(thing):
-        received = ", ".join(given) or "no parameters"
-        thing, own = instance_of(thing, own, f"type: {name!r} refused {received}"), {}
-        if isinstance(thing, Scorer) and not values:
-            if parameters:
-                note_policy(thing, parameters)
+        received = ", ".join(parameters) or "no parameters"
+        thing, arguments = instance_of(thing, further, f"type: {name!r} refused {received}"), {}
+        if isinstance(thing, Scorer) and not common:
+            if further:
+                note_policy(thing, further)
             return thing
-        if isinstance(own_version := getattr(thing, "version", None), str):
-            version = own_version
-    _check_callable(name, thing, own)
-    decides = given.get("threshold") is not None
-    values |= {"version": version, "needs": registered.needs, "reads_calls": registered.reads_calls}
+        if isinstance(version_of_class := getattr(thing, "version", None), str):
+            version = version_of_class
+    _check_callable(name, thing, arguments)
     return FunctionScorer(
-        **values, type=name, function=thing, arguments=own, parameters=parameters, decides=decides
+        **{key: getattr(checked, key) for key in common},
+        type=name,
+        version=version,
+        needs=registered.needs,
+        reads_calls=registered.reads_calls,
+        function=thing,
+        arguments=arguments,
+        parameters=further,
+        decides=common.get("threshold") is not None,
     )
 
 
-def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
+def _check_callable(name: str, thing: Any, arguments: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if a call with a trajectory would fail for every run."""
     if not callable(thing):
         raise ConfigError(
@@ -173,7 +175,7 @@ def _check_callable(name: str, thing: Any, own: Mapping[str, Any]) -> None:
     except (TypeError, ValueError):  # some callables have no signature
         return
     try:
-        signature.bind(None, **own)
+        signature.bind(None, **arguments)
     except TypeError as error:
         raise ConfigError(
             f"type: {name!r} cannot be called with a trajectory ({error}); take one as the first"

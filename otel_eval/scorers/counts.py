@@ -174,7 +174,10 @@ class _CountedTools(NamedTuple):
 
     def allows(self, number: int) -> bool:
         """Whether all criteria hold for a number of calls."""
-        return all(_OPERATORS[each.operator](number, each.expected) for each in self.criteria)
+        return all(
+            _OPERATORS[criterion.operator](number, criterion.expected)
+            for criterion in self.criteria
+        )
 
     @property
     def least(self) -> int | None:

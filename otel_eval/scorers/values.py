@@ -193,9 +193,9 @@ def recorded_field(
             continue
         if name == part:
             return value
-        found = value_at(decode_json(value), name)
-        if found is not UNRECORDED:
-            return found
+        field_value = value_at(decode_json(value), name)
+        if field_value is not UNRECORDED:
+            return field_value
     return UNRECORDED
 
 
@@ -266,11 +266,11 @@ class Reference:
                     "InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"
                 )
             )
-        found = decode_json(record.get(self.field))
+        expected = decode_json(record.get(self.field))
         return (
             _no_reference(self._explain(f"its record has no {self.field}"))
-            if found is None
-            else found
+            if expected is None
+            else expected
         )
 
     def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
@@ -300,13 +300,13 @@ def expectation_of(
     Raises:
         NoScore: there is neither, or the run's own is invalid.
     """
-    found = reference.of(trajectory) if reference else _no_reference("no expectation")
-    if isinstance(found, Skipped):
+    value = reference.of(trajectory) if reference else _no_reference("no expectation")
+    if isinstance(value, Skipped):
         if inline is None:
-            raise NoScore(found)
+            raise NoScore(value)
         return inline
     try:
-        return read(found)
+        return read(value)
     except ConfigError as error:
         place = reference.place_of(trajectory) if reference else {}
         raise NoScore(_invalid_reference(error, place)) from None
@@ -321,8 +321,8 @@ def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:
     # Each problem is "key: what was found; remedy". What was found stays in the process: it may be
     # content.
     problems = [
-        {"key": each.partition(": ")[0], "remedy": each.rpartition("; ")[2]}
-        for each in error.problems
+        {"key": problem.partition(": ")[0], "remedy": problem.rpartition("; ")[2]}
+        for problem in error.problems
     ]
     details = {**place, "problems": problems[:_MOST_PROBLEMS]}
     return Failed("InvalidReference", f"{place['dataset']} line {place['line']}: {error}", details)
@@ -361,8 +361,8 @@ def references_of(scorer: object) -> Iterator[Reference]:
 
     >>> from otel_eval.scorers import create_scorer
     >>> [
-    ...     each.key
-    ...     for each in references_of(
+    ...     reference.key
+    ...     for reference in references_of(
     ...         create_scorer({"type": "tool_call_order", "reference": "my.expected"})
     ...     )
     ... ]
@@ -372,7 +372,7 @@ def references_of(scorer: object) -> Iterator[Reference]:
     if not isinstance(scorer, BaseScorer):
         return
     candidates = (getattr(scorer, name, None) for name in ("reference", "answer"))
-    yield from (each for each in candidates if isinstance(each, Reference))
+    yield from (reference for reference in candidates if isinstance(reference, Reference))
     for further in getattr(scorer, "scorers", ()):
         yield from references_of(further)
 

@@ -54,13 +54,13 @@ def _resolved_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
     compiled_nodes: dict[str, Node] = {}
     problems: list[str] = []
     for name in _ordered(before):
-        above[name] = frozenset(before[name]).union(*(above[each] for each in before[name]))
+        above[name] = frozenset(before[name]).union(*(above[parent] for parent in before[name]))
         node = compiled_nodes[name] = _compiled(f".{name}", nodes[name], types, problems)
         problems += _unreadable(f".{name}", node, labels, above[name])
         if (
             node.asks is not None
             and not node.reads
-            and not any(name in compiled_nodes[each].children for each in before[name])
+            and not any(name in compiled_nodes[parent].children for parent in before[name])
         ):
             problems.append(
                 f".{name}.reads: missing; name what the judge is shown, e.g. reads: [output]"
@@ -80,7 +80,7 @@ def _with_further_problems(value: Any, validate: ValidatorFunctionWrapHandler) -
         return validate(value)
     except ValidationError as error:
         # of the mapping itself or of a name
-        if any(not each["loc"] or "[key]" in each["loc"] for each in error.errors()):
+        if any(not problem["loc"] or "[key]" in problem["loc"] for problem in error.errors()):
             raise
         adapter: TypeAdapter[WrittenNode] = TypeAdapter(WrittenNode)
         nodes: dict[Any, WrittenNode | None] = dict.fromkeys(value)
@@ -209,8 +209,8 @@ class CoverageSearch:
         # lead to it.
         self._dependents = {name: {*plan.readers[name]} for name in plan.nodes}
         for name, node in plan.nodes.items():
-            for each in node.successors:
-                self._dependents[each].add(name)
+            for successor in node.successors:
+                self._dependents[successor].add(name)
         seen: set[tuple[object, ...]] = set()
         waiting = [(WalkState(plan), {*plan.roots})]
         while waiting and not self.problems:
