@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
 from itertools import pairwise
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -29,7 +29,10 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError
-from pydantic_core.core_schema import no_info_wrap_validator_function
+from pydantic_core.core_schema import (
+    no_info_after_validator_function,
+    no_info_wrap_validator_function,
+)
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
 
@@ -55,6 +58,7 @@ _LIST_WORDS: Final = "is not a list; write one, in brackets or with `- ` before 
 _MAPPING_WORDS: Final = "is not a mapping; write keys with values, e.g. {{key: value}}"
 _CHOICE_WORDS: Final = "is invalid; write {expected}"
 _BOOL_WORDS: Final = "is not true or false; write one of them, without quotes"
+_DEEP_WORDS: Final = "is nested too deeply; write it flatter"
 _WORDS: Final = {
     "list_type": _LIST_WORDS,
     "tuple_type": _LIST_WORDS,
@@ -67,7 +71,8 @@ _WORDS: Final = {
     "string_unicode": "has half of a surrogate pair in it; write letters of Unicode",
     "string_too_short": "is empty; write at least one character",
     "string_too_long": "is longer than {max_length} characters; shorten it",
-    "recursion_loop": "is nested too deeply; write it flatter",
+    "recursion_loop": _DEEP_WORDS,
+    "recursion_depth_exceeded": _DEEP_WORDS,
     "string_pattern_mismatch": "does not match {pattern}; write text that does",
     "int_type": "is not a whole number; write digits, without quotes",
     "float_type": "is not a number; write digits, without quotes",
@@ -208,6 +213,11 @@ class Record:
         self, source: type, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         known = {key.name: is_required(key) for key in fields(source) if key.init}
+        # Evaluated here, once: pydantic would evaluate the fields of a base for each class, and
+        # before 2.10 with the names of another module.
+        types = get_type_hints(source, include_extras=True)
+        for key in fields(source):
+            key.type = types[key.name]
 
         def read(value: Any, build: ValidatorFunctionWrapHandler) -> Any:
             if isinstance(value, source):
@@ -265,7 +275,15 @@ class Words:
             raise own_words(self.words) from None
 
 
-_EXPLAINED: Final = ("value_error", "own_words", "string_unicode", "recursion_loop")
+_EXPLAINED: Final = frozenset(
+    {
+        "value_error",
+        "own_words",
+        "string_unicode",
+        "recursion_loop",
+        "recursion_depth_exceeded",
+    }
+)
 
 
 def own_words(words: str) -> PydanticCustomError:
@@ -312,10 +330,25 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _not_empty(members: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not members:  # pydantic's own check would count a list of invalid items as empty, too
-        raise PydanticCustomError("empty_list", "empty")
-    return members
+class _NotEmpty:
+    """Annotation of a list of at least one value."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "minItems": 1}
+
+    @staticmethod
+    def _check(members: tuple[T, ...]) -> tuple[T, ...]:
+        # pydantic's own check would count a list of invalid items as empty, too
+        if not members:
+            raise PydanticCustomError("empty_list", "empty")
+        return members
 
 
 LARGEST: Final = 2**50
@@ -325,7 +358,7 @@ Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Item = TypeVar("Item")
 Items = Annotated[tuple[Item, ...], BeforeValidator(_ordered)]
-Some = Annotated[Items[Item], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
+Some = Annotated[Items[Item], _NotEmpty()]
 """A list of at least one value."""
 
 

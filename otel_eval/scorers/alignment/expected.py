@@ -134,6 +134,10 @@ def _read_function(written: Any) -> Expected:
     return _read_call(call)
 
 
+def _named(name: str) -> Expected:
+    return Expected(name)
+
+
 def _kind_of_call(value: Any) -> str | None:
     return OTHER if isinstance(value, Mapping) and "function" in value else kind_of(value)
 
@@ -170,7 +174,7 @@ def _list_of(call: Any) -> Any:
 
 
 def _reads_names(name: Any, words: str) -> ReadAs:
-    form = _list_of(Annotated[name, AfterValidator(Expected)])
+    form = _list_of(Annotated[name, AfterValidator(_named)])
     return ReadAs(Annotated[form, BeforeValidator(_no_dataset), Words(words)], _expectation)
 
 
@@ -184,7 +188,7 @@ def _reads_calls(*compared: str) -> ReadAs:
         [("function", form), *((key, Any, None) for key in _IGNORED)],
     )
     call: Any = Annotated[
-        Annotated[ToolName, AfterValidator(Expected), Tag(TEXT)]
+        Annotated[ToolName, AfterValidator(_named), Tag(TEXT)]
         | Annotated[form, AfterValidator(_read_call), Tag(MAPPING)]
         | Annotated[
             function, Record(remedies=_IN_FUNCTION), AfterValidator(_read_function), Tag(OTHER)

@@ -160,15 +160,18 @@ _Score = Annotated[
 ]
 
 
+_VerdictValue = Annotated[
+    Annotated[Flag, Tag(OTHER)] | Annotated[FullText, Tag(TEXT)],
+    Discriminator(lambda value: OTHER if isinstance(value, bool) else kind_of(value)),
+    Words("is not a verdict; write true, false or a text in quotes"),
+]
+
+
 @dataclass
 class WrittenVerdict:
     """A verdict as it is written among the children of a decision."""
 
-    verdict: Annotated[
-        Annotated[Flag, Tag(OTHER)] | Annotated[FullText, Tag(TEXT)],
-        Discriminator(lambda value: OTHER if isinstance(value, bool) else kind_of(value)),
-        Words("is not a verdict; write true, false or a text in quotes"),
-    ]
+    verdict: _VerdictValue
     score: _Score | None = None
     then: _Successor | None = None
 

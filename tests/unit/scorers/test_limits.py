@@ -305,6 +305,15 @@ def test_a_pattern_is_fifty_deep_at_most(within):
         pattern_of(within(member))
 
 
+def test_a_pattern_that_is_nested_without_end_is_refused():
+    """Before Python or pydantic run out of stack."""
+    member = "a"
+    for _ in range(5000):
+        member = [member]
+    with pytest.raises(ConfigError, match="is nested too deeply; write it flatter"):
+        pattern_of(member)
+
+
 @pytest.mark.parametrize(("length", "cut"), [(78, False), (79, True)])
 def test_a_value_is_quoted_in_eighty_characters(length, cut):
     """With its quotes."""
