@@ -14,9 +14,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.watched_files import Stamp, file_stamp, read_small_file
 
 Record = Mapping[str, Any]
@@ -198,3 +201,57 @@ class Dataset:
             return
         self.broken += 1
         _log.warning("%s: %s; the records read before stay in use", self.path, self._error)
+
+
+_CACHED: Final = 8  # cached, because a configuration builds its scorers more than once
+_in_use: Final[WeakSet[Dataset]] = WeakSet()
+
+
+def open_dataset(path: str, column: str, field: str) -> Dataset:
+    """Open a file of references.
+
+    Args:
+        path: the path of the file, relative to the working directory (`load` makes paths in a
+            configuration file absolute).
+        column, field: the columns of the keys and of the references.
+
+    Raises:
+        ConfigError: the file is invalid, or no record has the field.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise ConfigError(
+            f"dataset: {redacted_repr(path)} is no file of records; name one that ends in"
+            f" {', '.join(FORMATS)}"
+        )
+    try:
+        dataset = _dataset(Path(path).absolute(), column)
+        dataset.check()
+    except InvalidDataset as error:
+        raise ConfigError(f"dataset: {redacted_repr(path)} {error}") from None
+    fields = sorted(dataset.fields())
+    if fields and field not in fields:
+        raise ConfigError(
+            f"field: {redacted_repr(field)} is in no record of {path};"
+            f" {did_you_mean(field, fields)}"
+        )
+    return dataset
+
+
+@lru_cache(maxsize=_CACHED)
+def _dataset(path: Path, column: str) -> Dataset:
+    dataset = Dataset(path, column)
+    _in_use.add(dataset)
+    return dataset
+
+
+def dataset_counts() -> dict[str, int]:
+    """How often files of references were read again in this process, and how often the new version
+    was invalid.
+    """
+    datasets = list(_in_use)
+    if not datasets:
+        return {}
+    return {
+        "references.reread": sum(dataset.changes for dataset in datasets),
+        "references.broken": sum(dataset.broken for dataset in datasets),
+    }

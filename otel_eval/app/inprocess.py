@@ -30,12 +30,12 @@ from otel_eval.app.exporting import (
     window_limits,
 )
 from otel_eval.app.guarded_scorer import MOST_TIMEOUTS
-from otel_eval.app.judge_clients import dataset_counts
 from otel_eval.app.live import EvaluationParts, LiveEvaluation
 from otel_eval.app.wiring import EngineBuilder, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
+from otel_eval.datasets import dataset_counts
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, Overloaded, redacted_repr
 from otel_eval.exporters import Exporter, ExportResult

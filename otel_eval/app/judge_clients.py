@@ -1,4 +1,4 @@
-"""Opens the clients of judges and the datasets of references that the configuration names."""
+"""Opens the clients of judges that the configuration names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
-from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.scorers.judge import Judge
 from otel_eval.watched_files import WatchedFiles, read_small_file
 
@@ -151,57 +148,3 @@ def _key(judge: JudgeEndpoint, where: str) -> str | None:
     if not key.isascii() or not key.isprintable() or len(key) > _LONGEST_KEY:
         raise ConfigError(f"{where} holds more than a key; put the key there and nothing else")
     return key
-
-
-_CACHED: Final = 8  # cached, because a configuration builds its scorers more than once
-_in_use: Final[WeakSet[Dataset]] = WeakSet()
-
-
-def open_dataset(path: str, column: str, field: str) -> Dataset:
-    """Open a file of references.
-
-    Args:
-        path: the path of the file, relative to the working directory (`load` makes paths in a
-            configuration file absolute).
-        column, field: the columns of the keys and of the references.
-
-    Raises:
-        ConfigError: the file is invalid, or no record has the field.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise ConfigError(
-            f"dataset: {redacted_repr(path)} is no file of records; name one that ends in"
-            f" {', '.join(FORMATS)}"
-        )
-    try:
-        dataset = _dataset(Path(path).absolute(), column)
-        dataset.check()
-    except InvalidDataset as error:
-        raise ConfigError(f"dataset: {redacted_repr(path)} {error}") from None
-    fields = sorted(dataset.fields())
-    if fields and field not in fields:
-        raise ConfigError(
-            f"field: {redacted_repr(field)} is in no record of {path};"
-            f" {did_you_mean(field, fields)}"
-        )
-    return dataset
-
-
-@lru_cache(maxsize=_CACHED)
-def _dataset(path: Path, column: str) -> Dataset:
-    dataset = Dataset(path, column)
-    _in_use.add(dataset)
-    return dataset
-
-
-def dataset_counts() -> dict[str, int]:
-    """How often files of references were read again in this process, and how often the new version
-    was invalid.
-    """
-    used = list(_in_use)
-    if not used:
-        return {}
-    return {
-        "references.reread": sum(each.changes for each in used),
-        "references.broken": sum(each.broken for each in used),
-    }

@@ -12,7 +12,6 @@ from uuid import uuid4
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import cases_of, receiver_exporters, writes_lines
-from otel_eval.app.judge_clients import dataset_counts
 from otel_eval.app.live import EvaluationParts
 from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
 from otel_eval.app.receiving import (
@@ -29,6 +28,7 @@ from otel_eval.app.receiving import (
 from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
+from otel_eval.datasets import dataset_counts
 from otel_eval.exporters.delivery import Undelivered
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay

@@ -203,7 +203,7 @@ Records = Callable[[str], Mapping[str, Any] | None]
 """A function that returns the record of a key, or None."""
 
 # named, not imported: it is loaded only where a file is a dataset
-_FILES: Final = "otel_eval.app.judge_clients"
+_FILES: Final = "otel_eval.datasets"
 
 
 @dataclass(frozen=True, slots=True)
