@@ -642,27 +642,45 @@ class _RequestIndex:
     """The requests of a trace by what a call may have in common with them.
 
     Attributes:
-        order: identity of a request → its number.
         by_id: those with ids.
-        by_window: by the place of their span and the tool's name.
-        by_name: by the tool's name.
-        names: what stands at the end of a name, and the name itself → such names.
     """
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self.order = {id(request): number for number, request in enumerate(requests)}
+        self._requests = requests
         self.by_id: dict[str, list[Request]] = {}
-        self.by_window: dict[tuple[int, str], list[Request]] = {}
-        self.by_name: dict[str, list[Request]] = {}
         for request in requests:
             if request.call_id:
                 self.by_id.setdefault(request.call_id, []).append(request)
-            self.by_window.setdefault((request.place, request.asked.name), []).append(request)
-            self.by_name.setdefault(request.asked.name, []).append(request)
-        self.names: dict[str, list[str]] = {}
+
+    @cached_property
+    def order(self) -> dict[int, int]:
+        """The number of each request by its identity."""
+        return {id(request): number for number, request in enumerate(self._requests)}
+
+    @cached_property
+    def by_window(self) -> dict[tuple[int, str], list[Request]]:
+        """By the place of their span and the tool's name."""
+        requests: dict[tuple[int, str], list[Request]] = {}
+        for request in self._requests:
+            requests.setdefault((request.place, request.asked.name), []).append(request)
+        return requests
+
+    @cached_property
+    def by_name(self) -> dict[str, list[Request]]:
+        """By the tool's name."""
+        requests: dict[str, list[Request]] = {}
+        for request in self._requests:
+            requests.setdefault(request.asked.name, []).append(request)
+        return requests
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """What stands at the end of a name, and the name itself → such names."""
+        names: dict[str, list[str]] = {}
         for name in self.by_name:
             for ending in {name, *_endings(name)}:
-                self.names.setdefault(ending, []).append(name)
+                names.setdefault(ending, []).append(name)
+        return names
 
 
 class _ScopePairing:
