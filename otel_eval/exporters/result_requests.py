@@ -24,7 +24,7 @@ from opentelemetry.trace import get_current_span
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import PLAIN, ResultFormat
 from otel_eval.model import Failed, Report, Result, Trajectory
-from otel_eval.otlp.schema import encode_attributes
+from otel_eval.otlp.spans import encode_attributes
 from otel_eval.wire import sized
 
 _SPAN_ATTRIBUTES: Final = 9

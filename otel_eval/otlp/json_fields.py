@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
+from otel_eval.otlp.spans import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import MASK64, sized, varint
 
 Encode = Callable[[Any], bytes]

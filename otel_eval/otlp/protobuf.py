@@ -27,7 +27,9 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import Frame, JoinedLog, LogFrame, SpanFrame
 from otel_eval.native import extension
 from otel_eval.otlp.decoded_size import excess_size, is_dense
-from otel_eval.otlp.schema import (
+from otel_eval.otlp.spans import (
+    LOG_READER,
+    OtlpResourceScope,
     parse_event,
     parse_limited_fields,
     parse_link,
@@ -35,9 +37,10 @@ from otel_eval.otlp.schema import (
     parse_raw_logs,
     parse_raw_traces,
     parse_span_ids,
+    read_log,
+    resource_scope,
     text,
 )
-from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resource_scope
 from otel_eval.wire import fields, sized
 
 UNLIMITED: Final = 2**62

@@ -9,8 +9,7 @@ import pytest
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.otlp.protobuf import read_logs, read_traces
-from otel_eval.otlp.schema import decode_all
-from otel_eval.otlp.spans import LOG_READER
+from otel_eval.otlp.spans import LOG_READER, decode_all
 from otel_eval.storage.segments import Damage, header_bytes, record_header, scan
 from otel_eval.wire import read_varint, sized, varint
 from tests.support import cpu_time

@@ -30,7 +30,7 @@ from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.otlp_json import Rewritten, load_json, rewrite
 from otel_eval.otlp.protobuf import RawRequest, SpanBatch, read_request
-from otel_eval.otlp.schema import parse_metrics
+from otel_eval.otlp.spans import parse_metrics
 from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation

@@ -35,8 +35,7 @@ from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.decoded_size import protobuf_decoded_size
 from otel_eval.otlp.otlp_json import load_json, read_json, rewrite
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
-from otel_eval.otlp.schema import parse_raw_traces
-from otel_eval.otlp.spans import OtlpSpanReader, read_span
+from otel_eval.otlp.spans import OtlpSpanReader, parse_raw_traces, read_span
 from otel_eval.sources.files.reader import read_file
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.memory import MemoryLimiter

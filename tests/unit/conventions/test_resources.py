@@ -6,8 +6,7 @@ from typing import Any
 
 from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import ResourceScope
-from otel_eval.otlp.schema import encode_attributes
-from otel_eval.otlp.spans import resource_scope
+from otel_eval.otlp.spans import encode_attributes, resource_scope
 
 IDENTITY = {"service.name": "shop", "openinference.project.name": "support", "service.version": "2"}
 

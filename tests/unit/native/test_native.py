@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.protobuf import UNLIMITED
-from otel_eval.otlp.schema import decode
-from otel_eval.otlp.spans import NATIVE, OtlpSpanReader, events_of
+from otel_eval.otlp.spans import NATIVE, OtlpSpanReader, decode, events_of
 from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")

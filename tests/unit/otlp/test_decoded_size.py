@@ -80,7 +80,7 @@ GROWN = """
 import os, re, sys
 from otel_eval.otlp.otlp_json import read_json
 from otel_eval.otlp.protobuf import read_logs, read_traces
-from otel_eval.otlp.schema import parse_metrics
+from otel_eval.otlp.spans import parse_metrics
 from functools import partial
 readers = {"traces": read_traces, "logs": read_logs, "json": partial(read_json, "traces")}
 readers["metrics"] = parse_metrics

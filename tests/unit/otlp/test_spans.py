@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
-from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
+from otel_eval.otlp.spans import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import sized
 
 TRACE, SPAN = b"t" * 16, b"s" * 8

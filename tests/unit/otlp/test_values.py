@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_eval.otlp.schema import decode_all, encode_attributes, parse_resource
+from otel_eval.otlp.spans import decode_all, encode_attributes, parse_resource
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = (
