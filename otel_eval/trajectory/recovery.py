@@ -193,22 +193,25 @@ class UnspannedCalls:
         return self._asked[place]
 
     def _find_asked(self, place: int, owner: int) -> Sequence[ToolRequest]:
-        held = self._messages.of_span(place)
+        messages = self._messages.of_span(place)
         models = self._models.get(owner, [])
-        if held.recorded or held.requests or self._spans.kinds[place] is not Kind.MODEL:
-            return held.requests
-        at = self._number_of(place, models) + 1
-        if at == len(models):
+        if messages.recorded or messages.requests or self._spans.kinds[place] is not Kind.MODEL:
+            return messages.requests
+        following = self._number_of(place, models) + 1
+        if following == len(models):
             return ()
-        before, after = (self._messages.of_span(each).history()[0] for each in (place, models[at]))
-        known = Counter(_content(each) for each in before)
+        after, _ = self._messages.of_span(models[following]).history()
+        if not after:
+            return ()
+        before, _ = messages.history()
+        known = Counter(_content(request) for request in before)
         added: list[ToolRequest] = []
-        for each in after:
-            content = _content(each)
+        for request in after:
+            content = _content(request)
             if known[content]:
                 known[content] -= 1
-            elif each.name:
-                added.append(each)
+            elif request.name:
+                added.append(request)
         return added
 
     def _number_of(self, place: int, models: list[int]) -> int:

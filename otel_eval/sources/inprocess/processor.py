@@ -418,8 +418,7 @@ class _First(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         ending = self.ending
-        if self._source.is_active:
-            ending[id(span)] = span
+        ending[id(span)] = span
         if len(ending) > _MOST_CALLBACKS:
             self._source.end_unreturned(list(ending.copy().values())[:1])
 

@@ -352,12 +352,11 @@ def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     """The wanted attributes, decoded. The items are copied first: another processor may change
     attributes meanwhile, for example to redact them.
     """
-    keys, prefixes = wanted.keys, wanted.prefixes
-    return {
-        key: value if type(value) in _AS_IT_IS else otlp_value(value)
-        for key, value in list(attributes.items())
-        if key in keys or (prefixes and key.startswith(prefixes))
-    }
+    keys, prefixes, decoded = wanted.keys, wanted.prefixes, dict[str, Any]()
+    for key, value in list(attributes.items()):
+        if key in keys or (prefixes and key.startswith(prefixes)):
+            decoded[key] = value if type(value) in _AS_IT_IS else otlp_value(value)
+    return decoded
 
 
 class SdkResourceScope:
