@@ -183,20 +183,22 @@ class _CountedTools(NamedTuple):
     def least(self) -> int | None:
         """The least number of calls that is allowed; None if no number is."""
         # What is allowed changes only at the numbers that criteria name.
-        numbers = {0, *(each.expected + by for each in self.criteria for by in (0, 1))}
+        numbers = {0, *(criterion.expected + by for criterion in self.criteria for by in (0, 1))}
         return next(filter(self.allows, sorted(numbers)), None)
 
     @property
     def greatest(self) -> int | None:
         """The greatest number of calls that is allowed; None if there is none, or no limit."""
-        numbers = {max(0, each.expected + by) for each in self.criteria for by in (-1, 0, 1)}
+        numbers = {
+            max(0, criterion.expected + by) for criterion in self.criteria for by in (-1, 0, 1)
+        }
         allowed = [number for number in sorted(numbers) if self.allows(number)]
         return None if not allowed or self.allows(max(numbers) + 1) else allowed[-1]
 
     def details(self, actual: int) -> dict[str, Any]:
         """The details of the tool; operators and numbers are lists if there are several."""
-        operators = [each.operator for each in self.criteria]
-        numbers = [each.expected for each in self.criteria]
+        operators = [criterion.operator for criterion in self.criteria]
+        numbers = [criterion.expected for criterion in self.criteria]
         return {
             "actual": actual,
             "operator": operators[0] if len(operators) == 1 else operators,
@@ -208,11 +210,13 @@ class _CountedTools(NamedTuple):
 def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
     """Criteria by tool, in order."""
     by_tool: dict[str, list[CallCount]] = {}
-    for each in criteria:
-        by_tool.setdefault(each.tool, []).append(each)
+    for criterion in criteria:
+        by_tool.setdefault(criterion.tool, []).append(criterion)
     return tuple(
-        _CountedTools(name, tuple(own), name_matcher(name) if is_pattern(name) else None)
-        for name, own in by_tool.items()
+        _CountedTools(
+            name, tuple(criteria_of_tool), name_matcher(name) if is_pattern(name) else None
+        )
+        for name, criteria_of_tool in by_tool.items()
     )
 
 
@@ -262,9 +266,17 @@ class ToolCallCount(BaseScorer):
         """
         counted = self.counted or ()
         tools = ToolNames(
-            required=tuple(each.tool for each in counted if not each.allows(0)),
-            optional=tuple(each.tool for each in counted if each.allows(0) and each.allows(1)),
-            forbidden=tuple(each.tool for each in counted if each.allows(0) and not each.allows(1)),
+            required=tuple(tool_count.tool for tool_count in counted if not tool_count.allows(0)),
+            optional=tuple(
+                tool_count.tool
+                for tool_count in counted
+                if tool_count.allows(0) and tool_count.allows(1)
+            ),
+            forbidden=tuple(
+                tool_count.tool
+                for tool_count in counted
+                if tool_count.allows(0) and not tool_count.allows(1)
+            ),
         )
         return Requirements(
             tools=tools, attributes=frozenset({self.reference.key} if self.reference else ())
@@ -274,9 +286,9 @@ class ToolCallCount(BaseScorer):
     def suggestions(self) -> tuple[str, ...]:
         """Hints at criteria for one tool that no number of calls meets."""
         return tuple(
-            f"criteria.{each.tool}: no number of calls meets all of them; correct one of them"
-            for each in self.counted or ()
-            if each.least is None
+            f"criteria.{tool_count.tool}: no number of calls meets all of them; correct one of them"
+            for tool_count in self.counted or ()
+            if tool_count.least is None
         )
 
     def read_reference(self, value: Any) -> tuple[_CountedTools, ...]:
@@ -295,14 +307,14 @@ class ToolCallCount(BaseScorer):
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
-        actual = [(each, each.count(counts)) for each in counted]
+        actual = [(tool_count, tool_count.count(counts)) for tool_count in counted]
         broken = [
-            f"; {tool(each.tool)}: {plural(number, 'call')}, not {_unmet(each, number)}"
-            for each, number in actual
-            if not each.allows(number)
+            f"; {tool(tool_count.tool)}: {plural(number, 'call')}, not {_unmet(tool_count, number)}"
+            for tool_count, number in actual
+            if not tool_count.allows(number)
         ]
         kept = len(counted) - len(broken)
-        tools = {each.tool: each.details(number) for each, number in actual}
+        tools = {tool_count.tool: tool_count.details(number) for tool_count, number in actual}
         return Finding(
             kept / len(counted),
             f"{kept} of {len(counted)} criteria hold{''.join(broken)}",
@@ -318,9 +330,9 @@ def _criteria() -> TypeAdapter[tuple[CallCount, ...]]:
 def _unmet(counted: _CountedTools, number: int) -> str:
     """The criteria that do not hold for a number of calls."""
     return " and ".join(
-        f"{each.operator} {each.expected}"
-        for each in counted.criteria
-        if not _OPERATORS[each.operator](number, each.expected)
+        f"{criterion.operator} {criterion.expected}"
+        for criterion in counted.criteria
+        if not _OPERATORS[criterion.operator](number, criterion.expected)
     )
 
 
@@ -351,7 +363,7 @@ class ForbiddenTools(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
         names = {call.name for call in trajectory.calls}
-        broken = [each for each in self.patterns if any(map(name_matcher(each), names))]
+        broken = [pattern for pattern in self.patterns if any(map(name_matcher(pattern), names))]
         matches = name_matcher(*broken)
         calls = [
             (call.name, position)
@@ -397,7 +409,7 @@ class RequiredTools(BaseScorer):
     def _missing(self, calls: Iterable[ToolCall]) -> list[str]:
         """The patterns that no call matches."""
         names = {call.name for call in calls}
-        return [each for each in self.patterns if not any(map(name_matcher(each), names))]
+        return [pattern for pattern in self.patterns if not any(map(name_matcher(pattern), names))]
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look for patterns that no call matches; one that was refused does not count."""

@@ -302,9 +302,9 @@ class ToolCorrectness(AskingScorer, Matching):
         """Check that there is an expectation, and a judge where one is needed."""
         Matching.prepare(self)
         if self.available_tools and self.judge is None:
-            given = redacted_repr([tool["name"] for tool in self.available_tools])
+            names = redacted_repr([tool["name"] for tool in self.available_tools])
             raise ConfigError(
-                f"available_tools: {given} needs a judge; add judge: the name of one of `judges`,"
+                f"available_tools: {names} needs a judge; add judge: the name of one of `judges`,"
                 " or leave it out"
             )
 
@@ -355,17 +355,17 @@ class ToolCorrectness(AskingScorer, Matching):
         """Compare the calls, let the judge, if there is one, score the choice of tools, and return
         the smaller value.
         """
-        found = self.find(trajectory)
-        if not isinstance(found, Finding) or self.judge is None:
-            return found
-        details = {**found.details, "alignment": found.value}
+        finding = self.find(trajectory)
+        if not isinstance(finding, Finding) or self.judge is None:
+            return finding
+        details = {**finding.details, "alignment": finding.value}
         try:
             choice = await judge_score(
                 self.judge, self.prompt_for(trajectory), include_content=self.include_content
             )
         except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
             return failed(error, details)
-        explained = f"{found.explanation}; of the choice of tools {choice.explanation}"
+        explained = f"{finding.explanation}; of the choice of tools {choice.explanation}"
         return Finding(
-            min(found.value, choice.value), explained, {**details, "selection": choice.details}
+            min(finding.value, choice.value), explained, {**details, "selection": choice.details}
         )

@@ -291,8 +291,8 @@ class TrajectoryStructure(BaseScorer):
             if missing:
                 errors.append({"tool": call.name, "actual": position, "missing": missing})
         explained = [
-            f"{numbered(each['tool'], each['actual'])}: missing {', '.join(each['missing'])}"
-            for each in errors[:_MOST_LISTED]
+            f"{numbered(error['tool'], error['actual'])}: missing {', '.join(error['missing'])}"
+            for error in errors[:_MOST_LISTED]
         ]
         return _finding(len(trajectory.calls), errors, explained)
 
@@ -315,8 +315,8 @@ class TrajectoryStructure(BaseScorer):
             {"step": position, "missing": missing} for position, missing in checked if missing
         ]
         explained = [
-            f"step {each['step'] + 1}: missing {', '.join(each['missing'])}"
-            for each in errors[:_MOST_LISTED]
+            f"step {error['step'] + 1}: missing {', '.join(error['missing'])}"
+            for error in errors[:_MOST_LISTED]
         ]
         return _finding(len(steps), errors, explained)
 

@@ -173,8 +173,8 @@ def _is_redefined(before: Any, now: Any) -> bool:
     that was reloaded.
     """
     places = [
-        (getattr(each, "__module__", None), getattr(each, "__qualname__", None))
-        for each in (before, now)
+        (getattr(thing, "__module__", None), getattr(thing, "__qualname__", None))
+        for thing in (before, now)
     ]
     return places[0] == places[1] and None not in places[0]
 
@@ -183,7 +183,10 @@ def _registration_of(thing: Any) -> Registration:
     """The registration of a class or function under any name; one with the defaults if it is not
     registered.
     """
-    return next((each for each in _registered.values() if each.thing is thing), Registration(thing))
+    return next(
+        (registration for registration in _registered.values() if registration.thing is thing),
+        Registration(thing),
+    )
 
 
 def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
@@ -194,10 +197,10 @@ def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
     """
     if isinstance(needs, str):
         raise ValueError(f"{name}: needs is a text; write needs=[{needs!r}]")
-    for need in (given := list(needs)):
+    for need in (listed := list(needs)):
         if need not in _NEEDS:
             raise ValueError(f"{name}: {need!r} is none of the needs; {did_you_mean(need, _NEEDS)}")
-    return frozenset(given)
+    return frozenset(listed)
 
 
 def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
@@ -208,11 +211,13 @@ def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
     # scorers.
     from importlib.metadata import entry_points
 
-    found: dict[str, list[EntryPoint]] = {}
-    for each in entry_points(group=group):
-        if all(each.value != other.value for other in found.setdefault(each.name, [])):
-            found[each.name].append(each)
-    return found
+    by_name: dict[str, list[EntryPoint]] = {}
+    for entry_point in entry_points(group=group):
+        if all(
+            entry_point.value != other.value for other in by_name.setdefault(entry_point.name, [])
+        ):
+            by_name[entry_point.name].append(entry_point)
+    return by_name
 
 
 def unused_entry_points() -> list[str]:
@@ -292,14 +297,14 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     return name, _registration_of(thing)
 
 
-def _single_entry_point(name: str, found: list[EntryPoint]) -> EntryPoint:
-    if len(found) > 1:
-        paths = " and ".join(sorted(each.value for each in found))
+def _single_entry_point(name: str, entry_points: list[EntryPoint]) -> EntryPoint:
+    if len(entry_points) > 1:
+        paths = " and ".join(sorted(entry_point.value for entry_point in entry_points))
         raise ConfigError(
             f"type: two packages register {name!r}, {paths}; remove one, or write its path as the"
             " type"
         )
-    return found[0]
+    return entry_points[0]
 
 
 def import_path(path: str) -> Any:
@@ -335,7 +340,7 @@ def refused_return(thing: Any) -> str:
     return "" if _may_be_outcome(declared) else _type_name(declared)
 
 
-def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str) -> T:
+def instance_of(thing: Callable[..., T], parameters: Mapping[str, Any], refused: str) -> T:
     """Create an instance of a class of another package; `refused` is the beginning of the error if
     the class raises one.
 
@@ -343,7 +348,7 @@ def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str)
         ConfigError: the class raised an error.
     """
     try:
-        return thing(**given)
+        return thing(**parameters)
     except ConfigError:
         raise
     except Exception as error:
@@ -351,7 +356,9 @@ def instance_of(thing: Callable[..., T], given: Mapping[str, Any], refused: str)
         raise ConfigError(f"{refused} ({why}); see its documentation") from error
 
 
-def check_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str] = ()) -> None:
+def check_parameters(
+    thing: Any, parameters: Mapping[str, Any], besides: Iterable[str] = ()
+) -> None:
     """Check parameters for a class, or for a function of a trajectory.
 
     Args:
@@ -362,11 +369,13 @@ def check_parameters(thing: Any, given: Mapping[str, Any], besides: Iterable[str
     """
     keywords = _keywords(thing)
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
-    keys = [] if keywords is None else wrong_keys(given, dict.fromkeys(besides, False) | keywords)
+    keys = (
+        [] if keywords is None else wrong_keys(parameters, dict.fromkeys(besides, False) | keywords)
+    )
     types = [
         f"{key}: {redacted_repr(value)} is not {_type_name(hints[key])}, its annotation; write a"
         " value of that type"
-        for key, value in given.items()
+        for key, value in parameters.items()
         if key in hints and not _has_type(value, hints[key])
     ]
     if keys or types:
@@ -399,11 +408,15 @@ def _keywords(thing: Any) -> dict[str, bool] | None:
         parameters = list(inspect.signature(thing).parameters.values())
     except (TypeError, ValueError):
         return None
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    own = parameters if inspect.isclass(thing) else parameters[1:]
+    keywords = parameters if inspect.isclass(thing) else parameters[1:]
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {each.name: each.default is each.empty for each in own if each.kind in named}
+    return {
+        parameter.name: parameter.default is parameter.empty
+        for parameter in keywords
+        if parameter.kind in named
+    }
 
 
 def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:
@@ -420,7 +433,7 @@ def _may_be_outcome(declared: Any) -> bool:
     if origin in _AWAITABLE:
         return _may_be_outcome(get_args(declared)[-1])
     if origin is Literal:
-        return any(isinstance(each, int) for each in get_args(declared))
+        return any(isinstance(value, int) for value in get_args(declared))
     kind = origin or declared
     return (
         not isinstance(kind, type)

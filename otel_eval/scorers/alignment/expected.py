@@ -284,11 +284,17 @@ class Criterion:
         self.each = [_fields(call, comparison) for call in calls]
         self.required = [*dict.fromkeys(zip(self.names, self.each, strict=True))]
         self.fields = fields = dict(self.required)
-        self.plain = not any(own.arguments or own.result for _, own in self.required)
-        self.whole = all(own.arguments and not own.result for _, own in self.required)
+        self.plain = not any(
+            fields_of_call.arguments or fields_of_call.result for _, fields_of_call in self.required
+        )
+        self.whole = all(
+            fields_of_call.arguments and not fields_of_call.result
+            for _, fields_of_call in self.required
+        )
         uniform = all(
-            (own.arguments, own.result) == (fields[name].arguments, fields[name].result)
-            for name, own in self.required
+            (fields_of_call.arguments, fields_of_call.result)
+            == (fields[name].arguments, fields[name].result)
+            for name, fields_of_call in self.required
         )
         self.keys = _words(calls, self.each, mode)
         self.words = (
@@ -296,7 +302,9 @@ class Criterion:
             if self.keys is None or not uniform
             else prepare(self.names if self.plain else self.keys)
         )
-        partial = mode in PARTIAL and any(own.arguments for _, own in self.required)
+        partial = mode in PARTIAL and any(
+            fields_of_call.arguments for _, fields_of_call in self.required
+        )
         self.decisive = self.words is not None and not partial
         bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in calls)
         self.weighed = (mode is not None or comparison.results) and not bare
@@ -318,7 +326,10 @@ def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Word] | N
 
 def _words(calls: Sequence[Any], fields: Sequence[Fields], mode: Mode) -> list[Word] | None:
     try:
-        return [_comparable(call, own, mode) for call, own in zip(calls, fields, strict=True)]
+        return [
+            _comparable(call, fields_of_call, mode)
+            for call, fields_of_call in zip(calls, fields, strict=True)
+        ]
     except (TypeError, RecursionError):
         return None
 

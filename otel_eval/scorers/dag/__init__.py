@@ -125,22 +125,22 @@ class Dag(AskingScorer):
         Raises:
             ConfigError: with every problem.
         """
-        made = self.nodes
+        nodes = self.nodes
         problems = self._misplaced()
         if not problems:
-            self._set("plan", TreePlan(made, self.root))
+            self._set("plan", TreePlan(nodes, self.root))
             problems = [f"nodes.{problem}" for problem in CoverageSearch(self.plan).problems]
         problems += self._lacking()
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
-        programs = [node.program for node in made.values() if node.program is not None]
+        programs = [node.program for node in nodes.values() if node.program is not None]
         self._set("reading", reduce(or_, [program.reading for program in programs], FieldsRead()))
-        verdicts = [verdict for node in made.values() for verdict in node.verdicts]
+        verdicts = [verdict for node in nodes.values() for verdict in node.verdicts]
         self._set(
             "scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None)
         )
         waits = bool(self.plan.judge_nodes) or any(
-            getattr(each, "asynchronous", False) for each in self.scorers
+            getattr(scorer, "asynchronous", False) for scorer in self.scorers
         )
         self._set("asynchronous", waits)
 
@@ -148,8 +148,10 @@ class Dag(AskingScorer):
         """Return problems of `root`, which must list exactly the nodes without predecessor; these
         reach all others.
         """
-        made = self.nodes
-        first = made.keys() - {each for node in made.values() for each in node.successors}
+        nodes = self.nodes
+        first = nodes.keys() - {
+            successor for node in nodes.values() for successor in node.successors
+        }
         wrong = [name for name in self.root if name not in first]
         if wrong:
             begin = "is not a task, binary or choice that follows no other node"
@@ -185,9 +187,11 @@ class Dag(AskingScorer):
         shown_to_judges = (
             _NEEDS.get(part, set()) for node in self.nodes.values() for part in node.reads
         )
-        needs = self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
+        needs = self.reading.needs.union(
+            *shown_to_judges, *(scorer.needs for scorer in self.scorers)
+        )
         further: list[frozenset[str]] = [
-            getattr(each, "attribute_keys", frozenset()) for each in self.scorers
+            getattr(scorer, "attribute_keys", frozenset()) for scorer in self.scorers
         ]
         attributes = self.reading.attributes.union(
             {self.reference.key} if self.reference else (), *further
@@ -208,12 +212,12 @@ class Dag(AskingScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Return the outcome for one run, for a tree without judges."""
-        found: Finding | Outcome = finished(self.opinion(trajectory))
-        return found
+        outcome: Finding | Outcome = finished(self.opinion(trajectory))
+        return outcome
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         """Walk the tree for one run and return the outcome."""
-        found = self.reference.of(trajectory) if self.reference else UNRECORDED
+        reference = self.reference.of(trajectory) if self.reference else UNRECORDED
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None
@@ -221,7 +225,7 @@ class Dag(AskingScorer):
                 self.plan.nodes[task].label: outputs[self.plan.nodes[task].label]
                 for task in self.plan.reads[node.name]
             }
-            data = shown_of(node, trajectory, found, labels)
+            data = shown_of(node, trajectory, reference, labels)
             if isinstance(data, Skipped):
                 return data
             answer = await answered(self.judge, node, self.prompt_for(node, data), data)
@@ -231,7 +235,7 @@ class Dag(AskingScorer):
                 else answer
             )
 
-        evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, found))
+        evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, reference))
         return await self._ended(await walk(self.plan, evaluation, ask), trajectory)
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
@@ -271,10 +275,10 @@ async def _scored_by(
 
 
 def _detail(step: Step) -> dict[str, Any]:
-    found: dict[str, Any] = {"node": step.node}
+    detail: dict[str, Any] = {"node": step.node}
     if step.verdict is not None:
-        found["verdict"] = step.verdict
-    return {**found, "reason": step.reason} if step.reason else found
+        detail["verdict"] = step.verdict
+    return {**detail, "reason": step.reason} if step.reason else detail
 
 
 def _path_text(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
@@ -323,7 +327,9 @@ def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     mine = ids[node.name]
     for child in sorted(node.children):
         yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
-    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: text_of(each.verdict))):
+    for at, verdict in enumerate(
+        sorted(node.verdicts, key=lambda verdict: text_of(verdict.verdict))
+    ):
         yield (
             f'    {mine} -- "{_quoted(text_of(verdict.verdict))}" -->'
             f" {_end(verdict, f'{mine}v{at}', ids)}"
@@ -343,5 +349,5 @@ def _quoted(text: str) -> str:
     interpret as numeric codes.
     """
     return _READ.sub(
-        lambda found: f"#{ord(found[0])};", shortened(" ".join(text.split()), _LONGEST)
+        lambda match: f"#{ord(match[0])};", shortened(" ".join(text.split()), _LONGEST)
     )

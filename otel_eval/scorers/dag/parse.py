@@ -94,10 +94,12 @@ class Node:
 
     def __post_init__(self) -> None:
         explained = {
-            each.verdict: f"{tool(self.name)}: {tool(text_of(each.verdict))}"
-            for each in self.verdicts
+            verdict.verdict: f"{tool(self.name)}: {tool(text_of(verdict.verdict))}"
+            for verdict in self.verdicts
         }
-        object.__setattr__(self, "by_verdict", {each.verdict: each for each in self.verdicts})
+        object.__setattr__(
+            self, "by_verdict", {verdict.verdict: verdict for verdict in self.verdicts}
+        )
         object.__setattr__(self, "verdict_type", bool if self.kind == "binary" else str)
         object.__setattr__(self, "explained", {None: tool(self.name), **explained})
 
