@@ -238,14 +238,14 @@ class DeliveryQueue(ABC, Generic[Item]):
 
     def _pop_hopeless(self) -> list[Entry[Item]]:
         """The entries that have been parked for too long, and the oldest of too many."""
-        gone = self._retry.clock() - self._retry.give_up_s
+        expired_at = self._retry.clock() - self._retry.give_up_s
         size = sum([entry.size for entry in self._parked])
         length = 0
         for entry in self._parked:
             is_in_bounds = (
                 len(self._parked) - length <= self._max_parked and size <= self._max_parked_size
             )
-            if is_in_bounds and (entry.parked_at is None or entry.parked_at > gone):
+            if is_in_bounds and (entry.parked_at is None or entry.parked_at > expired_at):
                 break
             length, size = length + 1, size - entry.size
         return self._pop(self._parked, length)
@@ -400,7 +400,7 @@ class DeliveryQueue(ABC, Generic[Item]):
         try:
             yield
         finally:
-            del self._busy_since[threading.get_ident()]
+            self._busy_since.pop(threading.get_ident(), None)
 
     @property
     def busy_s(self) -> float:

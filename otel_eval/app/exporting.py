@@ -298,7 +298,7 @@ def export_queues_of(
             permanently.
     """
     # on disk, or in a topic that can be read again
-    is_kept = config.storage is not None or config.receivers.otlp is None
+    is_stored = config.storage is not None or config.receivers.otlp is None
     dead_letters = _dead_letters(config, in_storage=True)
     queues = [
         ExportQueue(
@@ -311,7 +311,7 @@ def export_queues_of(
         )
         for exporter in exporters
     ]
-    return ExportQueues(queues, dead_letters, kept=is_kept)
+    return ExportQueues(queues, dead_letters, is_stored=is_stored)
 
 
 def writes_lines(config: EvalConfig) -> bool:

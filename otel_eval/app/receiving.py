@@ -108,7 +108,7 @@ class ReceiverExports:
                 self._held_runs.add(report)
             if self._undelivered:
                 exporters = names_of_exporters(self._exporters, report)
-                self._undelivered.made(report, len(exporters))
+                self._undelivered.count_queued(report, len(exporters))
         if self._at_once:
             self._at_once.export(reports)
         self.queues.put(reports)
@@ -117,7 +117,7 @@ class ReceiverExports:
         if self._held_runs:
             self._held_runs.note_export()
         if self._undelivered:
-            self._undelivered.delivered(reports)
+            self._undelivered.count_delivered(reports)
         if self._durable:
             self._durable.delivered(exporter, reports)
 

@@ -20,8 +20,8 @@ class ExportQueues:
     Args:
         queues: one for each exporter.
         dead_letters: the file to which they write refused results; it is closed with them.
-        kept: whether results that are queued at the end are on disk, to be exported after the next
-            start.
+        is_stored: whether results that are queued at the end are on disk, to be exported after the
+            next start.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class ExportQueues:
         queues: Sequence[ExportQueue],
         dead_letters: DeadLetterFile | None = None,
         *,
-        kept: bool = False,
+        is_stored: bool = False,
     ) -> None:
         self._queues: Final = tuple(queues)
-        self._dead, self._kept = dead_letters, kept
+        self._dead_letters, self._is_stored = dead_letters, is_stored
 
     def start(self) -> None:
         """Begin to export."""
@@ -50,9 +50,9 @@ class ExportQueues:
         it.
         """
         for queue in self._queues:
-            mine = [report for report, names in unacknowledged if queue.name in names]
-            queue.exporter.requeued(mine)
-            queue.put(mine)
+            reports = [report for report, names in unacknowledged if queue.name in names]
+            queue.exporter.requeued(reports)
+            queue.put(reports)
 
     def revised(self, report: Report) -> None:
         """Called before `start` with a report of a revision above 0 from an earlier process,
@@ -61,17 +61,17 @@ class ExportQueues:
         for queue in self._queues:
             queue.exporter.revised(report)
 
-    def write_dead_letters(self, reports: Sequence[Report], exporter: str, why: str) -> bool:
+    def write_dead_letters(self, reports: Sequence[Report], exporter: str, reason: str) -> bool:
         """Write results to the dead-letter file instead of exporting them; False if that is not
         possible.
         """
         try:
-            if self._dead is not None:
-                self._dead.add(exporter, reports, why)
+            if self._dead_letters is not None:
+                self._dead_letters.add(exporter, reports, reason)
         except (OSError, ValueError):
             # the disk is full, or the file is closed because the process ends
             return False
-        return self._dead is not None
+        return self._dead_letters is not None
 
     def expect_duplicates(self) -> None:
         """Called before `start` if results that were exported before may be queued again."""
@@ -86,16 +86,16 @@ class ExportQueues:
     def flush(self, timeout_s: float) -> bool:
         """Export what is queued; False if something is left after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
-        done = [queue.drain(max(0.0, deadline - time.monotonic())) for queue in self._queues]
-        return all(done)
+        are_empty = [queue.drain(max(0.0, deadline - time.monotonic())) for queue in self._queues]
+        return all(are_empty)
 
     def reopen(self) -> None:
         """Open files anew that were renamed or deleted, and log exports that do not return."""
         for queue in self._queues:
             queue.warn_if_stuck()
             queue.exporter.reopen()
-        if self._dead is not None:
-            self._dead.reopen()
+        if self._dead_letters is not None:
+            self._dead_letters.reopen()
 
     def stop(self) -> None:
         """Retry without long waits from now on: the process shuts down."""
@@ -109,10 +109,10 @@ class ExportQueues:
         deadline = time.monotonic() + timeout_s
         for queue in self._queues:
             queue.halt(max(0.0, deadline - time.monotonic()))
-            if not self._kept:
+            if not self._is_stored:
                 queue.discard_rest()
-        if self._dead is not None:
-            self._dead.close()
+        if self._dead_letters is not None:
+            self._dead_letters.close()
 
     def counts(self) -> dict[str, Any]:
         """The number of results in the queues, and 1 for each endpoint that does not support the
@@ -153,7 +153,7 @@ class Undelivered:
         """Whether the report is of one of the evaluators."""
         return report.stamp.evaluator in self.evaluators
 
-    def made(self, report: Report, exporters: int) -> None:
+    def count_queued(self, report: Report, exporters: int) -> None:
         """Count a report before it is queued for this number of exporters; each pending result will
         be a report of its own.
         """
@@ -161,7 +161,7 @@ class Undelivered:
             # A late report is one that was counted as pending before.
             self._add(_trace(report), exporters + len(report.pending) - report.late)
 
-    def delivered(self, reports: Sequence[Report]) -> None:
+    def count_delivered(self, reports: Sequence[Report]) -> None:
         """Count reports that one exporter exported or refused permanently."""
         for report in reports:
             if self.counts(report):

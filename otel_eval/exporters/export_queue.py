@@ -76,7 +76,7 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         room_s: float = 0.0,
     ) -> None:
         self.exporter: Final = exporter
-        self._acknowledge, self._dead = acknowledge, dead_letters
+        self._acknowledge, self._dead_letters = acknowledge, dead_letters
         self._max_reports, self._max_results = max_reports, max_results
         self._linger_s, self._room_s = linger_s, room_s
         self._had_no_room = False
@@ -212,12 +212,12 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         if result.status != "unsupported":  # that is logged when it begins
             text = "%s were refused by %s permanently (%s); check its endpoint, headers and limits"
             self._warnings.say("refused", text, plural(number, "result"), self.name, reason)
-        if self._dead is None:
+        if self._dead_letters is None:
             self._count("dropped", number)
             return True
         try:
             with self._busy():
-                self._dead.add(
+                self._dead_letters.add(
                     self.name, reports, reason, number if number < results_of(reports) else None
                 )
         except (OSError, ValueError) as error:
@@ -260,8 +260,8 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         self.drain(timeout_s * _DELIVERY_SHARE)
         self.halt(timeout_s * (1 - _DELIVERY_SHARE) / 2)
         self.discard_rest()
-        if self._dead is not None:
-            self._dead.close()
+        if self._dead_letters is not None:
+            self._dead_letters.close()
 
     def discard_rest(self) -> None:
         """Count what is left after `halt`, and write it to the dead-letter file."""
@@ -276,12 +276,14 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
             self.name,
             plural(left, "result"),
             reason,
-            _LOST if self._dead is None else "kept in the dead-letter file",
+            _LOST if self._dead_letters is None else "kept in the dead-letter file",
         )
         self._count("export_failed", left)
-        if self._dead is not None:
+        if self._dead_letters is not None:
             with suppress(OSError):
-                self._dead.add(self.name, reports, f"not delivered before the end ({reason})")
+                self._dead_letters.add(
+                    self.name, reports, f"not delivered before the end ({reason})"
+                )
                 self._count("dead_letters", left)
                 return
         self._count("dropped", left)

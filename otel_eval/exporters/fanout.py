@@ -20,7 +20,7 @@ from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")
 
-_MOST: Final = 10_000  # runs that wait; if there are more, the oldest count as final
+_MAX_WAITING: Final = 10_000  # runs that wait; if there are more, the oldest count as final
 
 Run = tuple[str, str]
 """Hexadecimal ids of a trace and of a run's own span."""
@@ -35,19 +35,19 @@ class FinalResults(Exporter):
 
     Args:
         exporter: exports the reports that are final.
-        most: how many runs may wait.
+        max_waiting: how many runs may wait.
     """
 
-    def __init__(self, exporter: Exporter, most: int = _MOST) -> None:
+    def __init__(self, exporter: Exporter, max_waiting: int = _MAX_WAITING) -> None:
         self.name = exporter.name
         self._exporter: Final = exporter
-        self._most = most
+        self._max_waiting = max_waiting
         # by run, then by evaluation
         self._waiting: OrderedDict[Run, dict[str, list[Report]]] = OrderedDict()
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Export the reports that are final; the others wait."""
-        if final := [each for report in batch for each in self._ready(report)]:
+        if final := [ready for report in batch for ready in self._ready(report)]:
             return self._exporter.export(final)
         return ExportResult("accepted")
 
@@ -83,7 +83,7 @@ class FinalResults(Exporter):
                 self._exporter.export(reports)
 
     def _limit_waiting(self) -> None:
-        while len(self._waiting) > self._most:
+        while len(self._waiting) > self._max_waiting:
             self.final([next(iter(self._waiting))])
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:

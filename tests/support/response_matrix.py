@@ -115,7 +115,7 @@ class Results:
         self._queue = ExportQueue(
             exporter, self.tally, max_reports=100, dead_letters=self._dead, retry=clock.retry
         )
-        self._delivery = ExportQueues([self._queue], self._dead, kept=kept)
+        self._delivery = ExportQueues([self._queue], self._dead, is_stored=kept)
         self._delivery.start()
         self._given = 0
 

@@ -100,7 +100,7 @@ def test_a_revision_of_the_whole_trace_follows_what_waited():
 
 def test_results_that_wait_at_the_end_or_exceed_the_limit_are_passed_on():
     """Bounded, and nothing is lost."""
-    sink = Fanout([FinalResults(seen := Seen(), most=2)])
+    sink = Fanout([FinalResults(seen := Seen(), max_waiting=2)])
     for run in "abc":
         sink.export([report(run)])
     assert seen.said == [("a", 0, True)]

@@ -97,13 +97,13 @@ class Owner:
         self.partition = Partition(0, "e", start, services, pipeline)
 
     def emit(self, report: Report) -> None:
-        self.undelivered.made(report, 1)
+        self.undelivered.count_queued(report, 1)
         self.reports.append(report)
         if self.delivers:
             self.deliver([report])
 
     def deliver(self, reports: Sequence[Report]) -> None:
-        self.undelivered.delivered(reports)
+        self.undelivered.count_delivered(reports)
         while not self.undelivered.finished.empty():
             self.partition.delivered(bytes.fromhex(self.undelivered.finished.get()[1]))
 
