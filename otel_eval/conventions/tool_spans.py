@@ -368,20 +368,20 @@ class ToolSpan:
         table, raw = self._table, self._in_attributes(_CONTENT)
         if not table.fields_in_events <= raw.keys():
             for event in chain(self._span.events(), self._logs):
-                for each, value in table.fields_of(event):
-                    raw.setdefault(each, value)
+                for content_field, value in table.fields_of(event):
+                    raw.setdefault(content_field, value)
                 if table.fields_in_events <= raw.keys():
                     break  # what follows is not decoded
         for event in self._logs:
-            for each, value in adot_call_fields(event):
-                raw.setdefault(each, value)
+            for content_field, value in adot_call_fields(event):
+                raw.setdefault(content_field, value)
         return raw
 
     def _in_attributes(self, fields: Iterable[Field]) -> dict[Field, Any]:
         return {
-            each: value
-            for each in fields
-            if (value := self._table.value(self._attributes, each)) is not None
+            content_field: value
+            for content_field in fields
+            if (value := self._table.value(self._attributes, content_field)) is not None
         }
 
     def _error(self, *, failed: bool) -> ToolError | None:

@@ -101,8 +101,8 @@ _POOL: Final = _pool()
 
 
 def _parser(name: str) -> Callable[[bytes], Any]:
-    found = _POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}")
-    parse: Callable[[bytes], Any] = message_factory.GetMessageClass(found).FromString
+    descriptor = _POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    parse: Callable[[bytes], Any] = message_factory.GetMessageClass(descriptor).FromString
     return parse
 
 
@@ -426,8 +426,8 @@ class OtlpResourceScope:
     @cached_property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""
-        found = decode_wanted(self._resource, _SERVICE).get("service.name")
-        return found if isinstance(found, str) else ""
+        name = decode_wanted(self._resource, _SERVICE).get("service.name")
+        return name if isinstance(name, str) else ""
 
     @cached_property
     def deployment(self) -> Deployment:
@@ -443,13 +443,13 @@ class OtlpResourceScope:
         """The wanted attributes of the resource and of the scope; if both have one, that of the
         resource.
         """
-        kept = self._shared  # read for every trace, nearly always with the same `wanted`
-        if kept is None or kept[0] is not wanted:
-            kept = self._shared = (
+        known = self._shared  # read for every trace, nearly always with the same `wanted`
+        if known is None or known[0] is not wanted:
+            known = self._shared = (
                 wanted,
                 decode_wanted(self._scope, wanted) | decode_wanted(self._resource, wanted),
             )
-        return dict(kept[1])
+        return dict(known[1])
 
     reader = staticmethod(read_span)
 
@@ -467,7 +467,7 @@ class OtlpResourceScope:
     def slim(self, payload: bytes, wanted: Wanted) -> bytes:
         """The span without events, links and attributes other than the wanted ones."""
         try:
-            kept = [
+            fields_left = [
                 payload[start:stop]
                 for number, start, content, stop in places(payload, 0, len(payload))
                 if number not in _LEFT_OUT
@@ -475,7 +475,7 @@ class OtlpResourceScope:
             ]
         except ValueError:
             return payload
-        slim = b"".join(kept)
+        slim = b"".join(fields_left)
         return slim if len(slim) < len(payload) else payload
 
 

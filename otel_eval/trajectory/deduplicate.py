@@ -49,9 +49,9 @@ def merge_within(
     hosts = _hosts(spans, calls)
     if not hosts:
         return list(calls.values())
-    held: dict[int, list[int]] = {}
+    inner_places: dict[int, list[int]] = {}
     for place, host in hosts.items():
-        held.setdefault(host, []).append(place)
+        inner_places.setdefault(host, []).append(place)
     # Inner spans have higher places than outer ones, so going down meets the inner ones first.
     resolved: dict[int, list[ToolCallBuilder]] = {}
     others: list[ToolCallBuilder] = []
@@ -59,7 +59,7 @@ def merge_within(
         resolved[place] = _resolve(
             spans,
             calls[place],
-            [resolved.pop(inner) for inner in held.get(place, ())],
+            [resolved.pop(inner) for inner in inner_places.get(place, ())],
             others,
             limits,
         )
@@ -325,8 +325,8 @@ def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[T
     by_name: dict[str, list[ToolCallBuilder]] = {}
     for call in calls:
         by_name.setdefault(mcp_name(call), []).append(call)
-    kept = [call for group in by_name.values() for call in _merge_group(spans, group)]
-    return sorted(kept, key=lambda call: call.place)
+    separate = [call for group in by_name.values() for call in _merge_group(spans, group)]
+    return sorted(separate, key=lambda call: call.place)
 
 
 def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[ToolCallBuilder]:

@@ -172,10 +172,10 @@ class TraceMessages:
         return self._by_agent(self._spans.agents)
 
     def _by_agent(self, places: list[int]) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        by_agent: dict[int, list[int]] = {}
         for place in places:
-            found.setdefault(self._spans.enclosing_agent[place], []).append(place)
-        return found
+            by_agent.setdefault(self._spans.enclosing_agent[place], []).append(place)
+        return by_agent
 
     def joined(
         self, models: list[int], agents: Sequence[int] = (), windows: Sequence[Window] = ()
@@ -202,22 +202,22 @@ class TraceMessages:
         ]
 
 
-def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
+def _merged(outer: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     """Combine the messages of a model span with those of the spans below it that describe the same
     model call.
     """
     if not inner:
-        return found
+        return outer
     merged = SpanMessages(
-        requests=found.requests or [request for each in inner for request in each.requests],
-        recorded=all(each.recorded for each in inner) and not found.broken,
-        broken=found.broken,
+        requests=outer.requests or [request for each in inner for request in each.requests],
+        recorded=all(each.recorded for each in inner) and not outer.broken,
+        broken=outer.broken,
     )
     merged.put_off(
-        lambda: found.history()[0] or [request for each in inner for request in each.history()[0]]
+        lambda: outer.history()[0] or [request for each in inner for request in each.history()[0]]
     )
     merged.put_off(
-        lambda: found.history()[1] or [result for each in inner for result in each.history()[1]]
+        lambda: outer.history()[1] or [result for each in inner for result in each.history()[1]]
     )
     return merged
 
@@ -225,23 +225,23 @@ def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
 def _read_span(
     spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
 ) -> SpanMessages:
-    found = SpanMessages(positional_ids=table.convention.positional_ids)
+    messages = SpanMessages(positional_ids=table.convention.positional_ids)
     attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
     if KEPT_MESSAGES in attributes:
-        kept = restored(attributes[KEPT_MESSAGES])
-        if kept is not None:
-            return kept
+        kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
+        if kept_messages_of_span is not None:
+            return kept_messages_of_span
     for row, value in table.message_rows(Side.OUTPUT, attributes):
         mentions, earlier = _read_output(row, value, attributes, table)
-        found.add(row.side, mentions, conclusive=row.conclusive)
-        found.add(Side.HISTORY, earlier, conclusive=row.conclusive)
-    found.put_off(partial(_read_history, spans, place, table, histories))
+        messages.add(row.side, mentions, conclusive=row.conclusive)
+        messages.add(Side.HISTORY, earlier, conclusive=row.conclusive)
+    messages.put_off(partial(_read_history, spans, place, table, histories))
     for event in chain(spans.readers[place].events(), spans.logs(place)):
         for side, mentions in histories.of_event(event):
-            found.add(side, mentions, conclusive=table.convention.conclusive_events)
+            messages.add(side, mentions, conclusive=table.convention.conclusive_events)
         if table.convention.results_in_user_events:
-            found.add(Side.HISTORY, histories.of_user_event(event), conclusive=False)
-    return found
+            messages.add(Side.HISTORY, histories.of_user_event(event), conclusive=False)
+    return messages
 
 
 def _read_history(
@@ -250,12 +250,12 @@ def _read_history(
     """Read the messages from before the span. They are decoded only here, so histories that are not
     needed take no memory.
     """
-    found: list[ToolRequest | ToolResult] = []
+    history: list[ToolRequest | ToolResult] = []
     attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
     for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
         conversation = (spans.enclosing_agent[place], row.key)
         if row.key.endswith("."):
-            found += histories.of_family(conversation, value)
+            history += histories.of_family(conversation, value)
         else:
             mentions = (
                 histories.of_text(conversation, value)
@@ -263,8 +263,8 @@ def _read_history(
                 else read_messages(value)
             )
             is_masked = table.is_masked(value)
-            found += [_unmasked(each, table) for each in mentions] if is_masked else mentions
-    return found
+            history += [_unmasked(each, table) for each in mentions] if is_masked else mentions
+    return history
 
 
 def _unmasked(mention: ToolRequest | ToolResult, table: ReadTable) -> ToolRequest | ToolResult:

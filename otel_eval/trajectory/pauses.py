@@ -107,11 +107,11 @@ class Pauses:
             if last is None
             else [call for call in calls if call.start >= start]
         )
-        found = next((call for call in latest if self._may_wait(call)), None)
+        silent = next((call for call in latest if self._may_wait(call)), None)
         # Without model spans, nothing but the results of other calls shows that this one should
         # have a result.
         is_known = bool(models) or any(has_result(self._spans, call) for call in calls)
-        return found if is_known else None
+        return silent if is_known else None
 
     def _may_wait(self, call: ToolCallBuilder) -> bool:
         return (

@@ -145,10 +145,10 @@ class UnspannedCalls:
     @cached_property
     def _models(self) -> dict[int, list[int]]:
         """Owner → its model calls in order of time."""
-        found: dict[int, list[int]] = {}
+        by_owner: dict[int, list[int]] = {}
         for place in sorted(self._spans.model_calls, key=self._spans.moment):
-            found.setdefault(self._spans.owner(place), []).append(place)
-        return found
+            by_owner.setdefault(self._spans.owner(place), []).append(place)
+        return by_owner
 
     def _requests(self) -> list[Request]:
         """The requests of the trace, each once, in order of time; those of agents' own messages
@@ -230,20 +230,20 @@ class UnspannedCalls:
 
     def _agents(self, owner: int) -> list[int]:
         """The owner, and the nearest agents around it."""
-        found = [owner]
-        while found[-1] >= 0 and len(found) < _MOST_AGENTS:
-            found.append(self._spans.owner(found[-1]))
-        return found
+        agents = [owner]
+        while agents[-1] >= 0 and len(agents) < _MOST_AGENTS:
+            agents.append(self._spans.owner(agents[-1]))
+        return agents
 
     @cached_property
     def _requesting(self) -> tuple[list[int], list[int]]:
         """Places of the model calls that hold requests, and of those whose output was not
         recorded.
         """
-        held = [(place, self._messages.of_span(place)) for place in self._spans.model_calls]
+        messages_of = [(place, self._messages.of_span(place)) for place in self._spans.model_calls]
         return (
-            [place for place, messages in held if messages.requests],
-            [place for place, messages in held if not messages.recorded],
+            [place for place, messages in messages_of if messages.requests],
+            [place for place, messages in messages_of if not messages.recorded],
         )
 
     def _are_conclusive(self, agent: int) -> bool:
@@ -304,13 +304,13 @@ class UnspannedCalls:
         # What has no answer is more likely to be the hand-off, and so is what is named after one.
         for request in sorted(surplus, key=_is_named_as_call):
             first, last = request.window
-            held = starts.get(request.owner, [])
-            at = bisect_left(held, first)
-            if at < len(held) and (last is None or held[at] <= last):
-                del held[at]
+            handoffs = starts.get(request.owner, [])
+            at = bisect_left(handoffs, first)
+            if at < len(handoffs) and (last is None or handoffs[at] <= last):
+                del handoffs[at]
             else:
                 left.append(request)
-        return sorted(left, key=lambda each: each.place)
+        return sorted(left, key=lambda request_left: request_left.place)
 
     # What was answered
 
@@ -415,10 +415,10 @@ class UnspannedCalls:
         ):
             known = len(before.get(key, ())) - len(own.get(key, ()))
             for place in self._later(request):
-                found = self._answers_in(place).get(key, ())
-                if len(found) >= known + least:
+                results = self._answers_in(place).get(key, ())
+                if len(results) >= known + least:
                     is_certain = key[0] == "id" or known == self._expected(request, key)
-                    answer = found[known + number - 1]
+                    answer = results[known + number - 1]
                     return answer if is_certain else ToolResult(answer.call_id, answer.name)
         return None
 
@@ -595,11 +595,11 @@ def _holds(places: list[int], first: int, last: int) -> bool:
 
 
 def _by_key(results: Iterable[ToolResult]) -> dict[Key, list[ToolResult]]:
-    found: dict[Key, list[ToolResult]] = {}
-    for each in results:
-        key = ("id", each.call_id) if each.call_id else ("name", each.name)
-        found.setdefault(key, []).append(each)
-    return found
+    by_key: dict[Key, list[ToolResult]] = {}
+    for result in results:
+        key = ("id", result.call_id) if result.call_id else ("name", result.name)
+        by_key.setdefault(key, []).append(result)
+    return by_key
 
 
 class _Pairing:
