@@ -143,8 +143,8 @@ class Shape(BaseModel):
         return ()
 
     @classmethod
-    def known_keys(cls) -> Collection[str]:
-        """The keys that the part may have."""
+    def known_keys(cls, given: Any) -> Collection[str]:
+        """The keys that the part may have; `given` is what it is built from."""
         return cls.model_fields
 
     @model_validator(mode="wrap")
@@ -155,7 +155,7 @@ class Shape(BaseModel):
         """
         if isinstance(value, cls):  # an object, which was validated when it was built
             return handler(value)
-        known = dict.fromkeys(cls.known_keys(), False) | {
+        known = dict.fromkeys(cls.known_keys(value), False) | {
             name: key.is_required() for name, key in cls.model_fields.items()
         }
         return _from_mapping(value, handler, known, cls.contradictions)
@@ -289,6 +289,14 @@ _EXPLAINED: Final = frozenset(
 def own_words(words: str) -> PydanticCustomError:
     """The error of a validator whose message has these words after the value."""
     return PydanticCustomError("own_words", "{words}", {"words": words})
+
+
+def part() -> Any:
+    """The default of a field whose value is another part of the configuration: that part with its
+    own defaults. An object as the default would compile the validation of each part by itself, at
+    every start.
+    """
+    return Field(default={}, validate_default=True)
 
 
 def _field_docstrings(shape: type[Shape]) -> dict[str, str]:

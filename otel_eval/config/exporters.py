@@ -371,9 +371,14 @@ class Exporters(Shape):
     """
 
     @classmethod
-    def known_keys(cls) -> Collection[str]:
-        """The fields of the class, and the names of exporters of installed packages."""
-        return [*cls.model_fields, *installed_exporters()]
+    def known_keys(cls, given: Any) -> Collection[str]:
+        """The fields of the class, and the names of exporters of installed packages. They are
+        looked for only where a key is no field, because that reads a file of each package.
+        """
+        fields = cls.model_fields
+        if isinstance(given, Mapping) and all(key in fields for key in given):
+            return fields
+        return [*fields, *installed_exporters()]
 
     @property
     def otlp_endpoints(self) -> Mapping[str, OtlpExporter]:

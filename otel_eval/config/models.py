@@ -41,6 +41,7 @@ from otel_eval.validation import (
     Whole,
     duplicates,
     form_of,
+    part,
 )
 
 
@@ -87,7 +88,7 @@ class Evaluation(Shape):
 
     name: str = Field(default="default", min_length=1)
     """The name of the evaluation in results; unique."""
-    match: Match = Match()
+    match: Match = part()
     """Which runs; every outermost run when left out."""
     sample: Share = 1.0
     """The share of traces that is evaluated, chosen by trace id: every process and revision chooses
@@ -276,21 +277,21 @@ class EvalConfig(Shape):
         ConfigError: one line for each invalid value, joined by `; `.
     """
 
-    traces: Traces = Traces()
+    traces: Traces = part()
     """When a trace is evaluated, and how much may be held."""
     evaluations: Some[Evaluation] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
-    results: Results = Results()
+    results: Results = part()
     """What results carry besides their scores."""
     judges: Mapping[str, JudgeSpec] = Field(default_factory=dict)
     """Endpoints, or coroutine functions from Python, that scorers name as their `judge`."""
-    async_scoring: AsyncScoring = AsyncScoring()
+    async_scoring: AsyncScoring = part()
     """Limits for scorers that are awaited, such as judges, and for your own functions."""
-    receivers: Receivers = Receivers()
+    receivers: Receivers = part()
     """Where `otel-eval serve` takes spans from."""
-    exporters: Exporters = Exporters()
+    exporters: Exporters = part()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
-    delivery: Delivery = Delivery()
+    delivery: Delivery = part()
     """How long results wait for an endpoint that does not support their signal."""
     workers: Annotated[Count, Field(le=256)] = 1
     """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests
@@ -300,13 +301,13 @@ class EvalConfig(Shape):
     """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is
     in memory.
     """
-    telemetry: Telemetry = Telemetry()
+    telemetry: Telemetry = part()
     """Health, metrics and logs of `otel-eval serve`."""
-    ui: Ui = Ui()
+    ui: Ui = part()
     """The page of `otel-eval serve` that shows the last runs."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
-    window: Window = Window()
+    window: Window = part()
     """The sliding window of metrics."""
     conventions: ConventionsSpec = ()
     """Convention tables of your own; or a mapping of `tables` and `records_tool_spans`."""

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_eval.config.units import Plain, Seconds, Size, TlsFiles, Variable, size_text
 from otel_eval.errors import redacted, redacted_repr
-from otel_eval.validation import Count, Shape, Some
+from otel_eval.validation import Count, Shape, Some, part
 
 _ADDRESS: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII
@@ -248,7 +248,7 @@ class KafkaReceiver(KafkaClient):
 class Receivers(Shape):
     """Where `otel-eval serve` takes spans from."""
 
-    otlp: OtlpReceiver | None = OtlpReceiver()
+    otlp: OtlpReceiver | None = part()
     """The OTLP receiver; on unless another receiver is named without it."""
     kafka: KafkaReceiver | None = None
     """A topic of Kafka."""

@@ -105,8 +105,10 @@ class _CompiledRule:
         self.convention: Final = table.convention
         # "*" needs no text to be compared, only the attribute to be present.
         self.value: Final = None if rule.value == "*" else alternatives_of(rule.value)
-        self.name: Final = glob(rule.name) if rule.name else None
+        self.name: Final = alternatives_of(rule.name) if rule.name else None
         self.names_span: Final = "{name}" in rule.value
+        # what the `*` of the name stands for is needed for `{name}` alone
+        self._name_pattern: Final = glob(rule.name) if rule.name and self.names_span else None
         self.encoded: Final = table.convention.json_encoded
         # A value of short literal alternatives cannot match a long text, so such a rule never has
         # to search one.
@@ -156,7 +158,7 @@ class _CompiledRule:
         assert self.value is not None
         if not self.names_span:
             return self.value
-        match = None if self.name is None else self.name.fullmatch(span_name)
+        match = self._name_pattern and self._name_pattern.fullmatch(span_name)
         if match is not None:
             span_name = next((part for part in match.groups() if part), span_name)
         return tuple(
@@ -164,7 +166,7 @@ class _CompiledRule:
         )
 
     def _matches_name(self, span_name: str) -> bool:
-        return self.name is None or self.name.fullmatch(span_name) is not None
+        return self.name is None or fits(self.name, span_name)
 
     def classification(self, *, is_standard: bool) -> Classification:
         """The classification of a span that the rule matches.

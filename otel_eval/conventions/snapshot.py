@@ -18,8 +18,13 @@ from otel_eval.model import Kind
 SNAPSHOT: Final = Path(__file__).with_name("tables.json")
 
 
+_KINDS: Final = {kind.value: kind for kind in Kind}
+_FIELDS: Final = {field.value: field for field in Field}
+
+
 def _rule(row: dict[str, Any]) -> Rule:
-    return Rule(**{**row, "kind": Kind(row["kind"])})
+    row["kind"] = _KINDS[row["kind"]]
+    return Rule(**row)
 
 
 def _mark(row: dict[str, str]) -> Mark:
@@ -27,7 +32,7 @@ def _mark(row: dict[str, str]) -> Mark:
 
 
 def _event_row(row: dict[str, str]) -> EventRow:
-    return EventRow(row["event"], Field(row["field"]), row["key"])
+    return EventRow(row["event"], _FIELDS[row["field"]], row["key"])
 
 
 def _message_row(row: dict[str, Any]) -> MessageRow:
@@ -46,7 +51,7 @@ def _wrapper(row: str | dict[str, Any]) -> str | Wrapper:
 
 
 def _fields(value: dict[str, list[str]]) -> dict[Field, tuple[str, ...]]:
-    return {Field(field): tuple(keys) for field, keys in value.items()}
+    return {_FIELDS[field]: tuple(keys) for field, keys in value.items()}
 
 
 def _placeholders(value: dict[str, list[str]]) -> dict[str, frozenset[str]]:
