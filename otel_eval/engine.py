@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -99,8 +99,7 @@ class CaseOfRun:
         return blake2b(identity.encode(), key=self.key, digest_size=16).hexdigest()
 
 
-@dataclass(slots=True)
-class BuiltTrace:
+class BuiltTrace(NamedTuple):
     """The runs of a closed trace that are new or have changed since their last evaluation.
 
     Attributes:
@@ -112,7 +111,7 @@ class BuiltTrace:
 
     trace: ClosedTrace
     stamp: Stamp
-    runs: list[_RunToScore] = field(default_factory=list)
+    runs: Sequence[_RunToScore] = ()
     why_no_report: str = ""
 
     @property
@@ -291,11 +290,11 @@ class Engine:
             trace: the closed trace.
             stamp: evaluator and time, for the reports.
         """
-        built = BuiltTrace(trace, stamp)
         if trace.is_late:
-            return built
+            return BuiltTrace(trace, stamp)
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         runs = build(trace, self.plan, inner=self._reads_inner, lone_calls=True)
+        to_score: list[_RunToScore] = []
         for run in runs:
             last = trace.last_evaluations.get(run.span_id)
             revision = _revision(trace, run, last)
@@ -305,13 +304,12 @@ class Engine:
             withdrawing = self._no_longer_outermost(run, last, draw)
             is_scored = not run.former and _is_changed(trace, run, last)
             matching = self._matching(run.trajectory, draw) if is_scored else []
-            built.runs.append(
+            to_score.append(
                 _RunToScore(
                     run.span_id, run.trajectory, revision, matching, withdrawing, _part_of(run)
                 )
             )
-        built.why_no_report = _why_nothing(trace, runs)
-        return built
+        return BuiltTrace(trace, stamp, to_score, _why_nothing(trace, runs))
 
     def score(self, built: BuiltTrace, instead: Outcome | None = None) -> TraceReports:
         """The reports on the runs of a trace.

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,7 @@ from otel_eval.config import (
     Telemetry,
 )
 from otel_eval.counters import Counters, Counts
-from otel_eval.descriptors import raise_limit
+from otel_eval.descriptors import Connections, connections, raise_limit
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter, names_of_exporters
@@ -284,6 +285,18 @@ def receiver_limits(receiver: OtlpReceiver | None, **more: Any) -> ReceiverLimit
     return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
 
 
+def within_open_files(limits: ReceiverLimits, receiver: OtlpReceiver) -> ReceiverLimits:
+    """The limits with as many connections as the limit of open files allows, which is raised."""
+    # Over HTTP a connection with TLS has two descriptors: its own, by which it can be shut down,
+    # and the wrapped duplicate.
+    allowed = connections(
+        raise_limit(),
+        Connections(limits.grpc_connections, limits.http_connections),
+        per_http=2 if "http" in certificates_of(receiver) else 1,
+    )
+    return replace(limits, grpc_connections=allowed.grpc, http_connections=allowed.http)
+
+
 def _enabled_servers(receiver: OtlpReceiver) -> dict[str, HttpServer]:
     """The enabled servers by protocol."""
     return {protocol: server for protocol, server in receiver.protocols if server}
@@ -357,9 +370,7 @@ class AdminServices:
 
 
 @contextmanager
-def starting(
-    admin: AdminServices, receiver: OtlpServer, stop: Callable[[float], object]
-) -> Iterator[None]:
+def starting(admin: AdminServices, stop: Callable[[float], object]) -> Iterator[None]:
     """A context in which the parts of a server are started; if that raises, `stop` stops the parts
     that were started.
 
@@ -368,7 +379,7 @@ def starting(
     try:
         tune_malloc()
         tune_gc()
-        receiver.limit_connections(raise_limit())
+        raise_limit()
         admin.start()
         yield
     except BaseException:

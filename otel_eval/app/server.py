@@ -24,6 +24,7 @@ from otel_eval.app.receiving import (
     receiver_of,
     starting,
     tokens_of,
+    within_open_files,
 )
 from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, Telemetry
@@ -168,10 +169,11 @@ class Server:
         relay = (
             ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
         )
+        otlp, limits = config.receivers.otlp, receiver_limits(config.receivers.otlp)
         handler = DecodingHandler(
             relay or _PipelineConsumer(self._pipeline),
-            receiver_limits(config.receivers.otlp),
-            tokens_of(config.receivers.otlp) if listens else None,
+            within_open_files(limits, otlp) if otlp and listens else limits,
+            tokens_of(otlp) if listens else None,
         )
         self._receiver: Final = receiver_of(
             config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens
@@ -283,7 +285,7 @@ class Server:
         Raises:
             ConfigError: an address cannot be bound; every part is stopped then.
         """
-        with starting(self.admin, self._receiver, self.stop):
+        with starting(self.admin, self.stop):
             self._recover()
             self._exports.queues.start()
             if self._forward:

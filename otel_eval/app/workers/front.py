@@ -31,6 +31,7 @@ from otel_eval.app.receiving import (
     refuse_unshared,
     starting,
     tokens_of,
+    within_open_files,
 )
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.wiring import engine_of
@@ -87,8 +88,11 @@ class FrontServer:
             SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare)
             for n in numbers
         ]
-        limits = receiver_limits(config.receivers.otlp, grpc_threads=_THREADS * config.workers)
-        handler = SplittingHandler(self._workers, limits, tokens_of(config.receivers.otlp))
+        otlp = config.receivers.otlp
+        limits = receiver_limits(otlp, grpc_threads=_THREADS * config.workers)
+        if otlp:
+            limits = within_open_files(limits, otlp)
+        handler = SplittingHandler(self._workers, limits, tokens_of(otlp))
         self._receiver: Final = receiver_of(
             config.receivers.otlp, handler, lambda: self.readiness().ready
         )
@@ -136,7 +140,7 @@ class FrontServer:
                 then.
         """
         atexit.register(self._disconnect)
-        with starting(self.admin, self._receiver, self.stop):
+        with starting(self.admin, self.stop):
             if self._config.storage:
                 claim_split(self._config.storage.directory, self._config.workers)
             for worker in self._workers:

@@ -7,11 +7,10 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import Certificates
@@ -97,20 +96,6 @@ class OtlpServer:
                 server.start()
         self._started = True
         return Bound(**bound)
-
-    def limit_connections(self, limit: int | None) -> None:
-        """Limit connections to what the limit of open files allows (None: no limit). To be called
-        before `start`.
-        """
-        # Over HTTP a connection with TLS has two descriptors: its own, by which it can be shut
-        # down, and the wrapped duplicate.
-        per_http, limits = 2 if "http" in self._certificates else 1, self._handler.limits
-        most = connections(
-            limit, Connections(limits.grpc_connections, limits.http_connections), per_http=per_http
-        )
-        self._handler.limits = replace(
-            limits, grpc_connections=most.grpc, http_connections=most.http
-        )
 
     @property
     def is_open(self) -> bool:
