@@ -395,8 +395,20 @@
       }), element("line", { x1: 0, x2: 100, y1: 23.5, y2: 23.5, stroke: "currentColor" }));
   }
 
-  function scorersView() {
-    const groups = model.scorerTable(runs.rows());
+  function scorersView(route) {
+    const all = runs.rows(), chosen = { agent: route.filter.agent, version: route.filter.version };
+    const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
+    function choice(field, label) {
+      const values = model.choices(all, function (row) { return [field === "agent" ? row.first.agent : row.first.service_version]; });
+      if (chosen[field] && values.indexOf(chosen[field]) < 0) values.push(chosen[field]);
+      return element("label", {}, label, element("select", { id: "of-" + field, on: { change: function (event) {
+        chosen[field] = event.target.value;
+        location.hash = model.hashOf("scorers", chosen);
+      } } }, [""].concat(values).map(function (value) {
+        return element("option", { value: value, selected: value === chosen[field] ? "" : null }, text(value, 80) || "all");
+      })));
+    }
+    const groups = model.scorerTable(model.filtered(all, Object.assign({}, route.filter, { text: "", scorer: "", verdict: "" })));
     const lines = groups.slice(0, 1000).map(function (group) {
       const filter = { scorer: group.scorer, agent: group.agent, version: group.version };
       const cell = function (value, name) { return element("td", { class: "number" }, value ? element("a", { href: model.hashOf("runs", Object.assign({ verdict: name }, filter)) }, String(value)) : "0"); };
@@ -407,10 +419,11 @@
         element("td", { class: "number" }, group.mean === null ? "–" : group.mean.toFixed(3)), element("td", {}, bins(group)));
     });
     const TITLES = ["Scorer", "Agent", "Version", "Pass rate", "Not passed", "Pass", "Skipped", "Failed", "Mean", "Scores from 0 to 1"];
-    main.replaceChildren(element("h1", {}, "Scorers"), groups.length ? element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Scorers by agent and version" },
+    main.replaceChildren(element("h1", {}, "Scorers"), all.length ? element("form", { class: "filters", "aria-label": "Filter scorers" }, choice("agent", "Agent"), choice("version", "Version")) : "", all.length ? element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Scorers by agent and version" },
       element("table", {}, element("caption", {}, "The lowest pass rate first. Skipped and failed results count in no rate."),
         element("thead", {}, element("tr", {}, TITLES.map(function (each, at) { return element("th", { scope: "col", class: at > 2 && at < 9 ? "number" : null }, each); }))),
         element("tbody", {}, lines))) : emptyView());
+    if (focused) (document.getElementById(focused) || main).focus({ preventScroll: true });
   }
 
   // ------------------------------------------------------------------ routes and data

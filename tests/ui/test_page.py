@@ -181,6 +181,12 @@ def test_filters_are_kept_in_the_address(tmp_path: Path, opened: OpenPage) -> No
     worst = page.locator("tbody tr").first
     expect(worst).to_contain_text("scorer-0")
     expect(worst).to_contain_text("1.0")
+    page.get_by_role("combobox", name="Agent").select_option("agent-1")
+    page.get_by_role("combobox", name="Version").select_option("1.0")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    expect(page.locator("tbody tr", has_text="agent-0")).to_have_count(0)
+    page.get_by_role("combobox", name="Agent").select_option("all")
+    expect(worst).to_contain_text("agent-0")
     worst.locator("td a").first.click()
     expect(page.locator(".rows .row").first).to_contain_text("not passed")
 
