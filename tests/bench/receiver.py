@@ -118,9 +118,9 @@ def config_of(profile: str, results: str, **exporters: object) -> dict[str, obje
     }
 
 
-def requests_of(profile: str, spans: int) -> tuple[list[bytes], list[int]]:
+def requests_of(profile: str, spans: int, seed: int = 7) -> tuple[list[bytes], list[int]]:
     """Requests with so many spans in all, and the number of spans in each."""
-    made, rng = shapes(), random.Random(7)
+    made, rng = shapes(), random.Random(seed)
     synthetic = {name for names in PROFILES.values() for name in names}
     kinds = cycle(PROFILES[profile] or [name for name in made if name not in synthetic])
     requests: list[bytes] = []
