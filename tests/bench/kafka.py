@@ -5,8 +5,8 @@ Java.
 
 Both get the same traces, with the scorers and profiles of receiver.py: over gRPC in requests of
 about 512 spans, from the topic in records of one trace each, as the Collector writes them with
-`partition_traces_by_id`; `pieces`: lean traces in records of five spans, which for gRPC are joined
-to larger requests as the Collector's batch processor does.
+`partition_traces_by_id`; `pieces` and `single`: lean traces in records of five spans and of one,
+which for gRPC are joined to larger requests as the Collector's batch processor does.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from otel_eval.otlp.protobuf import read_traces
 from tests.kafka.kafka_rig.broker import Broker, missing
 
 TRACES_PER_REQUEST = 25
+PIECES = {"pieces": 5, "single": 1}  # spans of a record, by profile
 IDLE_S = 3.0
 
 
@@ -39,15 +40,15 @@ def traces_of(profile: str, spans: int) -> list[list[bytes]]:
     synthetic = {name for names in PROFILES.values() for name in names}
     names = (
         ["lean"]
-        if profile == "pieces"
+        if profile in PIECES
         else PROFILES[profile] or [name for name in made if name not in synthetic]
     )
     kinds, found, count = cycle(names), [], 0
     while count < spans:
         request = made[next(kinds)](rng)
         count += len(read_traces(request).spans)
-        split = split_by_trace(request, 5 if profile == "pieces" else count)
-        found += split if profile == "pieces" else [[b"".join(parts)] for parts in split]
+        split = split_by_trace(request, PIECES.get(profile, count))
+        found += split if profile in PIECES else [[b"".join(parts)] for parts in split]
     return found
 
 
@@ -153,7 +154,7 @@ def main() -> None:
     if reason := missing():
         return print(f"not run: {reason}")
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
-        for profile in options.profiles or ["lean", "pieces", "recorded"]:
+        for profile in options.profiles or ["lean", "pieces", "single", "recorded"]:
             traces = traces_of(profile, options.spans)
             spans = sum(len(read_traces(value).spans) for trace in traces for value in trace)
             names = [f"{profile}-{number}" for number in range(options.rounds)]
