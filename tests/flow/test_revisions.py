@@ -7,34 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.made_spans import otlp_request, otlp_span
 from tests.support.waiting import wait_until
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-TRACE = bytes(range(1, 17))
 SECOND = 1_000_000_000
 
 
 def span(number: int, parent: int, name: str, operation: str, **more: str) -> Span:
-    made = Span(trace_id=TRACE, span_id=bytes([number] * 8), name=name, flags=0x100, kind=1)
-    made.parent_span_id = bytes([parent] * 8) if parent else b""
-    made.start_time_unix_nano, made.end_time_unix_nano = (
-        (1000 + number) * SECOND,
-        (1100 - number) * SECOND,
+    """A span that begins after those with lower numbers, and ends before them."""
+    return otlp_span(
+        number,
+        parent,
+        name,
+        start_ns=(1000 + number) * SECOND,
+        end_ns=(1100 - number) * SECOND,
+        attributes={"gen_ai.operation.name": operation, **more},
     )
-    for key, value in {"gen_ai.operation.name": operation, **more}.items():
-        made.attributes.add(key=key).value.string_value = value
-    return made
 
 
 def send(channel: grpc.Channel, *spans: Span) -> None:
-    request = ExportTraceServiceRequest()
-    request.resource_spans.add().scope_spans.add().spans.extend(spans)
-    channel.unary_unary(METHOD)(request.SerializeToString(), timeout=300)
+    channel.unary_unary(METHOD)(otlp_request(*spans), timeout=300)
 
 
 def rows(file: Path, count: int) -> list[dict[str, Any]]:

@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import wait_until
 
 pytest.importorskip("gunicorn", reason="gunicorn is not installed; run make examples")
 pytest.importorskip("uvloop", reason="uvloop is not installed; run make examples")
@@ -36,10 +37,7 @@ def _wait_until_all_workers_handle_signals(log: Path) -> None:
     """A worker loses a SIGTERM that arrives while it starts; gunicorn would then wait 30 s before
     it kills that worker.
     """
-    deadline = time.monotonic() + 40
-    while log.read_text().count("worker handles signals") < WORKERS:
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.02)
+    wait_until(lambda: log.read_text().count("worker handles signals") >= WORKERS)
 
 
 @contextmanager

@@ -1,9 +1,12 @@
-"""Spans and closed traces built by hand."""
+"""Spans, requests and closed traces built by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.interfaces import ClosedTrace, Deployment, Frame, Role, SpanEvent, Wanted
 from otel_eval.model import Completeness
@@ -79,6 +82,45 @@ def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> Fa
     dropped (number of attributes), service, scope.
     """
     return FakeSpan(span_id, parent, name or span_id, **fields)
+
+
+def otlp_span(
+    number: int,
+    parent: int,
+    name: str,
+    /,
+    *,
+    start_ns: int,
+    end_ns: int,
+    attributes: Mapping[str, str],
+    flags: int = 0x100,
+) -> Span:
+    """A span as senders encode it, of the same trace as every other one.
+
+    Args:
+        number, parent: of the span and its parent, from 1; a parent of 0 is none.
+        flags: by default the parent is in the same process.
+    """
+    span = Span(
+        trace_id=bytes(range(1, 17)),
+        span_id=bytes([number] * 8),
+        parent_span_id=bytes([parent] * 8) if parent else b"",
+        name=name,
+        kind=1,
+        flags=flags,
+        start_time_unix_nano=start_ns,
+        end_time_unix_nano=end_ns,
+    )
+    for key, value in attributes.items():
+        span.attributes.add(key=key).value.string_value = value
+    return span
+
+
+def otlp_request(*spans: Span) -> bytes:
+    """A request with the spans, in protobuf."""
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.extend(spans)
+    return request.SerializeToString()
 
 
 _ROLES = {"agent": Role.AGENT, "chat": Role.STEP, "tool": Role.STEP, "served": Role.SERVED}

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.made_spans import otlp_request, otlp_span
 from tests.support.waiting import wait_until
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -23,27 +23,25 @@ WEBSOCKET = 99
 
 
 def span(number: int, parent: int, name: str, operation: str, flags: int = 0x100) -> Span:
-    """A span whose parent is in the same process, or by its flags in another one."""
-    made = Span(
-        trace_id=bytes(range(1, 17)),
-        span_id=bytes([number] * 8),
-        parent_span_id=bytes([parent] * 8),
-    )
-    made.name, made.flags, made.kind = f"{operation} {name}", flags, 1
+    """An agent's or a tool's span; its parent is in the same process, or by its flags in another
+    one.
+    """
     now = time.time_ns()  # after the receiver began
-    made.start_time_unix_nano, made.end_time_unix_nano = now + number, now + SECOND
-    names = {"gen_ai.operation.name": operation}
-    names["gen_ai.tool.name" if operation == "execute_tool" else "gen_ai.agent.name"] = name
-    for key, value in names.items():
-        made.attributes.add(key=key).value.string_value = value
-    return made
+    named = "gen_ai.tool.name" if operation == "execute_tool" else "gen_ai.agent.name"
+    return otlp_span(
+        number,
+        parent,
+        f"{operation} {name}",
+        start_ns=now + number,
+        end_ns=now + SECOND,
+        attributes={"gen_ai.operation.name": operation, named: name},
+        flags=flags,
+    )
 
 
 def send(channel: grpc.Channel, *spans: Span) -> None:
     """One request."""
-    request = ExportTraceServiceRequest()
-    request.resource_spans.add().scope_spans.add().spans.extend(spans)
-    channel.unary_unary(METHOD)(request.SerializeToString(), timeout=300)
+    channel.unary_unary(METHOD)(otlp_request(*spans), timeout=300)
 
 
 def rows(file: Path, count: int) -> list[tuple[Any, ...]]:
