@@ -261,8 +261,9 @@ def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout
         update={"exporters": config.exporters.model_copy(update={"console": None})}
     )
     counters, jsonl = Counters(), config.exporters.jsonl
-    lines = [ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8))] if jsonl else []
-    exporters = _queued([*lines, *_unqueued(config)], config, counters, _QUEUE_WAIT_S)
+    exporters = _queued(_unqueued(config), config, counters, _QUEUE_WAIT_S)
+    if jsonl:  # without a queue: a full disk is reported at once instead of being waited for
+        exporters.insert(0, ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8)))
     exporters += [cases] if cases else []
     if not exporters:
         raise ConfigError(

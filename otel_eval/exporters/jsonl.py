@@ -437,15 +437,25 @@ class ChangedLinesExporter(JsonLinesExporter):
             dict(_digests_of(Path(path))) if path != "-" and Path(path).is_file() else {}
         )
 
+        # Of the lines of the last batch. They count once it is written: it may be exported again.
+        self._written: dict[str, bytes] = {}
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Append the lines of results that are new or have changed."""
+        result = super().export(batch)
+        if result.status == "ok":
+            self._digests |= self._written
+        return result
+
     def _lines(self, batch: Sequence[Report]) -> bytes:
-        """The lines of results that are new or have changed."""
+        self._written = {}
         changed = []
         for report in batch:
             for row in rows_of(report):
-                line = encoded([row])
+                line, result_id = encoded([row]), row["result_id"]
                 digest = _digest(json.loads(line))
-                if self._digests.get(row["result_id"]) != digest:
-                    self._digests[row["result_id"]] = digest
+                if self._written.get(result_id, self._digests.get(result_id)) != digest:
+                    self._written[result_id] = digest
                     changed.append(line)
         return b"".join(changed)
 

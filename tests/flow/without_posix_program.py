@@ -120,7 +120,18 @@ def main() -> int:
     print("after a torn line:", len(lines), all(json.loads(line) for line in lines))
 
     (folder / "test_agent.py").write_text(TEST, encoding="utf-8")
-    words = ["-q", "-p", "no:tmpdir", "-p", "no:cacheprovider", str(folder / "test_agent.py")]
+    # plugins that others installed have needs of their own
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    words = [
+        "-q",
+        "-p",
+        "otel_eval.pytest_plugin",
+        "-p",
+        "no:tmpdir",
+        "-p",
+        "no:cacheprovider",
+        str(folder / "test_agent.py"),
+    ]
     print("pytest:", int(pytest.main(words)))
 
     from otel_eval.cli import main as command

@@ -59,3 +59,10 @@ def test_its_lines_are_found_by_id(report: Reports, tmp_path: Path) -> None:
     file = JsonLinesFile(path)
     assert file.written_ids() == {row["result_id"]}
     file.close()
+
+
+def test_lines_that_were_not_written_are_still_to_be_written(report: Reports) -> None:
+    """On a device that is full."""
+    exporter = ChangedLinesExporter("/dev/full")
+    attempts = [exporter.export([report("scored")]).status for _ in range(2)]
+    assert attempts == ["retryable", "retryable"]
