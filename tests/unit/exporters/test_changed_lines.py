@@ -65,4 +65,5 @@ def test_lines_that_were_not_written_are_still_to_be_written(report: Reports) ->
     """On a device that is full."""
     exporter = ChangedLinesExporter("/dev/full")
     attempts = [exporter.export([report("scored")]).status for _ in range(2)]
+    exporter.close(1.0)
     assert attempts == ["retryable", "retryable"]
