@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.fork_server import FORKS
+
 ROOT = Path(__file__).parents[2]
 
 # An agent as a user's program has it; `processor` is what the test adds.
@@ -49,14 +51,7 @@ def call(tracer, tool):
 def run(code: str, *, cwd: Path, **environment: str) -> tuple[list[dict[str, Any]], str]:
     """What a program printed as results, and as warnings."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM + code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=cwd,
-        env={**kept, "PYTHONPATH": str(ROOT), **environment},
-    )
+    done = FORKS.run(["-c", PROGRAM + code], cwd, {**kept, "PYTHONPATH": str(ROOT), **environment})
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"trace_id"')]
     return [row for row in rows if row["outcome"] != "no_run"], done.stderr
@@ -64,14 +59,7 @@ def run(code: str, *, cwd: Path, **environment: str) -> tuple[list[dict[str, Any
 
 def otel_eval(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command line."""
-    return subprocess.run(
-        [sys.executable, "-m", "otel_eval", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    return FORKS.run([*map(str, words)], cwd, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def only_line(stderr: str) -> str:

@@ -182,6 +182,8 @@ def run_in_fork(request: dict[str, Any]) -> NoReturn:
         os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if number else 0)), number)
     sys.stdin, sys.stdout = io.TextIOWrapper(io.FileIO(0)), io.TextIOWrapper(io.FileIO(1, "w"))
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), errors="backslashreplace", line_buffering=True)
+    # the server has forked, not the process that this one stands for
+    sys.modules["otel_eval.diagnostics"]._has_forked = False  # type: ignore[attr-defined]
     sys.path[:0] = [request["folder"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     code = 1
     words = request["words"]
