@@ -29,6 +29,7 @@ PEERS = FOLDER.parents[1] / ".venv-peers"
 def figure(*arguments: str, python: Path | str = sys.executable) -> float:
     """The number that a measurement prints as its last line."""
     environment = os.environ | {"PYTHONPATH": str(FOLDER.parents[1])}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles the package
     done = subprocess.run(
         [str(python), *arguments],
         capture_output=True,
@@ -130,6 +131,7 @@ def ratios(options: argparse.Namespace) -> Iterator[str]:
     """Spans per CPU-second of server processes that take the same requests."""
     command = [sys.executable, str(FOLDER / "receiver.py"), "--rounds", str(options.rounds)]
     environment = os.environ | {"PYTHONPATH": str(FOLDER.parents[1])}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles the package
     done = subprocess.run(
         [*command, "--spans", str(options.spans)],
         stdout=subprocess.PIPE,
