@@ -24,9 +24,12 @@ from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, TraceFlags
 
 from otel_eval.assembly import TraceBuffer
 from otel_eval.conventions.content import WithoutContent
@@ -423,11 +426,34 @@ def _plain(value: Mapping[str, Any]) -> Any:
     return held
 
 
+def _sdk_span(trace_id: bytes, kept: Any) -> ReadableSpan:
+    """The span of the SDK of which this was kept in a process (`inprocess.sdk_spans.KeptSpan`)."""
+    trace, flags = int.from_bytes(trace_id), TraceFlags(kept.is_sampled)
+    parent = SpanContext(trace, kept.parent_id, bool(kept.parent_is_remote), flags)
+    attributes: Any = BoundedAttributes(attributes=kept.attributes, immutable=True)
+    attributes.dropped = kept.dropped
+    return ReadableSpan(
+        kept.name,
+        context=SpanContext(trace, kept.span_id, is_remote=False, trace_flags=flags),
+        parent=parent if kept.parent_id else None,
+        resource=kept.resource,
+        attributes=attributes,
+        events=kept.events,
+        kind=kept.kind,
+        status=kept.status,
+        start_time=kept.start_time,
+        end_time=kept.end_time,
+        instrumentation_scope=kept.scope,
+    )
+
+
 def _document_of(trace: ClosedTrace) -> dict[str, Any]:
     """The spans and log records of a trace as OTLP/JSON."""
     frames = list(trace.frames.values())
     raw = [frame for frame in frames if isinstance(frame[1], bytes)]
-    recorded = [frame[1] for frame in frames if not isinstance(frame[1], bytes)]
+    recorded = [
+        _sdk_span(trace.trace_id, frame[1]) for frame in frames if not isinstance(frame[1], bytes)
+    ]
     groups: list[Any] = []
     if raw:
         groups += _as_json(TracesData.FromString(reserialize_traces(raw)))["resourceSpans"]
