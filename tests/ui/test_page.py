@@ -187,7 +187,7 @@ def test_filters_are_kept_in_the_address(tmp_path: Path, opened: OpenPage) -> No
     expect(page.locator("tbody tr", has_text="agent-0")).to_have_count(0)
     for name in ("Agent", "Version"):
         page.get_by_role("combobox", name=name).select_option("all")
-    expect(worst).to_contain_text("agent-0")
+    expect(page.locator("tbody tr")).to_have_count(24)
     worst.locator("td a").first.click()
     expect(page.locator(".rows .row").first).to_contain_text("not passed")
 
