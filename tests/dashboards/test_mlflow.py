@@ -19,7 +19,12 @@ Found = dict[tuple[str, str], tuple[Any, str]]
 
 def _evaluation(experiment: Experiment, folder: Path) -> Evaluation:
     exporters = {
-        "mlflow": {"endpoint": experiment.url, "experiment": experiment.id, "timeout": "60s"}
+        "mlflow": {
+            "endpoint": experiment.url,
+            "experiment": experiment.id,
+            "timeout": "60s",
+            "verdict": False,
+        }
     }
     return Evaluation(
         partial(play), experiment.traces_endpoint, exporters, folder, experiment.headers
@@ -101,7 +106,12 @@ def test_every_score_is_there_once_after_kills(mlflow_path: Path, tmp_path: Path
             "timeout": "60s",
             "headers": experiment.headers,
         }
-        scores = {"endpoint": url, "experiment": experiment.id, "timeout": "60s"}
+        scores = {
+            "endpoint": url,
+            "experiment": experiment.id,
+            "timeout": "60s",
+            "verdict": False,
+        }
         with outage.receiver(tmp_path, forward=forward, mlflow=scores) as served:
             expected = _expected(outage.survive(server, served, "unused"))
             wait_until(lambda: len(_found(experiment)) >= len(expected), outage.TIMEOUT_S, 2)
@@ -118,7 +128,7 @@ def test_a_late_revision_replaces_and_clears_scores(mlflow: str) -> None:
         return {each["assessment_name"]: each["feedback"].get("value") for each in listed}
 
     with revised_run.served(
-        {"mlflow": {"endpoint": mlflow, "experiment": experiment.id}}
+        {"mlflow": {"endpoint": mlflow, "experiment": experiment.id, "verdict": False}}
     ) as receive:
         receive(spans)
         wait_until(lambda: scores() == {"tool_errors": 1.0, "redundant_calls": 1.0}, interval_s=0.5)

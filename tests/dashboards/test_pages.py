@@ -31,7 +31,7 @@ from tests.support.doc_pages import ROOT, page
 from tests.support.waiting import wait_until
 
 RUNS = 30
-SCORERS = {"tool_errors", "redundant_calls", "looks_up_first"}
+SCORERS = {"tool_errors", "redundant_calls", "looks_up_first", "#verdict"}
 PARTS = (
     "otel_eval",
     "examples",
@@ -238,8 +238,7 @@ def test_pictures_of_phoenix(phoenix_page: str, shoot: Shoot) -> None:
 def _assessed(url: str) -> int:
     listed = Experiment(url, "0").assessments().values()
     return sum(
-        {each["assessment_name"] for each in assessments} == SCORERS | {"policy"}
-        for assessments in listed
+        {each["assessment_name"] for each in assessments} == SCORERS for assessments in listed
     )
 
 
@@ -260,7 +259,7 @@ def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
     shoot(
         "mlflow-list.png",
         visited,
-        [("scroll", "text=tool_errors"), ("hover", "text=/^No$/"), ("wait", "text=Rationale")],
+        [("scroll", "text=tool_errors"), ("hover", "text=/^Fail$/"), ("wait", "text=Rationale")],
     )
     run = [
         ("click", "text=What about order 1009"),

@@ -21,7 +21,10 @@ Found = dict[tuple[str, str], tuple[float | None, str, str]]
 def _evaluation(project: Project, folder: Path) -> Evaluation:
     played = partial(play, project=project.name)
     return Evaluation(
-        played, f"{project.url}/v1/traces", {"phoenix": {"endpoint": project.url}}, folder
+        played,
+        f"{project.url}/v1/traces",
+        {"phoenix": {"endpoint": project.url, "verdict": False}},
+        folder,
     )
 
 
@@ -105,7 +108,7 @@ def test_every_score_is_there_once_after_kills(phoenix_path: Path, tmp_path: Pat
     server, url = products.phoenix(phoenix_path, tmp_path / "phoenix")
     project = Project(url, "killed")
     forward = {"endpoint": url, "protocol": "http/protobuf", "timeout": "60s"}
-    scores = {"endpoint": url, "timeout": "60s"}
+    scores = {"endpoint": url, "timeout": "60s", "verdict": False}
     with server, outage.receiver(tmp_path, forward=forward, phoenix=scores) as served:
         rows = outage.survive(
             server, served, project.name, lambda made: _found(project, made) == _expected(made)
@@ -127,7 +130,7 @@ def test_a_late_revision_replaces_and_clears_scores(phoenix: str) -> None:
             for each in project.annotations(run)
         }
 
-    with revised_run.served({"phoenix": {"endpoint": phoenix}}) as receive:
+    with revised_run.served({"phoenix": {"endpoint": phoenix, "verdict": False}}) as receive:
         receive(spans)
         wait_until(
             lambda: scores() == {"tool_errors": (1.0, "pass"), "redundant_calls": (1.0, "pass")},
