@@ -263,6 +263,16 @@ def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptu
     assert len(warnings(caplog, "raise it", "traces.max_bytes")) == 1
 
 
+def test_what_was_scored_is_released_at_once_if_nothing_of_its_trace_is_open(tmp_path: Path):
+    """It is not kept for late spans; a later span of the trace gets a row of its own."""
+    program = Program(tmp_path / "results.jsonl")
+    with program.tracer.start_as_current_span("invoke_agent a", attributes=AGENT) as root:
+        tools(program.tracer, root, 3, 100_000)
+    assert [row["outcome"] for row in program.rows()] == ["scored"]
+    assert program.processor._core.counts()["held_bytes"] == 0
+    program.provider.shutdown()
+
+
 # ---------------------------------------------------------------------- the limiter, called by hand
 
 
