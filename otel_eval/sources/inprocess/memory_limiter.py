@@ -18,6 +18,7 @@ from otel_eval.sources.inprocess.sdk_spans import (
     KEPT_SPAN_BYTES,
     OPEN_SPAN_BYTES,
     KeptSpan,
+    kept,
     open_size_of,
     size_of,
 )
@@ -98,7 +99,9 @@ class SpanMemoryLimiter:
 
     def _measure(self, entry: LiveTrace) -> None:
         removals, begin = entry.removals, entry.measured
-        fresh = list(islice(entry.spans.copy(), begin, None))
+        ended = list(islice(entry.spans.copy(), begin, None))
+        fresh = list(map(kept, ended))
+        self._recorder.replace(entry, removals, ended, fresh)
         size = _sizes(fresh)
         self._recorder.add_size(entry, removals, len(fresh), size)
         self._spans += len(fresh)

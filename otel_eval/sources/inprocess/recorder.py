@@ -2,8 +2,8 @@
 its spans is open.
 
 The two callbacks run on the threads of the traced program, so they take no lock, read no clock and
-create no object but what is kept of an ended span: they do a look-up and one operation on a
-dictionary, and one on a deque.
+create no objects: they do a look-up and one operation on a dictionary, and one on a deque. What is
+kept of an ended span takes the place of the SDK's object within a second, on another thread.
 
 Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only
 *closing* needs several steps and takes `_lock`. The closing thread sets `closed` and then reads
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from threading import RLock
@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.sdk_internals import context_of, read_context
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
-from otel_eval.sources.inprocess.sdk_spans import KeptSpan, is_relevant, keep, open_parent
+from otel_eval.sources.inprocess.sdk_spans import KeptSpan, is_relevant, keep, kept, open_parent
 
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
@@ -120,15 +120,15 @@ class Recorder:
             context = span.context
         if not next(self._credit, False):
             self._note_many()
-        entry, kept = self._traces.get(context[0]), keep(span, context)
+        entry = self._traces.get(context[0])
         if entry is None:
-            self._unmatched_end(span, kept)
+            self._unmatched_end(span)
             return True
         spans, under_way = entry.spans, entry.open
-        spans.append(kept)
+        spans.append(span)
         under_way.pop(context[1], None)
         if not under_way or entry.closed or len(spans) > entry.check_above:
-            self._complete_or_limit(entry, span, kept)
+            self._complete_or_limit(entry, span)
             return True
         return False
 
@@ -182,11 +182,11 @@ class Recorder:
         self.call_after(self._many_spans)
         self._many()
 
-    def _unmatched_end(self, span: ReadableSpan, kept: KeptSpan) -> None:
+    def _unmatched_end(self, span: ReadableSpan) -> None:
         """Handle the end of a span whose start was not seen, or whose trace was submitted while the
         span was open.
         """
-        if not kept.is_relevant:
+        if not is_relevant(span):
             return
         if self._is_shut_down:
             with self._lock:
@@ -195,28 +195,28 @@ class Recorder:
         self._began(span)
         trace_id = context_of(span)[0]
         # its start was seen, so its trace was submitted: it is late
-        if (kept.start_time or 0) >= self._since_ns:
+        if (span.start_time or 0) >= self._since_ns:
             with self._lock:
-                self._submit(EndedSpans(trace_id, [kept], "closed"))
+                self._submit(EndedSpans(trace_id, [kept(span)], "closed"))
             return
         entry = self._entry(trace_id)
         entry.early = True
-        entry.spans.append(kept)
-        self._complete_or_limit(entry, span, kept)
+        entry.spans.append(span)
+        self._complete_or_limit(entry, span)
 
-    def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan, kept: KeptSpan) -> None:
+    def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
         """Handle a span that may complete the trace, comes after it was closed, or exceeds a
         limit.
         """
         if entry.closed:
-            self._handle_late(entry, span, kept)
+            self._handle_late(entry, span)
             return
         if entry.check_above < 0 or len(entry.spans) > self._limit:
             self._drop_last(entry)
         elif len(entry.spans) > entry.check_above:
             entry.check_above = self._limit
             self.request_search(entry)
-        if entry.open or (entry.early and self._await_parent(entry, kept)):
+        if entry.open or (entry.early and self._await_parent(entry, kept(span))):
             return
         if not entry.queued:
             self._queue_to_close(entry)
@@ -257,13 +257,13 @@ class Recorder:
             self.waiting_bytes -= item.size
             item.counted = 0
 
-    def _handle_late(self, entry: LiveTrace, span: ReadableSpan, kept: KeptSpan) -> None:
+    def _handle_late(self, entry: LiveTrace, span: ReadableSpan) -> None:
         with self._lock:
             try:
-                entry.spans.remove(kept)
+                entry.spans.remove(span)
             except ValueError:
                 return  # it was submitted when the trace was closed
-        self._unmatched_end(span, kept)
+        self._unmatched_end(span)
 
     def _drop_last(self, entry: LiveTrace) -> None:
         with self._lock, suppress(IndexError):  # the worker removed the span first
@@ -278,7 +278,7 @@ class Recorder:
         parent_id = span.local_parent_id
         if not parent_id or (span.start_time or 0) >= self._since_ns:
             return False
-        if any(ended.span_id == parent_id for ended in entry.spans.copy()):
+        if any(kept(ended).span_id == parent_id for ended in entry.spans.copy()):
             return False
         entry.open.setdefault(parent_id, None)
         return True
@@ -324,7 +324,7 @@ class Recorder:
     def _pop_ended(self, entry: LiveTrace, why: str) -> EndedSpans:
         spans = []
         while entry.spans:
-            spans.append(entry.spans.popleft())
+            spans.append(kept(entry.spans.popleft()))
         self._unqueue(entry)
         size, measured = entry.size, entry.measured
         entry.note_removal()
@@ -373,7 +373,7 @@ class Recorder:
         """Submit the ended spans of a trace that are complete, if there are detached runs; its age
         counts from then on.
         """
-        removals, ended = entry.removals, entry.spans.copy()
+        removals, ended = entry.removals, list(map(kept, entry.spans.copy()))
         # one that is queued is about to be closed as a whole
         if entry.early or entry.cut or entry.queued or len(ended) == entry.searched:
             return
@@ -394,11 +394,9 @@ class Recorder:
             ):
                 return
             submitted = {id(span) for span in detached.spans}
-            remaining = [
-                span
-                for span in (entry.spans.popleft() for _ in range(len(ended)))
-                if id(span) not in submitted
-            ]
+            remaining = [span for span in ended if id(span) not in submitted]
+            for _ in ended:
+                entry.spans.popleft()
             entry.spans.extendleft(reversed(remaining))
             entry.note_removal()
             entry.since, entry.searched, entry.had_detached, entry.check_above = (
@@ -441,6 +439,22 @@ class Recorder:
                 item.measured += count
                 item.size += size
                 self.waiting_bytes += size if item.counted else 0
+
+    def replace(
+        self, entry: LiveTrace, removals: int, spans: Sequence[Any], kept_spans: Sequence[KeptSpan]
+    ) -> None:
+        """Put what is kept of the first spans that were not measured into their place, unless spans
+        were removed since `removals` was read.
+        """
+        with self._lock:
+            if entry.removals != removals or entry.closed:
+                return
+            for index, (span, kept_span) in enumerate(
+                zip(spans, kept_spans, strict=True), entry.measured
+            ):
+                # the last span may have been dropped
+                if index < len(entry.spans) and entry.spans[index] is span:
+                    entry.spans[index] = kept_span
 
     def request_search(self, entry: LiveTrace) -> None:
         """Have the worker search a trace for detached runs now, and not at the next sweep."""

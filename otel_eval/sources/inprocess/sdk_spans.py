@@ -1,9 +1,9 @@
 """What is kept of the SDK's spans, read as a receiver reads spans from OTLP, and how many bytes
 that takes.
 
-When a span ends, what reading it needs is kept and not the SDK's object, which takes five times as
-much: its events, links and locks even where they are empty. Attributes and events are kept by
-reference, so that what another processor changes in them later is read changed; see
+Soon after a span has ended, what reading it needs is kept and not the SDK's object, which takes
+five times as much: its events, links and locks even where they are empty. Attributes and events are
+kept by reference, so that what another processor changes in them later is read changed; see
 docs/how-to/in-process.md.
 """
 
@@ -30,6 +30,7 @@ from otel_eval.conventions.values import writable
 from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
 from otel_eval.sdk_internals import (
     attributes_of,
+    context_of,
     events_of,
     fields_of,
     links_of,
@@ -98,8 +99,7 @@ _new: Final = tuple.__new__
 def keep(span: Any, context: Any) -> KeptSpan:
     """Return what is kept of a span, open or ended.
 
-    Called on the threads of the program, so it takes few steps. Contexts are tuples: (trace id,
-    span id, is remote, flags, …).
+    Contexts are tuples: (trace id, span id, is remote, flags, …).
 
     Args:
         span: a span of the SDK.
@@ -113,6 +113,11 @@ def keep(span: Any, context: Any) -> KeptSpan:
     parent_id, is_remote = (0, None) if parent is None else (parent[1], parent[2])
     kept_events = tuple(events) if events else ()
     return _new(KeptSpan, (span_id, parent_id, is_remote, is_sampled, kept_events, *fields))
+
+
+def kept(span: Any) -> KeptSpan:
+    """Return what is kept of a span of the SDK, or of one of which that is known already."""
+    return span if type(span) is KeptSpan else keep(span, context_of(span))
 
 
 def is_relevant(span: Any) -> bool:
@@ -451,13 +456,13 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
     frames = []
     for span in spans:
         context = span.context
-        kept = keep(span, context)
+        ended = keep(span, context)
         if context is not None:
             trace_id = context.trace_id
         else:
             trace_id = span.parent.trace_id if span.parent is not None else 1
-            kept = kept._replace(span_id=next(made_up))
-        frames.append(scopes.frame(kept, trace_id.to_bytes(16, "big")))
+            ended = ended._replace(span_id=next(made_up))
+        frames.append(scopes.frame(ended, trace_id.to_bytes(16, "big")))
     return frames
 
 
@@ -485,11 +490,11 @@ def frames_of_one_run(
     unused = set(known)
     run: list[KeptSpan] = []
     for span, context in listed:
-        kept = keep(span, context)
-        if kept.span_id not in unused:
-            kept = kept._replace(span_id=next(made_up))
-        unused.discard(kept.span_id)
-        run.append(kept if kept.parent_id in known else kept._replace(parent_id=0))
+        ended = keep(span, context)
+        if ended.span_id not in unused:
+            ended = ended._replace(span_id=next(made_up))
+        unused.discard(ended.span_id)
+        run.append(ended if ended.parent_id in known else ended._replace(parent_id=0))
     root = next(
         (
             span.span_id
@@ -509,7 +514,7 @@ def frames_of_one_run(
             resource=run[0].resource,
         )
         frames.append(scopes.frame(keep(around, None)._replace(span_id=root), trace_id))
-    for kept in run:
-        above = kept.parent_id or (0 if kept.span_id == root else root)
-        frames.append(scopes.frame(kept, trace_id, above))
+    for ended in run:
+        above = ended.parent_id or (0 if ended.span_id == root else root)
+        frames.append(scopes.frame(ended, trace_id, above))
     return frames
