@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -37,15 +37,10 @@ from otel_eval.scorers.parameters import Selection, Text
 from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
 from otel_eval.validation import Flag, Record, Share
 
-_TEXTS: Final = {
-    Scored: ("explanation",),
-    Skipped: ("explanation",),
-    Failed: ("error_type", "message"),
-}
 _REASONS: Final = get_args(SkipReason)
 
 
-def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
+def checked_outcome(returned: object, who: str = "the scorer") -> Outcome:
     """Return a valid outcome unchanged, and for anything else a `Failed` that describes the
     problem.
 
@@ -55,8 +50,7 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
     >>> checked_outcome(Scored(7, True)).message
     'the scorer returned the value 7, not a number in [0, 1]'
     """
-    texts = next((texts for kind, texts in _TEXTS.items() if isinstance(returned, kind)), None)
-    if texts is None:
+    if not isinstance(returned, Scored | Skipped | Failed):
         return wrong_return(
             "TypeError", f"{who} returned {type(returned).__name__}, not an outcome"
         )
@@ -64,11 +58,8 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
         return wrong_return(
             "ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]"
         )
-    what = _invalid_part(returned, texts)
-    if what is not None:
-        return wrong_return("TypeError", f"{who} returned {what}")
-    outcome: Outcome = returned
-    return outcome
+    what = _invalid_part(returned)
+    return returned if what is None else wrong_return("TypeError", f"{who} returned {what}")
 
 
 def wrong_return(error_type: str, message: str) -> Failed:
@@ -83,11 +74,11 @@ def in_range(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value <= 1
 
 
-def _invalid_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
-    passed = outcome.passed
-    if not isinstance(passed, bool):
-        return f"a {type(passed).__name__} as passed, not a bool"
-    for key in texts:
+def _invalid_part(outcome: Any) -> str | None:
+    """Describe the first part of an outcome that has the wrong type; None if there is none."""
+    if not isinstance(outcome.passed, bool):
+        return f"a {type(outcome.passed).__name__} as passed, not a bool"
+    for key in ("error_type", "message") if isinstance(outcome, Failed) else ("explanation",):
         text = getattr(outcome, key)
         if not isinstance(text, str):
             return f"a {type(text).__name__} as {key}, not a text"
@@ -390,22 +381,26 @@ class BaseScorer:
             NoScore: there is nothing to measure, or it cannot be measured.
         """
         if self._keeps_all:
-            return self._found(trajectory)
-        outcome = self._found(self.select_calls(trajectory))
+            return self._measured(trajectory)
+        outcome = self._measured(self.select_calls(trajectory))
         if self.failed_calls == "exclude":
-            unknown = self.skip_unknown_failures(trajectory)
-            if unknown is not None and not all(
-                other is not None and _same_score(outcome, self._found(self.select_calls(other)))
-                for other in _ways_to_fail(trajectory)
+            skipped = self.skip_unknown_failures(trajectory)
+            unknown = [at for at, call in enumerate(trajectory.calls) if call.failure_unknown]
+            if skipped is not None and (
+                len(unknown) > _MOST_UNKNOWN
+                or not all(
+                    _same_score(outcome, self._measured(self.select_calls(other)))
+                    for other in _ways_to_fail(trajectory, unknown)
+                )
             ):
-                return unknown
+                return skipped
         return outcome
 
-    def _found(self, trajectory: Trajectory) -> Outcome:
-        found = self.find(trajectory)
-        if isinstance(found, Finding) and found.value < 1:
-            found.explanation += refused(trajectory.calls)
-        return self.to_outcome(found)
+    def _measured(self, trajectory: Trajectory) -> Outcome:
+        finding = self.find(trajectory)
+        if isinstance(finding, Finding) and finding.value < 1:
+            finding.explanation += refused(trajectory.calls)
+        return self.to_outcome(finding)
 
     def skip_common(self, trajectory: Trajectory) -> Skipped | None:
         """The outcome of a run that lacks what the scorer requires; None if it can be measured."""
@@ -515,14 +510,10 @@ def _default_of(parameter: Field[Any]) -> Any:
 _MOST_UNKNOWN: Final = 5  # calls: there are two to the power of this ways in which they may fail
 
 
-def _ways_to_fail(trajectory: Trajectory) -> Iterator[Trajectory | None]:
-    """The trajectory for each way in which calls may have failed of which it is unknown, but that
-    none did; None if there are too many.
+def _ways_to_fail(trajectory: Trajectory, unknown: Sequence[int]) -> Iterator[Trajectory]:
+    """The trajectory for each way in which at least one of the calls at these positions may have
+    failed.
     """
-    unknown = [at for at, call in enumerate(trajectory.calls) if call.failure_unknown]
-    if len(unknown) > _MOST_UNKNOWN:
-        yield None
-        return
     for number in range(1, len(unknown) + 1):
         for failed in combinations(unknown, number):
             calls = list(trajectory.calls)

@@ -87,7 +87,7 @@ class Matching(BaseScorer):
         """Arguments and results where they are compared or shown, the reference's attribute, calls
         of the expected tools.
         """
-        compared = {"arguments": self.compared.arguments, "results": self.compared.results}
+        compared = self.compared._asdict()
         return Requirements(
             needs=frozenset(part for part, how in compared.items() if how or self.include_content),
             attributes=frozenset({self.reference.key} if self.reference else ()),

@@ -264,20 +264,16 @@ class ToolCallCount(BaseScorer):
         """Calls. A tool is required if 0 calls break its criteria, forbidden if 0 calls meet them
         and 1 call breaks them.
         """
-        counted = self.counted or ()
-        tools = ToolNames(
-            required=tuple(tool_count.tool for tool_count in counted if not tool_count.allows(0)),
-            optional=tuple(
-                tool_count.tool
-                for tool_count in counted
-                if tool_count.allows(0) and tool_count.allows(1)
-            ),
-            forbidden=tuple(
-                tool_count.tool
-                for tool_count in counted
-                if tool_count.allows(0) and not tool_count.allows(1)
-            ),
-        )
+        tools = ToolNames()
+        for counted in self.counted or ():
+            names = (counted.tool,)
+            tools |= (
+                ToolNames(required=names)
+                if not counted.allows(0)
+                else ToolNames(optional=names)
+                if counted.allows(1)
+                else ToolNames(forbidden=names)
+            )
         return Requirements(
             tools=tools, attributes=frozenset({self.reference.key} if self.reference else ())
         )
@@ -370,14 +366,16 @@ class ForbiddenTools(BaseScorer):
             for position, call in enumerate(trajectory.calls)
             if matches(call.name)
         ]
-        text = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
-        details = {
-            "broken": broken,
-            "calls": [position for _, position in calls],
-            "seen": seen(trajectory.calls),
-        }
         total = len(self.patterns)
-        return Finding((total - len(broken)) / total, text, details)
+        return Finding(
+            (total - len(broken)) / total,
+            f"called: {listed(calls)}" if calls else "no forbidden tool was called",
+            {
+                "broken": broken,
+                "calls": [position for _, position in calls],
+                "seen": seen(trajectory.calls),
+            },
+        )
 
 
 @scorer("required_tools")

@@ -210,10 +210,10 @@ def parse_reply(answer: object, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return members
 
 
 _answer_json: Final = strict_decoder(_with_each_key_once).decode
@@ -242,11 +242,11 @@ def _has_type(value: Any, rule: Mapping[str, Any]) -> bool:
     rule's `items`.
     """
     if "anyOf" in rule:
-        return any(_has_type(value, each) for each in rule["anyOf"])
+        return any(_has_type(value, form) for form in rule["anyOf"])
     fits = isinstance(value, _TYPES[rule["type"]]) and (
         rule["type"] == "boolean" or not isinstance(value, bool)
     )
-    return fits and ("items" not in rule or all(_has_type(each, rule["items"]) for each in value))
+    return fits and ("items" not in rule or all(_has_type(item, rule["items"]) for item in value))
 
 
 SCORE: Final[Mapping[str, Any]] = {
@@ -322,14 +322,15 @@ def calls_as_data(calls: tuple[ToolCall, ...]) -> list[dict[str, Any]]:
     """
     return [
         without_unrecorded(
-            tool=call.name, arguments=call.arguments, result=call.result, **_error(call)
+            tool=call.name,
+            arguments=call.arguments,
+            result=call.result,
+            error={"type": call.error.type, "message": call.error.message}
+            if call.error
+            else UNRECORDED,
         )
         for call in calls
     ]
-
-
-def _error(call: ToolCall) -> dict[str, Any]:
-    return {"error": {"type": call.error.type, "message": call.error.message}} if call.error else {}
 
 
 _LONGEST_EXPLANATION: Final = 2000  # characters of a judge's explanation
@@ -357,18 +358,12 @@ async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Fi
         JudgeError: there is no answer, or it is not a score.
     """
     reply = await ask(judge, prompt, SCORE)
-    # never -0.0
-    score, explained = (
-        float(reply["score"]) + 0.0,
-        reply["explanation"].strip()[:_LONGEST_EXPLANATION],
-    )
+    score = float(reply["score"]) + 0.0  # never -0.0
+    text, details = f"the judge gave {score:.3g}", {"score": score}
     if not include_content:
-        return Finding(score, f"the judge gave {score:.3g}", {"score": score})
-    return Finding(
-        score,
-        f"the judge gave {score:.3g}: {explained}",
-        {"score": score, "explanation": explained},
-    )
+        return Finding(score, text, details)
+    explained = reply["explanation"].strip()[:_LONGEST_EXPLANATION]
+    return Finding(score, f"{text}: {explained}", {**details, "explanation": explained})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

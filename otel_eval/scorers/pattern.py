@@ -155,6 +155,7 @@ def _build(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
     """Add the states of a pattern after `start`, and return the state where it ends."""
     if depth > _DEEPEST:
         raise ValueError(f"nested more than {_DEEPEST} deep; write a flatter pattern")
+    depth += 1
     if isinstance(pattern, str):
         end = automaton.add_state()
         automaton.named[start].append((pattern, end))
@@ -175,27 +176,26 @@ def _build(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
 
 def _sequence(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
     for member in members:
-        start = _build(automaton, start, member, depth + 1)
+        start = _build(automaton, start, member, depth)
     return start
 
 
 def _choice(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
     end = automaton.add_state()
     for member in members:
-        last = _build(automaton, _entry(automaton, start, member), member, depth + 1)
-        automaton.free[last].append(end)
+        automaton.free[_build_apart(automaton, start, member, depth)].append(end)
     return end
 
 
-def _entry(automaton: NFA, start: int, member: Parsed) -> int:
-    """The state where a member begins: a new one, since a repetition returns to it; for a name
-    `start` itself.
+def _build_apart(automaton: NFA, start: int, member: Parsed, depth: int) -> int:
+    """As `_build`, but in a state of its own, since a repetition returns to the state where it
+    begins; for a name in `start` itself.
     """
-    if isinstance(member, str):
-        return start
-    entry = automaton.add_state()
-    automaton.free[start].append(entry)
-    return entry
+    if not isinstance(member, str):
+        entry = automaton.add_state()
+        automaton.free[start].append(entry)
+        start = entry
+    return _build(automaton, start, member, depth)
 
 
 def _any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
@@ -204,7 +204,7 @@ def _any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth: int
     for mask, state in enumerate(matched):
         for index, member in enumerate(members):
             if not mask >> index & 1:
-                end = _build(automaton, _entry(automaton, state, member), member, depth + 1)
+                end = _build_apart(automaton, state, member, depth)
                 automaton.free[end].append(matched[mask | 1 << index])
     return matched[-1]
 
@@ -213,15 +213,14 @@ def _repeat(
     automaton: NFA, start: int, member: Parsed, least: int, most: int | None, depth: int
 ) -> int:
     for _ in range(least):
-        start = _build(automaton, start, member, depth + 1)
+        start = _build(automaton, start, member, depth)
     end = automaton.add_state()
     automaton.free[start].append(end)
     if most is None:
-        entry = _entry(automaton, start, member)
-        automaton.free[_build(automaton, entry, member, depth + 1)].append(start)
+        automaton.free[_build_apart(automaton, start, member, depth)].append(start)
         return end
     for _ in range(most - least):
-        start = _build(automaton, _entry(automaton, start, member), member, depth + 1)
+        start = _build_apart(automaton, start, member, depth)
         automaton.free[start].append(end)
     return end
 

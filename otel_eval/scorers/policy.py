@@ -32,9 +32,9 @@ def policy_of(scorer: Scorer) -> str:
     >>> policy_of(create_scorer(one)) == policy_of(create_scorer(other))
     False
     """
-    own = getattr(scorer, "policy", None)
-    if isinstance(own, str) and own:
-        return own
+    policy = getattr(scorer, "policy", None)
+    if isinstance(policy, str) and policy:
+        return policy
     parameters = scorer.parameters_given() if hasattr(scorer, "parameters_given") else {}
     return _digest(scorer, parameters)
 
@@ -54,14 +54,9 @@ def note_policy(scorer: Scorer, parameters: Mapping[str, Any]) -> None:
 
 
 def _digest(scorer: Scorer, parameters: Mapping[str, Any]) -> str:
-    values = _scorer_values(scorer, parameters)
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    values = {"type": scorer.type, "version": scorer.version, "parameters": parameters}
+    text = json.dumps(_json_value(values), sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-
-
-def _scorer_values(scorer: Scorer, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Type, version and parameters of a scorer as JSON values."""
-    return {"type": scorer.type, "version": scorer.version, "parameters": _json_value(parameters)}
 
 
 def _json_value(value: Any) -> Any:
@@ -90,8 +85,8 @@ def _object_value(value: Any) -> Any:
         return policy_of(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            each.name: _json_value(member)
-            for each in fields(value)
-            if each.compare and (member := getattr(value, each.name)) is not UNRECORDED
+            key.name: _json_value(member)
+            for key in fields(value)
+            if key.compare and (member := getattr(value, key.name)) is not UNRECORDED
         }
     return f"{type(value).__module__}.{type(value).__qualname__}"

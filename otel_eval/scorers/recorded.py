@@ -169,11 +169,13 @@ class TimeCost(BaseScorer):
         calls = [
             call for call in trajectory.calls if self.of in _MEASURED_PARTS or call.name == self.of
         ]
-        if not calls and self.of in _MEASURED_PARTS:
-            raise NoScore(Skipped("no tool call"))
         if not calls:
             raise NoScore(
-                Skipped(f"no call of {tool(self.of)}", details={"seen": seen(trajectory.calls)})
+                Skipped("no tool call")
+                if self.of in _MEASURED_PARTS
+                else Skipped(
+                    f"no call of {tool(self.of)}", details={"seen": seen(trajectory.calls)}
+                )
             )
         intervals = [_interval(call, f"a call of {tool(call.name)}") for call in calls]
         return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
@@ -285,16 +287,12 @@ class TrajectoryStructure(BaseScorer):
         )
         if unrecorded is not None:
             return Skipped(f"no call recorded {unrecorded}", reason="not_recorded")
-        errors: list[dict[str, Any]] = []
-        for position, call in enumerate(trajectory.calls):
-            missing = [key for key in self.required if not _has_field(call, key)]
-            if missing:
-                errors.append({"tool": call.name, "actual": position, "missing": missing})
-        explained = [
-            f"{numbered(error['tool'], error['actual'])}: missing {', '.join(error['missing'])}"
-            for error in errors[:_MOST_LISTED]
+        errors = [
+            {"tool": call.name, "actual": position, "missing": missing}
+            for position, call in enumerate(trajectory.calls)
+            if (missing := [key for key in self.required if not _has_field(call, key)])
         ]
-        return _finding(len(trajectory.calls), errors, explained)
+        return _finding(len(trajectory.calls), errors)
 
     def _check_steps(self, steps: Any) -> Finding | Outcome:
         if steps is UNRECORDED:
@@ -310,15 +308,12 @@ class TrajectoryStructure(BaseScorer):
             )
         if not steps:
             return Finding(0.0, "no steps", {"valid": 0, "total": 0, "errors": ["no steps"]})
-        checked = [(position, self._missing_of_step(step)) for position, step in enumerate(steps)]
-        errors: list[dict[str, Any]] = [
-            {"step": position, "missing": missing} for position, missing in checked if missing
+        errors = [
+            {"step": position, "missing": missing}
+            for position, step in enumerate(steps)
+            if (missing := self._missing_of_step(step))
         ]
-        explained = [
-            f"step {error['step'] + 1}: missing {', '.join(error['missing'])}"
-            for error in errors[:_MOST_LISTED]
-        ]
-        return _finding(len(steps), errors, explained)
+        return _finding(len(steps), errors)
 
     def _missing_of_step(self, step: Any) -> list[str]:
         if not isinstance(step, Mapping):
@@ -345,13 +340,20 @@ def _recorded(call: ToolCall, key: str) -> bool:
     return value is not None and value not in ("", ())
 
 
-def _finding(total: int, errors: list[dict[str, Any]], explained: list[str]) -> Finding:
+def _finding(total: int, errors: list[dict[str, Any]]) -> Finding:
+    """The share of calls or steps without an error; an error has `missing`, and `step`, or `tool`
+    and `actual`.
+    """
     valid = total - len(errors)
-    more = [f"and {len(errors) - len(explained)} more"] if len(errors) > len(explained) else []
+    explained = [f"{valid} of {total} valid"]
+    for error in errors[:_MOST_LISTED]:
+        at = error.get("step")
+        where = numbered(error["tool"], error["actual"]) if at is None else f"step {at + 1}"
+        explained.append(f"{where}: missing {', '.join(error['missing'])}")
+    if len(errors) > _MOST_LISTED:
+        explained.append(f"and {len(errors) - _MOST_LISTED} more")
     details = {"valid": valid, "total": total, "errors": errors}
-    return Finding(
-        valid / total, "; ".join([f"{valid} of {total} valid", *explained, *more]), details
-    )
+    return Finding(valid / total, "; ".join(explained), details)
 
 
 RECORDED: Final = "recorded for the distribution"
@@ -395,15 +397,9 @@ class LabelDistribution(BaseScorer):
         value = recorded_field(trajectory, self.label, within=("output", "input"))
         if value is UNRECORDED or value is None:
             return Skipped(RECORDED, reason="recorded")
-        return Skipped(RECORDED, "recorded", {"label": _as_text(value)})
-
-
-def _as_text(value: Any) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    )
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+        return Skipped(RECORDED, "recorded", {"label": value})
 
 
 def summarize(results: Iterable[Any]) -> dict[str, Any]:

@@ -252,7 +252,13 @@ def get_scorer(name: str) -> Any:
         installed = entry_points_of(GROUP).get(name)
         if installed is None:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
-        thing = _single_entry_point(name, installed).load()
+        if len(installed) > 1:
+            paths = " and ".join(sorted(entry_point.value for entry_point in installed))
+            raise ConfigError(
+                f"type: two packages register {name!r}, {paths}; remove one, or write its path as"
+                " the type"
+            )
+        thing = installed[0].load()
         # Loading may have registered it by its decorator.
         registration = _registered.setdefault(name, _registration_of(thing))
     return registration.thing
@@ -295,16 +301,6 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
             f"type: {quoted} {what}; name something that can be called, or repair its package"
         )
     return name, _registration_of(thing)
-
-
-def _single_entry_point(name: str, entry_points: list[EntryPoint]) -> EntryPoint:
-    if len(entry_points) > 1:
-        paths = " and ".join(sorted(entry_point.value for entry_point in entry_points))
-        raise ConfigError(
-            f"type: two packages register {name!r}, {paths}; remove one, or write its path as the"
-            " type"
-        )
-    return entry_points[0]
 
 
 def import_path(path: str) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
-from operator import add
+from functools import reduce
+from operator import add, or_
 from typing import Any, Final
 
 from otel_eval.errors import nearest, printable
@@ -141,11 +142,10 @@ class ToolNameCheck:
     """
 
     def __init__(self, scorers: Mapping[str, Iterable[Any]], *, live: bool) -> None:
-        named = {key: tool_names_of(each) for key, each in scorers.items()}
         self._evaluations: Final = {
-            key: _Evaluation(given)
-            for key, given in named.items()
-            if given.required or given.optional
+            key: _Evaluation(names)
+            for key, names in zip(scorers, map(tool_names_of, scorers.values()), strict=True)
+            if names.required or names.optional
         }
         self._live: Final = live
 
@@ -184,7 +184,7 @@ class ToolNameCheck:
 
 
 def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
-    found = []
+    warnings = []
     unmentioned = known.unmentioned()
     for name in known.unseen():
         near = nearest(name, unmentioned, alike=_LEAST_SIMILARITY)
@@ -192,13 +192,13 @@ def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
             continue
         known.reported.add(name)
         remedy = f"; did you mean `{near}`?" if near else _list_called(known.seen)
-        found.append(
+        warnings.append(
             printable(
                 f"`{name}` was never called{remedy} (evaluation {evaluation},"
                 f" {plural(known.runs, 'run')})"
             )
         )
-    return found
+    return warnings
 
 
 def _list_called(seen: set[str]) -> str:
@@ -215,8 +215,5 @@ def tool_names_of(scorers: Iterable[Any]) -> ToolNames:
     """The names in the parameters of these scorers; a user's scorer may have an attribute
     `tool_names` as well.
     """
-    found = ToolNames()
-    for each in scorers:
-        names = getattr(each, "tool_names", None)
-        found |= names if isinstance(names, ToolNames) else ToolNames()
-    return found
+    named = [getattr(scorer, "tool_names", None) for scorer in scorers]
+    return reduce(or_, [names for names in named if isinstance(names, ToolNames)], ToolNames())

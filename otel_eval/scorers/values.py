@@ -381,10 +381,6 @@ def _no_reference(why: str) -> Skipped:
     return Skipped(why, reason="no_reference")
 
 
-def _in_attribute(key: str) -> Reference:
-    return Reference(key)
-
-
 _Records = Annotated[Any, WithJsonSchema({"type": ["string", "object"]})]
 
 
@@ -428,7 +424,7 @@ RunReference = Annotated[
     Reference,
     ReadAs(
         Annotated[
-            Annotated[Text, AfterValidator(_in_attribute), Tag(TEXT)]
+            Annotated[Text, AfterValidator(lambda key: Reference(key)), Tag(TEXT)]
             | Annotated[_Dataset, Record(), AfterValidator(_Dataset.open), Tag(MAPPING)],
             Discriminator(kind_of),
         ]

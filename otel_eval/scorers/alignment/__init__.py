@@ -23,7 +23,7 @@ from typing import Any, Final
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
-from otel_eval.scorers.alignment.differences import Difference, difference
+from otel_eval.scorers.alignment.differences import Difference, difference_of
 from otel_eval.scorers.alignment.expected import (
     Criterion,
     check_recorded,
@@ -122,10 +122,8 @@ class Alignment:
         )
         if self.misplaced:
             rows, columns = map(set, zip(*self.misplaced, strict=True))
-            missing, extra = (
-                [each for each in missing if each[1] not in rows],
-                [each for each in extra if each[1] not in columns],
-            )
+            missing = [call for call in missing if call[1] not in rows]
+            extra = [call for call in extra if call[1] not in columns]
         self.missing, self.extra = missing, extra
 
     @property
@@ -272,10 +270,9 @@ class Alignment:
                 [row, column, weight] for (row, column), weight in zip(pairs, weights, strict=True)
             ]
         if differences := self._differences():
-            details["differences"] = [each.details for each in differences]
-            text += "".join(
-                [f"; {numbered(names[each.actual], each.actual)}: {each}" for each in differences]
-            )
+            details["differences"] = [difference._asdict() for difference in differences]
+            for difference in differences:
+                text += f"; {numbered(names[difference.actual], difference.actual)}: {difference}"
         if content and (partial or self.missing or self.extra or misplaced):
             details["content"] = self._content()
             values = json.dumps(details["content"], ensure_ascii=False, default=str)
@@ -288,39 +285,38 @@ class Alignment:
         """
         if self._criterion.plain:
             return []
-        partial = [
-            pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1
-        ]
         extra: dict[str, list[int]] = {}
         for name, column in reversed(self.extra):
             extra.setdefault(name, []).append(column)
         unpaired = [(row, extra[name].pop()) for name, row in self.missing if extra.get(name)]
         criterion, calls = self._criterion, self._criterion.expectation.calls
         return [
-            difference(row, column, calls[row], self._actual[column], criterion)
-            for row, column in (*partial, *unpaired)[:_MOST_DIFFERENCES]
+            difference_of(row, column, calls[row], self._actual[column], criterion)
+            for row, column in (*self._partial_pairs(), *unpaired)[:_MOST_DIFFERENCES]
         ]
 
+    def _partial_pairs(self) -> Pairs:
+        """The pairs that agree in part."""
+        weights = self.weights or ()
+        return [pair for pair, weight in zip(self.pairs, weights, strict=False) if weight < 1]
+
     def _content(self) -> list[dict[str, Any]]:
-        wanted, actual = self._criterion.expectation.calls, self._actual
-        partial = [
-            pair for pair, weight in zip(self.pairs, self.weights or (), strict=False) if weight < 1
-        ]
+        expected, actual = self._criterion.expectation.calls, self._actual
         shown = [
-            {"expected": row, **_values(wanted[row]), "actual": at, "found": _values(actual[at])}
-            for row, at in partial
+            {"expected": row, **_values(expected[row]), "actual": at, "found": _values(actual[at])}
+            for row, at in self._partial_pairs()
         ]
-        shown += [{"expected": row, **_values(wanted[row])} for _, row in self.missing]
+        shown += [{"expected": row, **_values(expected[row])} for _, row in self.missing]
         return shown + [
             {"actual": column, "found": _values(actual[column])} for _, column in self.extra
         ]
 
 
-def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
+def _assigned_words(expected: Sequence[Hashable], actual: Sequence[Hashable]) -> Pairs:
     """Pair the n-th expected call of each word with the n-th actual one, which gives the greatest
     possible number of pairs.
     """
-    waiting: dict[Hashable, list[int]] = {}
-    for position in range(len(made) - 1, -1, -1):
-        waiting.setdefault(made[position], []).append(position)
-    return [(row, waiting[word].pop()) for row, word in enumerate(wanted) if waiting.get(word)]
+    unpaired: dict[Hashable, list[int]] = {}  # word → positions, last first
+    for position in range(len(actual) - 1, -1, -1):
+        unpaired.setdefault(actual[position], []).append(position)
+    return [(row, unpaired[word].pop()) for row, word in enumerate(expected) if unpaired.get(word)]

@@ -102,17 +102,8 @@ def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns) -> R
                 if weight > 0:
                     row[at] = weight
         rows.append(row)
-    return _weighed(rows, len(calls))
-
-
-def _weighed(rows: list[dict[int, float]], columns: int) -> Relation:
-    known: dict[int, int] = {}
-    for row in rows:
-        if id(row) not in known:
-            known[id(row)] = bits_of(row)
-    masks = [known[id(row)] for row in rows]
     whole = all(weight == 1 for row in rows for weight in row.values())
-    return Relation(masks, None if whole else rows, range(columns))
+    return Relation(list(map(bits_of, rows)), None if whole else rows, range(len(calls)))
 
 
 def _hashed(

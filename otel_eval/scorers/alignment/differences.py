@@ -4,9 +4,8 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.expected import Criterion, Expected, Mode
@@ -17,8 +16,7 @@ _BARE: Final = "__value__"
 _MOST_KEYS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """An actual call that is not as expected. Its text is `city differs, days missing; 2
     unexpected`.
 
@@ -32,25 +30,13 @@ class Difference:
 
     expected: int
     actual: int
-    differs: Sequence[str] = ()
-    missing: Sequence[str] = ()
-    unexpected: int = 0
-    result: bool = False
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The difference as JSON."""
-        return {
-            "expected": self.expected,
-            "actual": self.actual,
-            "differs": list(self.differs),
-            "missing": list(self.missing),
-            "unexpected": self.unexpected,
-            "result": self.result,
-        }
+    differs: list[str]
+    missing: list[str]
+    unexpected: int
+    result: bool
 
     def __str__(self) -> str:
-        keys = [*[f"{_shown(key)} differs" for key in self.differs]]
+        keys = [f"{_shown(key)} differs" for key in self.differs]
         keys += [f"{_shown(key)} missing" for key in self.missing]
         if len(keys) > _MOST_KEYS:
             keys = [*keys[:_MOST_KEYS], f"{len(keys) - _MOST_KEYS} more"]
@@ -64,7 +50,7 @@ def _shown(key: str) -> str:
     return "the value" if key == _BARE else tool(key)
 
 
-def difference(
+def difference_of(
     row: int, column: int, expected: Expected, actual: Any, criterion: Criterion
 ) -> Difference:
     """Compare what the criterion compares of an expected call and an actual call of its tool."""
@@ -73,22 +59,23 @@ def difference(
     missing: list[str] = []
     unexpected = 0
     if fields.arguments:
-        wanted, made = as_object(expected.arguments), as_object(actual.arguments)
-        differs, missing = _different_keys(wanted, made, criterion.comparison.arguments)
-        if not isinstance(criterion.comparison.arguments, tuple):
-            unexpected = len(made.keys() - wanted.keys())
+        arguments, actual_arguments = as_object(expected.arguments), as_object(actual.arguments)
+        mode = criterion.comparison.arguments
+        differs, missing = _different_keys(arguments, actual_arguments, mode)
+        if not isinstance(mode, tuple):
+            unexpected = len(actual_arguments.keys() - arguments.keys())
     result = fields.result and decode_json(expected.result) != decode_json(actual.result)
     return Difference(row, column, differs, missing, unexpected, result)
 
 
 def _different_keys(
-    wanted: Mapping[str, Any], made: Mapping[str, Any], mode: Mode
+    expected: Mapping[str, Any], actual: Mapping[str, Any], mode: Mode
 ) -> tuple[list[str], list[str]]:
     """The expected keys whose values differ, and those that are missing."""
     if isinstance(mode, tuple):
-        pairs = [(key, value_at(wanted, key), value_at(made, key)) for key in mode]
+        pairs = [(key, value_at(expected, key), value_at(actual, key)) for key in mode]
     else:
-        pairs = [(key, value, made.get(key, UNRECORDED)) for key, value in wanted.items()]
+        pairs = [(key, value, actual.get(key, UNRECORDED)) for key, value in expected.items()]
     different = [(key, other) for key, value, other in pairs if value != other]
     missing = [key for key, other in different if other is UNRECORDED]
     differs = [key for key, other in different if other is not UNRECORDED]

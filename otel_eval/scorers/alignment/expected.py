@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
@@ -59,8 +59,7 @@ Mode = str | tuple[str, ...] | None
 """How arguments are compared: in one of `MODES`, by dotted keys, or not at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """What is compared in addition to the names: arguments by `Mode`, and results by equality."""
 
     arguments: Mode = None
@@ -284,27 +283,17 @@ class Criterion:
         self.each = [_fields(call, comparison) for call in calls]
         self.required = [*dict.fromkeys(zip(self.names, self.each, strict=True))]
         self.fields = fields = dict(self.required)
-        self.plain = not any(
-            fields_of_call.arguments or fields_of_call.result for _, fields_of_call in self.required
-        )
-        self.whole = all(
-            fields_of_call.arguments and not fields_of_call.result
-            for _, fields_of_call in self.required
-        )
-        uniform = all(
-            (fields_of_call.arguments, fields_of_call.result)
-            == (fields[name].arguments, fields[name].result)
-            for name, fields_of_call in self.required
-        )
+        compared = {(name, of_call.arguments, of_call.result) for name, of_call in self.required}
+        self.plain = not any(arguments or result for _, arguments, result in compared)
+        self.whole = all(arguments and not result for _, arguments, result in compared)
+        uniform = len(compared) == len(fields)
         self.keys = _words(calls, self.each, mode)
         self.words = (
             None
             if self.keys is None or not uniform
             else prepare(self.names if self.plain else self.keys)
         )
-        partial = mode in PARTIAL and any(
-            fields_of_call.arguments for _, fields_of_call in self.required
-        )
+        partial = mode in PARTIAL and any(arguments for _, arguments, _ in compared)
         self.decisive = self.words is not None and not partial
         bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in calls)
         self.weighed = (mode is not None or comparison.results) and not bare

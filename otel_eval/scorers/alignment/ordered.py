@@ -197,7 +197,7 @@ def _growing_weights(
 
 
 def _pairs_of_group(rows: Rows, start: int, end: int, columns: range) -> Pairs:
-    group = WeightedAssignment()
-    for row in range(start, end):
-        group.add({column: rows[row][column] for column in columns if column in rows[row]})
-    return [(start + row, column) for row, column in group.pairs()]
+    in_group = (
+        {column: row[column] for column in columns if column in row} for row in rows[start:end]
+    )
+    return [(start + row, column) for row, column in assign(in_group)]
