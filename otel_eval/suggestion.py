@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
 
@@ -30,6 +30,9 @@ _MARGIN: Final = 1.5  # of budgets, over the 99th percentile
 _KEYWORDS: Final = frozenset({"never", "before", "then", "within", "after"})
 _WILDCARDS: Final = str.maketrans(dict.fromkeys("*?[]|", "?"))
 
+_SeenSpec = tuple[Mapping[str, Any], int]
+"""A scorer's specification, and in how many runs its rule was seen to hold."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRule:
@@ -38,19 +41,12 @@ class SuggestedRule:
     Attributes:
         spec: the scorer, as a configuration names it.
         runs: in how many runs the rule was seen to hold.
-        of: the number of runs that it was looked for in.
         inactive: why it should not be used as it is, or "".
     """
 
     spec: Mapping[str, Any]
     runs: int
-    of: int
-    inactive: str = ""
-
-    @property
-    def support(self) -> str:
-        """In how many runs the rule was seen."""
-        return f"in {self.runs} of {plural(self.of, 'run')}"
+    inactive: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +79,12 @@ def suggest_policies(
     for run in runs:
         by_agent[run.agent].append(run)
     tools = {
-        agent: Counter(name for run in of_agent for name in {call.name for call in run.calls})
+        agent: {call.name for run in of_agent for call in run.calls}
         for agent, of_agent in by_agent.items()
     }
     everywhere = set(offered).union(*tools.values())
     return [
-        _policy_of(agent, by_agent[agent], elsewhere=sorted(everywhere - tools[agent].keys()))
+        _policy_of(agent, by_agent[agent], elsewhere=sorted(everywhere - tools[agent]))
         for agent in sorted(by_agent)
     ]
 
@@ -97,35 +93,30 @@ def _policy_of(
     agent: str, runs: Sequence[Trajectory], *, elsewhere: Sequence[str]
 ) -> SuggestedPolicy:
     known = [run for run in runs if not (run.calls_unknown or run.incomplete or run.too_large)]
-    rules = [
-        _checked(rule, known)
-        for rule in (
-            *_tool_rules(known, elsewhere),
-            *_order_rules(known),
-            *_count_rules(known),
-            *_budget_rules(known),
-        )
+    rules: list[_SeenSpec] = [
+        *((spec, len(known)) for spec in _tool_specs(known, elsewhere)),
+        *_order_specs(known),
+        *_count_specs(known),
+        *((spec, len(known)) for spec in _budget_specs(known)),
     ]
     return SuggestedPolicy(
-        agent=agent, runs=len(known), unknown=len(runs) - len(known), rules=rules
+        agent=agent,
+        runs=len(known),
+        unknown=len(runs) - len(known),
+        rules=[
+            SuggestedRule(spec=spec, runs=seen, inactive=_why_inactive(spec, seen, known))
+            for spec, seen in rules
+        ],
     )
 
 
-def _rule(spec: Mapping[str, Any], runs: int, of: int) -> SuggestedRule:
-    """Return the rule, inactive if it was seen in too few runs."""
-    fewest = max(min(FEWEST_RUNS, of), math.ceil(LEAST_SHARE * of))
-    return SuggestedRule(
-        spec=spec, runs=runs, of=of, inactive="" if runs >= fewest else "seen in few runs"
-    )
-
-
-def _checked(rule: SuggestedRule, runs: Sequence[Trajectory]) -> SuggestedRule:
-    """Return the rule, inactive if a run does not pass it."""
-    scorer = create_scorer(dict(rule.spec))
+def _why_inactive(spec: Mapping[str, Any], seen: int, runs: Sequence[Trajectory]) -> str:
+    """Why a rule that was seen in so many of the runs should not be used; "" if it should."""
+    if seen < max(min(FEWEST_RUNS, len(runs)), math.ceil(LEAST_SHARE * len(runs))):
+        return "seen in few runs"
+    scorer = create_scorer(dict(spec))
     failing = sum(not scorer(run).passed for run in runs)
-    if not failing or rule.inactive:
-        return rule
-    return replace(rule, inactive=f"{plural(failing, 'run')} would not pass")
+    return f"{plural(failing, 'run')} would not pass" if failing else ""
 
 
 def as_pattern(name: str) -> str:
@@ -133,28 +124,27 @@ def as_pattern(name: str) -> str:
     return name.translate(_WILDCARDS)
 
 
-def _tool_rules(runs: Sequence[Trajectory], elsewhere: Sequence[str]) -> Iterator[SuggestedRule]:
+def _tool_specs(
+    runs: Sequence[Trajectory], elsewhere: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
     """Yield rules about the tools that are always called, and those that are never called."""
-    seen = Counter(name for run in runs for name in {call.name for call in run.calls})
-    for name in sorted(seen):
-        if seen[name] == len(runs):
-            spec = {"type": "required_tools", "patterns": [as_pattern(name)]}
-            yield _rule(spec, len(runs), len(runs))
+    called = [{call.name for call in run.calls} for run in runs]
+    tools = sorted(set[str]().union(*called))
+    for name in tools:
+        if all(name in names for names in called):
+            yield {"type": "required_tools", "patterns": [as_pattern(name)]}
     if elsewhere:
-        patterns = [as_pattern(name) for name in elsewhere]
-        yield _rule({"type": "forbidden_tools", "patterns": patterns}, len(runs), len(runs))
-    elif seen:
-        known = {"exclude": [as_pattern(name) for name in sorted(seen)]}
-        others: dict[str, Any] = {"type": "forbidden_tools", "patterns": ["*"], "tools": known}
-        yield _rule(others, len(runs), len(runs))
+        yield {"type": "forbidden_tools", "patterns": [as_pattern(name) for name in elsewhere]}
+    elif tools:
+        known = {"exclude": [as_pattern(name) for name in tools]}
+        yield {"type": "forbidden_tools", "patterns": ["*"], "tools": known}
 
 
-def _order_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
+def _order_specs(runs: Sequence[Trajectory]) -> Iterator[_SeenSpec]:
     """Yield an order that never varied, or else the precedence between pairs of tools."""
     orders = {tuple(call.name for call in run.calls) for run in runs}
     if len(orders) == 1 and (order := next(iter(orders))) and len(runs) > 1:
-        spec = {"type": "tool_call_order", "expected": list(order), "strict": True}
-        yield _rule(spec, len(runs), len(runs))
+        yield {"type": "tool_call_order", "expected": list(order), "strict": True}, len(runs)
         return
     steps = [_steps_of(run) for run in runs]
     of_tool = Counter(name for steps_of_run in steps for name in steps_of_run)
@@ -174,7 +164,7 @@ def _order_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
     rules += [(both[a, b], f"{a} then {b}") for a, b in _without_implied(then)]
     rules += [(both[a, b], f"{a} before {b}") for a, b in before - only_after - then]
     for count, rule in sorted(rules, key=lambda rule: (-rule[0], rule[1]))[:_MOST_RULES]:
-        yield _rule({"type": "precedence", "rules": [rule]}, count, len(runs))
+        yield {"type": "precedence", "rules": [rule]}, count
 
 
 def _without_implied(pairs: set[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -201,7 +191,7 @@ def _steps_of(run: Trajectory) -> dict[str, range]:
     return steps
 
 
-def _count_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
+def _count_specs(runs: Sequence[Trajectory]) -> Iterator[_SeenSpec]:
     """Yield the range in which the number of calls of each tool lies."""
     counts = [Counter(call.name for call in run.calls) for run in runs]
     for name in sorted(set[str]().union(*counts)):
@@ -211,23 +201,21 @@ def _count_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
         if not least:
             criteria = criteria[-1:]
         spec = {"type": "tool_call_count", "criteria": {as_pattern(name): criteria}}
-        yield _rule(spec, sum(map(bool, numbers)), len(runs))
+        yield spec, sum(map(bool, numbers))
 
 
-def _budget_rules(runs: Sequence[Trajectory]) -> Iterator[SuggestedRule]:
+def _budget_specs(runs: Sequence[Trajectory]) -> Iterator[Mapping[str, Any]]:
     """Yield budgets of time and tokens, if every run recorded them."""
     durations = [elapsed / 1e6 for run in runs if (elapsed := elapsed_ns(run)) is not None]
     if durations and len(durations) == len(runs):
-        spec = {"type": "time_cost", "max_ms": _budget(durations)}
-        yield _rule(spec, len(runs), len(runs))
+        yield {"type": "time_cost", "max_ms": _budget(durations)}
     tokens = [
         run.input_tokens + run.output_tokens
         for run in runs
         if run.input_tokens is not None and run.output_tokens is not None
     ]
     if tokens and len(tokens) == len(runs) and max(tokens):
-        spec = {"type": "step_efficiency", "max_tokens": _budget(tokens)}
-        yield _rule(spec, len(runs), len(runs))
+        yield {"type": "step_efficiency", "max_tokens": _budget(tokens)}
 
 
 def _budget(values: Sequence[float]) -> int:

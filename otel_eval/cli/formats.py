@@ -18,10 +18,10 @@ from otel_eval.cli.summary import (
     agent_rows,
     scorer_rows,
 )
-from otel_eval.exporters.console import is_notable
+from otel_eval.exporters.console import VERDICT_COLORS, VERDICT_WORDS, is_notable
 from otel_eval.exporters.result_rows import line_of, rows_of
-from otel_eval.exporters.text_table import GREEN, RED, YELLOW, Layout, columns, plain
-from otel_eval.model import Failed, Report, Result, Scored, Trajectory, Verdict, elapsed_ns
+from otel_eval.exporters.text_table import Layout, columns, plain
+from otel_eval.model import Failed, Report, Result, Scored, Trajectory, elapsed_ns
 
 Write = Callable[[str], object]
 
@@ -60,13 +60,6 @@ class ReportFormat(ABC):
         """
 
 
-_VERDICT_COLORS: Final = {
-    Verdict.PASS: GREEN,
-    Verdict.NOT_PASSED: RED,
-    Verdict.NOT_EVALUATED: YELLOW,
-}
-
-
 class TableFormat(ReportFormat):
     """Text for a terminal: each run with its scores, then tables of scorers and agents.
 
@@ -97,8 +90,8 @@ class TableFormat(ReportFormat):
         revision = f" (revision {report.revision})" if report.revision else ""
         verdict = ""
         if report.verdict is not None:
-            words = report.verdict.replace("_", " ")
-            verdict = f": {self._layout.colored(words, _VERDICT_COLORS[report.verdict])}"
+            words = VERDICT_WORDS[report.verdict]
+            verdict = f": {self._layout.colored(words, VERDICT_COLORS[words])}"
         self._lines(
             [
                 f"  evaluation {plain(report.evaluation)}{revision}{verdict}",
@@ -130,7 +123,8 @@ class JsonFormat(ReportFormat):
         """Write nothing: each line stands for itself."""
 
 
-_JUNIT_PARTS: Final = ("failure", "error", "skipped")
+# elements within a case, and the attributes with their numbers
+_JUNIT_COUNTS: Final = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
 class JunitFormat(ReportFormat):
@@ -144,7 +138,7 @@ class JunitFormat(ReportFormat):
         super().__init__(write, not_passed=not_passed)
         # The counts stand before the cases, of which there may be many.
         self._cases: Final = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed in `finish`, or by the end of the object
-        self._counts = dict.fromkeys(("tests", *_JUNIT_PARTS), 0)
+        self._counts = dict.fromkeys(("tests", *_JUNIT_COUNTS.values()), 0)
 
     def _add(self, report: Report) -> None:
         for result in report.results:
@@ -152,7 +146,7 @@ class JunitFormat(ReportFormat):
             self._counts["tests"] += 1
             inner = ""
             if part:
-                self._counts[part] += 1
+                self._counts[_JUNIT_COUNTS[part]] += 1
                 inner = f"<{part}{_xml_attributes(attributes)}/>"
             case = {
                 "classname": f"{report.evaluation}.{report.trajectory.agent or '(unnamed)'}",
@@ -163,13 +157,7 @@ class JunitFormat(ReportFormat):
 
     def finish(self, summary: Summary, lines: Sequence[str]) -> None:
         """Write the document."""
-        counts = {
-            "tests": self._counts["tests"],
-            "failures": self._counts["failure"],
-            "errors": self._counts["error"],
-            "skipped": self._counts["skipped"],
-        }
-        totals = _xml_attributes({name: str(count) for name, count in counts.items()})
+        totals = _xml_attributes({name: str(count) for name, count in self._counts.items()})
         self._write('<?xml version="1.0" encoding="UTF-8"?>\n')
         self._write(f'<testsuites name="otel-eval"{totals}>\n')
         self._write(f'  <testsuite name="otel-eval"{totals}>\n')
@@ -177,7 +165,7 @@ class JunitFormat(ReportFormat):
             self._cases.seek(0)
             while text := self._cases.read(1 << 16):
                 self._write(text)
-        self._write(f"    <system-out>{escape(_xml_text(lines[-1]))}</system-out>\n")
+        self._write(f"    <system-out>{escape(plain(lines[-1]))}</system-out>\n")
         self._write("  </testsuite>\n</testsuites>\n")
 
 
@@ -198,12 +186,8 @@ def _junit_part(result: Result) -> tuple[str, dict[str, str]]:
 
 
 def _xml_attributes(values: dict[str, str]) -> str:
-    return "".join(f" {name}={quoteattr(_xml_text(value))}" for name, value in values.items())
-
-
-def _xml_text(text: str) -> str:
-    """The text without characters that XML has not, such as controls and lone surrogates."""
-    return plain(text)
+    # XML has no controls and lone surrogates
+    return "".join(f" {name}={quoteattr(plain(value))}" for name, value in values.items())
 
 
 def case_name(report: Report) -> str:
@@ -224,8 +208,9 @@ class MarkdownFormat(ReportFormat):
         self._listed: Final = Comment()
 
     def _add(self, report: Report) -> None:
-        lines = [line for result in report.results if (line := _notable_line(report, result))]
-        self._listed.add(*lines)
+        self._listed.add(
+            *(_notable_line(report, result) for result in report.results if is_notable(result))
+        )
 
     def finish(self, summary: Summary, lines: Sequence[str]) -> None:
         """Write the comment."""
@@ -241,9 +226,7 @@ class MarkdownFormat(ReportFormat):
 
 
 def _notable_line(report: Report, result: Result) -> str:
-    """An entry for a result that did not pass, was skipped or failed; "" for others."""
-    if not is_notable(result):
-        return ""
+    """An entry for a result that did not pass, was skipped or failed."""
     value, outcome, reason = outcome_cells(result)
     score = f" {value}" if value != "-" else ""
     agent = report.trajectory.agent or "(unnamed)"
@@ -258,9 +241,7 @@ def format_of(form: str, write: Write, *, not_passed: bool, **table_options: Any
     """The format with this name; options of tables are ignored by the others."""
     if form == "table":
         return TableFormat(write, not_passed=not_passed, **table_options)
-    other: dict[str, type[JsonFormat] | type[JunitFormat] | type[MarkdownFormat]] = {
-        "json": JsonFormat,
-        "junit": JunitFormat,
-        "markdown": MarkdownFormat,
-    }
-    return other[form](write, not_passed=not_passed)
+    if form == "json":
+        return JsonFormat(write, not_passed=not_passed)
+    other = JunitFormat if form == "junit" else MarkdownFormat
+    return other(write, not_passed=not_passed)

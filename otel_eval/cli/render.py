@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from otel_eval.diagnostics import failure_text
+from otel_eval.exporters import console
 from otel_eval.exporters.result_rows import start_time
 from otel_eval.exporters.text_table import (
     GREEN,
@@ -23,9 +24,7 @@ from otel_eval.exporters.text_table import (
 from otel_eval.model import (
     UNRECORDED,
     Failed,
-    Outcome,
     Result,
-    Scored,
     ToolCall,
     Trajectory,
     elapsed_ns,
@@ -90,21 +89,21 @@ def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     ... )
     [[1], [0], []]
     """
-    found: list[list[int]] = [[] for _ in calls]
+    overlapping: list[list[int]] = [[] for _ in calls]
     running: list[tuple[int, int, int]] = []
     for start, end, i in sorted(
         (call.start_ns or 0, call.end_ns or 0, i) for i, call in enumerate(calls) if call.timed
     ):
         # Calls that ended before this one starts cannot overlap it or a later one.
-        running = [each for each in running if start < each[1]]
+        running = [interval for interval in running if start < interval[1]]
         for begun, _, j in running:
             # A call within another is a part of it, as with agents that are tools, and does not run
             # beside it.
             if begun < end and not _related(calls[i], calls[j]):
-                found[i].append(j)
-                found[j].append(i)
+                overlapping[i].append(j)
+                overlapping[j].append(i)
         running.append((start, end, i))
-    return [sorted(others) for others in found]
+    return [sorted(others) for others in overlapping]
 
 
 def _related(one: ToolCall, other: ToolCall) -> bool:
@@ -153,7 +152,7 @@ def _headlines(
     """Name, ids, service, start, number of calls, duration and completeness of the run, on up to
     three lines.
     """
-    count = len(trajectory.calls)
+    count, start = len(trajectory.calls), start_time(trajectory)
     parts = [
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
         *_ids(trajectory, full=full_ids),
@@ -162,7 +161,7 @@ def _headlines(
             for key, value in case.items()
         ),
         trajectory.service,
-        _moment(trajectory),
+        f"{start[:10]} {start[11:19]}Z" if start else "",
         plural(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
         _duration(trajectory),
         str(trajectory.completeness),
@@ -182,12 +181,6 @@ def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
     return [f"trace {trace_id}"] * bool(trace_id) + [f"span {trajectory.span_id}"] * (
         full and bool(trajectory.span_id)
     )
-
-
-def _moment(trajectory: Trajectory) -> str:
-    """The start of the run, to the second."""
-    begun = start_time(trajectory)
-    return "" if begun is None else f"{begun[:10]} {begun[11:19]}Z"
 
 
 _CALL_COLORS: Final = {"error": RED, "outcome unknown": YELLOW}
@@ -210,9 +203,11 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool, layout: Layout) -> l
         )
         text = _call_text(call) if arguments else call.name
         rows.append((str(number + 1), _duration(call), beside, outcome, text))
-    if not rows:
-        return []
-    return columns(_CALL_HEADER, rows, indent=2, layout=layout, colors=_CALL_COLORS, colored=3)
+    return (
+        columns(_CALL_HEADER, rows, indent=2, layout=layout, colors=_CALL_COLORS, colored=3)
+        if rows
+        else []
+    )
 
 
 def _call_text(call: ToolCall) -> str:
@@ -236,42 +231,17 @@ def score_block(results: Sequence[Result], layout: Layout = PLAIN_LAYOUT) -> lis
 
 
 def outcome_cells(result: Result) -> tuple[str, str, str]:
-    """Value, outcome and reason of a result; an outcome that counts for nothing, because of the
-    severity of its scorer, is marked.
+    """Value, outcome and reason of a result, as on the console; of a failed scorer also what to do.
+    The message of its error may quote content, so only the type is shown.
     """
-    value, outcome, reason = _outcome_cells(result.outcome)
-    is_marked = result.severity == "warn" and not result.outcome.passed
-    return value, f"{outcome} (warn)" if is_marked else outcome, reason
-
-
-def _outcome_cells(outcome: Outcome) -> tuple[str, str, str]:
-    """Value, outcome and reason. The message of a failed scorer may quote content, so only its type
-    is shown.
-    """
-    if isinstance(outcome, Scored):
-        return (
-            f"{outcome.value:.3f}",
-            "pass" if outcome.passed else "not passed",
-            outcome.explanation,
-        )
-    if isinstance(outcome, Failed):
-        return (
-            "-",
-            "failed",
-            (
-                "the scorer failed:"
-                f" {failure_text(outcome.error_type, outcome.details)}{_place(outcome.details)}"
-            ),
-        )
-    return "-", "skipped", outcome.explanation
-
-
-def _place(details: Mapping[str, Any]) -> str:
-    """The dataset record that is invalid, and what to do; "" if something else failed."""
-    if not {"dataset", "line", "problems"} <= details.keys():
-        return ""
-    remedies = "; ".join(f"{each['key']}: {each['remedy']}" for each in details["problems"])
-    return f": {details['dataset']} line {details['line']}: {remedies}"
+    value, outcome, reason = console.outcome_cells(result)
+    if isinstance(result.outcome, Failed):
+        details = result.outcome.details
+        reason = f"the scorer failed: {failure_text(result.outcome.error_type, details)}"
+        if {"dataset", "line", "problems"} <= details.keys():  # a record that is invalid
+            remedies = "; ".join(f"{item['key']}: {item['remedy']}" for item in details["problems"])
+            reason += f": {details['dataset']} line {details['line']}: {remedies}"
+    return value, outcome, reason
 
 
 def summary_line(results: Sequence[tuple[str, int]], runs: int) -> str:

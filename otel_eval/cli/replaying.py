@@ -16,31 +16,20 @@ from otel_eval.cli.formats import ReportFormat, Write, format_of
 from otel_eval.cli.inputs import InputMessages, files_of
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.render import label_line, summary_line
-from otel_eval.cli.summary import Summary, percent
+from otel_eval.cli.summary import ScorerSummary, Summary, percent
 from otel_eval.config import EvalConfig
 from otel_eval.diagnostics import lone_calls_text
 from otel_eval.errors import redacted_repr
 from otel_eval.exporters.text_table import Layout, layout_of
 from otel_eval.exporters.whole_file import WholeFile
-from otel_eval.model import (
-    INAPPLICABLE_REASONS,
-    Failed,
-    Outcome,
-    Report,
-    Result,
-    Scored,
-    Skipped,
-)
+from otel_eval.model import INAPPLICABLE_REASONS, Failed, Report, Result
 from otel_eval.scorers import summarize
 from otel_eval.scorers.tool_names import plural
 
 _NOTHING_EVALUATED: Final = 3  # exit code
 _MOST_FAILURES: Final = 20
 _SHOWN: Final = 5
-# This scorer records a label for a distribution, as a skipped result: it neither passes nor fails,
-# and has no exit code.
 _RECORDING_TYPE: Final = "label_distribution"
-_OUTCOMES: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
 _REMEDY: Final = (
     "`otel-eval explain` with the same files and --config shows why; --allow-empty accepts it"
 )
@@ -170,7 +159,7 @@ def _exit_code(
     is_empty = not allow_empty and not outcomes.has_results
     why = outcomes.why_nothing() or "no scorer ran, because each has a sample below 1"
     missing = [f"nothing was evaluated: {why}; {_REMEDY}"] if is_empty else []
-    missing += [] if allow_unused else unused_records(outcomes)
+    missing += [] if allow_unused else _unused_records(outcomes)
     lone = [lone_calls_text(outcomes.lone_calls)] if outcomes.lone_calls and outcomes.runs else []
     warn([*outcomes.tool_name_warnings(), *outcomes.failure_lines(), *lone])
     if has_problems:
@@ -182,8 +171,12 @@ def _exit_code(
     if min_pass_rate is not None:
         wrong += outcomes.too_low_lines(min_pass_rate)
     warn(wrong)
-    is_failed = outcomes.has_failed or (min_pass_rate is None and outcomes.has_not_passed)
-    return 1 if wrong or is_failed else _NOTHING_EVALUATED if missing else 0
+    if wrong or any(
+        scorer.failed or (min_pass_rate is None and scorer.passed < scorer.scored)
+        for scorer in outcomes.counting_scorers
+    ):
+        return 1
+    return _NOTHING_EVALUATED if missing else 0
 
 
 class _ReplayOutcomes(ReplayCoverage):
@@ -191,47 +184,40 @@ class _ReplayOutcomes(ReplayCoverage):
 
     Attributes:
         summary: by scorer and by agent.
-        has_not_passed, has_failed: whether a score did not pass, or a scorer failed, that counts.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.summary: Final = Summary()
-        self.has_not_passed = self.has_failed = False
-        self._outcomes: Counter[str] = Counter()
         self._labels: dict[str, list[Result]] = {}
-        # results that count and were skipped although the scorer applies, by reason
-        self._unscored: Counter[str] = Counter()
         # scorer, error type, place in the user's code
         self._failures: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, report: Report) -> list[tuple[str, Failed, str, int]]:
         """Count the report's results; a report of a trace without a run has none."""
         self.summary.add(report)
-        self._outcomes.update(_outcome(result) for result in report.results)
         for result in report.results:
-            if result.severity == "error":
-                self._count_outcome(result.outcome)
             if isinstance(result.outcome, Failed) and result.outcome.place:
                 self._failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if result.type == _RECORDING_TYPE:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
         return super().add(report)
 
-    def _count_outcome(self, outcome: Outcome) -> None:
-        match outcome:
-            case Skipped(reason=reason) if reason not in INAPPLICABLE_REASONS:
-                self._unscored[reason] += 1
-            case Failed():
-                self.has_failed = True
-            case Scored(passed=False):
-                self.has_not_passed = True
+    @property
+    def counting_scorers(self) -> list[ScorerSummary]:
+        """The scorers whose results count for the exit code."""
+        return [scorer for scorer in self.summary.scorers.values() if scorer.counts]
 
     def count_line(self) -> str:
         """The number of runs and of results by outcome, as a line."""
-        return summary_line(
-            [(word, self._outcomes[word]) for word in _OUTCOMES], len(self.summary.runs)
-        )
+        counts: Counter[str] = Counter()
+        for scorer in self.summary.scorers.values():
+            counts["passed"] += scorer.passed
+            counts["did not pass"] += scorer.scored - scorer.passed
+            counts["skipped"] += scorer.skipped.total()
+            counts["recorded"] += scorer.recorded
+            counts["failed to score"] += scorer.failed
+        return summary_line([*counts.items()], len(self.summary.runs))
 
     def lines(self, width: int) -> list[str]:
         """The last lines: one for each distribution of labels, then the counts."""
@@ -250,10 +236,15 @@ class _ReplayOutcomes(ReplayCoverage):
 
     def skipped_lines(self) -> list[str]:
         """A line about the scorers that were skipped although they apply; [] if none was."""
-        if not self._unscored:
+        counts: Counter[str] = Counter()
+        for scorer in self.counting_scorers:
+            counts.update(scorer.skipped)
+        for reason in INAPPLICABLE_REASONS:
+            del counts[reason]
+        if not counts:
             return []
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self._unscored.most_common())
-        skipped = plural(self._unscored.total(), "result")
+        reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+        skipped = plural(counts.total(), "result")
         return [f"{skipped} skipped ({reasons}); --allow-skipped accepts that"]
 
     def too_low_lines(self, rate: float) -> list[str]:
@@ -261,21 +252,12 @@ class _ReplayOutcomes(ReplayCoverage):
         return [
             f"{scorer.name}: {percent(scorer.pass_rate)} of {plural(scorer.scored, 'score')} pass,"
             f" less than --min-pass-rate {rate:g}"
-            for scorer in self.summary.scorers.values()
-            if scorer.counts and scorer.pass_rate is not None and scorer.pass_rate < rate
+            for scorer in self.counting_scorers
+            if scorer.pass_rate is not None and scorer.pass_rate < rate
         ]
 
 
-def _outcome(result: Result) -> str:
-    """One of `_OUTCOMES`."""
-    if isinstance(result.outcome, Scored):
-        return "passed" if result.outcome.passed else "did not pass"
-    if isinstance(result.outcome, Skipped):
-        return "recorded" if result.type == _RECORDING_TYPE else "skipped"
-    return "failed to score"
-
-
-def unused_records(coverage: ReplayCoverage) -> Iterator[str]:
+def _unused_records(coverage: ReplayCoverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
     for dataset, keys in coverage.unused_records():
         named = ", ".join(

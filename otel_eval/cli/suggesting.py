@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -79,8 +80,7 @@ def policy_lines(policies: Sequence[SuggestedPolicy]) -> Iterator[str]:
 
 def _evaluation_lines(policy: SuggestedPolicy) -> Iterator[str]:
     agent = policy.agent or "(unnamed)"
-    active = [rule for rule in policy.rules if not rule.inactive]
-    mark = "" if active else "# "
+    mark = "# " if all(rule.inactive for rule in policy.rules) else ""
     yield f"  {mark}- name: {_yaml(f'{agent} as observed')}"
     if policy.agent:
         yield f"    {mark}match: {{agent: {_yaml(as_pattern(policy.agent))}}}"
@@ -90,13 +90,9 @@ def _evaluation_lines(policy: SuggestedPolicy) -> Iterator[str]:
         yield f"    # {plural(policy.unknown, 'further run')} left out: their calls are unknown."
     yield f"    {mark}scorers:"
     for rule, name in zip(policy.rules, _names(policy.rules), strict=True):
-        yield from _rule_lines(rule, name)
-
-
-def _rule_lines(rule: SuggestedRule, name: str) -> Iterator[str]:
-    mark = "# " if rule.inactive else ""
-    why = f"; {rule.inactive}" if rule.inactive else ""
-    yield f"      {mark}- {_yaml({**rule.spec, 'name': name})} # {rule.support}{why}"
+        mark, why = ("# ", f"; {rule.inactive}") if rule.inactive else ("", "")
+        support = f"in {rule.runs} of {plural(policy.runs, 'run')}{why}"
+        yield f"      {mark}- {_yaml({**rule.spec, 'name': name})} # {support}"
 
 
 def _names(rules: Sequence[SuggestedRule]) -> list[str]:
@@ -129,21 +125,12 @@ def _yaml(value: Any) -> str:
         return f"{{{', '.join(f'{_yaml(key)}: {_yaml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_yaml, value))}]"
-    if isinstance(value, str) and _is_plain(value):
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=True)
 
 
-_RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-
-
-def _is_plain(text: str) -> bool:
-    words = text.replace("_", "a").replace(" ", "a").replace("-", "a")
-    return (
-        words.isascii()
-        and words.isalnum()
-        and text[0].isalpha()
-        and text == " ".join(text.split(" "))
-        and not text.endswith(" ")
-        and text.lower() not in _RESERVED
-    )
+_PLAIN: Final = re.compile(
+    r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[a-z][a-z0-9 _-]*(?<! )", re.ASCII | re.IGNORECASE
+)
+"""A text that YAML 1.1 and 1.2 read as this text without quotes."""

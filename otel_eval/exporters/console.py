@@ -30,15 +30,16 @@ from otel_eval.scorers.tool_names import plural, shortened
 
 PENDING: Final = "pending"
 """Instead of a verdict, where nothing has failed so far and results of judges are awaited."""
-_WORDS: Final = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
-_COLORS: Final = {
-    _WORDS[Verdict.PASS]: GREEN,
-    _WORDS[Verdict.NOT_PASSED]: RED,
-    _WORDS[Verdict.NOT_EVALUATED]: YELLOW,
+VERDICT_WORDS: Final = {verdict: verdict.value.replace("_", " ") for verdict in Verdict}
+VERDICT_COLORS: Final = {
+    VERDICT_WORDS[Verdict.PASS]: GREEN,
+    VERDICT_WORDS[Verdict.NOT_PASSED]: RED,
+    VERDICT_WORDS[Verdict.NOT_EVALUATED]: YELLOW,
 }
+"""The colours of these words."""
 _AGENT_WIDTH: Final = 24
 _CALLS_WIDTH: Final = 8
-_VERDICT_WIDTH: Final = max(map(len, _COLORS))
+_VERDICT_WIDTH: Final = max(map(len, VERDICT_COLORS))
 
 
 class ConsoleExporter(Exporter):
@@ -80,7 +81,7 @@ def report_lines(report: Report, layout: Layout = PLAIN_LAYOUT) -> list[str]:
     if not report.results and not report.pending:  # a trace without a run
         return []
     rows = [
-        _cells(result)
+        (result.scorer, *outcome_cells(result))
         for result in report.results
         # a pass that was awaited has a row because its line has no verdict
         if is_notable(result) or (report.late and result.outcome.passed)
@@ -109,7 +110,7 @@ def _headline(report: Report, layout: Layout) -> str:
     )
     after = f"{'':{max(0, _VERDICT_WIDTH - len(verdict))}}  {plain(report.evaluation)}{revision}"
     after = shortened(after, max(1, width - len(before) - len(verdict))).rstrip()
-    return f"{before}{layout.colored(verdict, _COLORS.get(verdict, ''))}{after}"
+    return f"{before}{layout.colored(verdict, VERDICT_COLORS.get(verdict, ''))}{after}"
 
 
 def _verdict(report: Report) -> str:
@@ -117,7 +118,7 @@ def _verdict(report: Report) -> str:
     run has none.
     """
     if report.verdict is not None:
-        return _WORDS[report.verdict]
+        return VERDICT_WORDS[report.verdict]
     return PENDING if report.awaited else "-"
 
 
@@ -129,15 +130,17 @@ def is_notable(result: Result) -> bool:
     )
 
 
-def _cells(result: Result) -> tuple[str, str, str, str]:
-    """Scorer, value, outcome and reason."""
+def outcome_cells(result: Result) -> tuple[str, str, str]:
+    """Value, outcome and reason of a result. An outcome that would count against the run, but for
+    the severity of the scorer, is marked.
+    """
     outcome, value = result.outcome, "-"
     if isinstance(outcome, Scored):
         value, word = f"{outcome.value:.3f}", "pass" if outcome.passed else "not passed"
     else:
         word = "skipped" if isinstance(outcome, Skipped) else "failed"
-    warns = " (warn)" if result.severity == "warn" else ""
-    return result.scorer, value, f"{word}{warns}", outcome.explanation
+    mark = " (warn)" if result.severity == "warn" and not outcome.passed else ""
+    return value, f"{word}{mark}", outcome.explanation
 
 
 def _write(stream: TextIO, text: str) -> None:
