@@ -332,7 +332,10 @@ class LogEventExporter(ProviderExporter):
 
     def __init__(self, logger_provider: Any, form: ResultFormat = PLAIN) -> None:
         self._provider, self._form = logger_provider, form
-        self._emit: Final = _emitter(logger_provider.get_logger(*names.INSTRUMENTATION_SCOPE))
+        self._logger: Final = logger_provider.get_logger(*names.INSTRUMENTATION_SCOPE)
+        is_of_api = "event_name" in inspect.signature(self._logger.emit).parameters  # from 1.38 on
+        self._record: Any = LogRecord if is_of_api else sdk_logs.LogRecord  # type: ignore[attr-defined]
+        self._accepted: Final = inspect.signature(self._record.__init__).parameters
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Emit the events of each report in its run's context, at the run's end; they were observed
@@ -340,64 +343,39 @@ class LogEventExporter(ProviderExporter):
         """
         with suppress_instrumentation():
             for report in batch:
-                context = names.run_context(report.trajectory)
-                ended, evaluated, shared = (
-                    names.run_ended_ns(report),
-                    names.evaluated_ns(report),
-                    names.run_attributes(report)
-                    | names.page_attributes(self._form.page, report.trajectory),
-                )
-                for result in report.results:
-                    number, text = names.log_severity(result) if self._form.log_body else _INFO
-                    line = {"severity_number": SeverityNumber(number), "severity_text": text}
-                    if self._form.log_body:
-                        line["body"] = names.log_line(report, result)
-                    attributes = shared | names.result_attributes(result)
-                    self._emit(attributes, context, ended, evaluated, line)
+                self._emit(report)
         return ExportResult.ok()
 
-
-_INFO: Final = (9, "INFO")
-
-
-def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int, dict[str, Any]], None]:
-    """Return a function that emits an event from its attributes, the run's context, its time, its
-    observed time, and the fields of its severity and body.
-    """
-    record, accepted = _record_class(logger)
-
-    def emit(
-        attributes: dict[str, Any],
-        context: Context,
-        at_ns: int,
-        observed_ns: int,
-        line: dict[str, Any],
-    ) -> None:
+    def _emit(self, report: Report) -> None:
+        context = names.run_context(report.trajectory)
+        shared = names.run_attributes(report)
+        shared |= names.page_attributes(self._form.page, report.trajectory)
         fields: dict[str, Any] = {
-            "timestamp": at_ns,
-            "observed_timestamp": observed_ns,
-            "attributes": attributes,
-            **line,
+            "timestamp": names.run_ended_ns(report),
+            "observed_timestamp": names.evaluated_ns(report),
         }
-        if "event_name" in accepted:
+        if "event_name" in self._accepted:
             fields["event_name"] = names.EVENT_NAME
         else:
-            fields["attributes"] = attributes | {names.EVENT_NAME_ATTRIBUTE: names.EVENT_NAME}
-        if "resource" in accepted:
+            shared[names.EVENT_NAME_ATTRIBUTE] = names.EVENT_NAME
+        if "resource" in self._accepted:
             # left out, the record detects the machine's: 2 ms each
-            fields["resource"] = logger.resource
-        fields |= {"context": context} if "context" in accepted else _ids(context)
-        logger.emit(record(**fields))
-
-    return emit
+            fields["resource"] = self._logger.resource
+        fields |= {"context": context} if "context" in self._accepted else _ids(context)
+        number, text = 9, "INFO"
+        for result in report.results:
+            if self._form.log_body:
+                number, text = names.log_severity(result)
+                fields["body"] = names.log_line(report, result)
+            record = self._record(
+                **fields,
+                severity_number=SeverityNumber(number),
+                severity_text=text,
+                attributes=shared | names.result_attributes(result),
+            )
+            self._logger.emit(record)
 
 
 def _ids(context: Context) -> dict[str, Any]:
     span = get_current_span(context).get_span_context()
     return {"trace_id": span.trace_id, "span_id": span.span_id, "trace_flags": span.trace_flags}
-
-
-def _record_class(logger: Any) -> tuple[Any, frozenset[str]]:
-    is_of_api = "event_name" in inspect.signature(logger.emit).parameters  # from 1.38 on
-    record: Any = LogRecord if is_of_api else sdk_logs.LogRecord  # type: ignore[attr-defined]
-    return record, frozenset(inspect.signature(record.__init__).parameters)

@@ -9,7 +9,7 @@ lost: protobuf identifies fields by their numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor
@@ -20,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_eval.errors import InputError
 from otel_eval.otlp.json_fields import items, look_up, message
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
+from otel_eval.otlp.spans import MAX_DEPTH, TOO_DEEP
 
 _KINDS: Final[Mapping[str, Descriptor]] = {
     "traces": TracesData.DESCRIPTOR,
@@ -30,6 +31,38 @@ _KINDS: Final[Mapping[str, Descriptor]] = {
 
 _PATH: Final = (1, 2, 2)
 """The numbers of the fields that list resources, scopes, and spans, log records or metrics."""
+
+
+_SCALARS: Final = (
+    (str, "stringValue"),
+    (bool, "boolValue"),
+    (int, "intValue"),
+    (float, "doubleValue"),
+)
+
+
+def key_values(attributes: Mapping[Any, Any], depth: int = 0) -> list[dict[str, Any]]:
+    """Attributes as the `KeyValue`s of OTLP/JSON."""
+    return [
+        {"key": str(key), "value": any_value(value, depth)} for key, value in attributes.items()
+    ]
+
+
+def any_value(value: Any, depth: int = 0) -> dict[str, Any]:
+    """A value as the `AnyValue` of OTLP/JSON; one of a type that JSON does not have is empty."""
+    is_mapping = isinstance(value, Mapping)
+    if not is_mapping and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
+        return scalar_value(value)
+    if depth >= MAX_DEPTH:
+        return {"stringValue": TOO_DEEP}
+    if is_mapping:
+        return {"kvlistValue": {"values": key_values(value, depth + 1)}}
+    return {"arrayValue": {"values": [any_value(item, depth + 1) for item in value]}}
+
+
+def scalar_value(value: Any) -> dict[str, Any]:
+    """A text, number or boolean as an `AnyValue`; anything else is empty."""
+    return next(({name: value} for kind, name in _SCALARS if isinstance(value, kind)), {})
 
 
 class Rewritten(NamedTuple):

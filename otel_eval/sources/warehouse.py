@@ -9,13 +9,13 @@ is true of OTLP is true of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.otlp_json import read_document
+from otel_eval.otlp.otlp_json import key_values, read_document
 from otel_eval.otlp.protobuf import SpanBatch
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,12 +43,6 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _REQUIRED: Final = ("trace_id", "span_id", "name")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SCALARS: Final = (
-    (str, "stringValue"),
-    (bool, "boolValue"),
-    (int, "intValue"),
-    (float, "doubleValue"),
-)
 
 
 class _Scope(NamedTuple):
@@ -107,7 +101,7 @@ def _columns_of(names: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _group(scope: _Scope, spans: list[dict[str, Any]]) -> dict[str, Any]:
-    resource = {"attributes": _attributes(json.loads(scope.resource))}
+    resource = {"attributes": key_values(json.loads(scope.resource))}
     named = {"name": scope.name, "version": scope.version}
     return {"resource": resource, "scopeSpans": [{"scope": named, "spans": spans}]}
 
@@ -132,7 +126,7 @@ def _span_of(row: Mapping[str, Any]) -> tuple[_Scope, dict[str, Any]]:
             "code": _enum(row.get("status_code"), "STATUS_CODE_"),
             "message": row.get("status_message"),
         },
-        "attributes": _attributes(_mapping(row.get("attributes"), "attributes")),
+        "attributes": key_values(_mapping(row.get("attributes"), "attributes")),
         "events": [*_events(row)],
     }
     resource = _mapping(row.get("resource"), "resource_attributes")
@@ -197,22 +191,6 @@ def _mapping(value: Any, column: str) -> Mapping[Any, Any]:
         raise InputError(f"{column}: expected attributes by name") from None
 
 
-def _attributes(values: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    return [{"key": str(key), "value": _value(value)} for key, value in values.items()]
-
-
-def _value(value: Any) -> dict[str, Any]:
-    """OTLP's `AnyValue` of a JSON value."""
-    for kind, name in _SCALARS:
-        if isinstance(value, kind):
-            return {name: value}
-    if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": _attributes(value)}}
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return {"arrayValue": {"values": [_value(each) for each in value]}}
-    return {}
-
-
 def _events(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The events, from structs or from a list of names and one of attributes."""
     for event in row.get("events") or ():
@@ -227,4 +205,4 @@ def _events(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _event(name: Any, attributes: Any) -> dict[str, Any]:
-    return {"name": name, "attributes": _attributes(_mapping(attributes, "events"))}
+    return {"name": name, "attributes": key_values(_mapping(attributes, "events"))}

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
-from otel_eval.otlp.otlp_json import read_document
+from otel_eval.otlp.otlp_json import key_values, read_document, scalar_value
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.sources.files import Notify
 
@@ -201,7 +201,7 @@ def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
     # as stored in Elasticsearch, where tag values are text
     if kind == "boolValue" and isinstance(value, str):
         return {kind: value.lower() == "true"}
-    return _scalar(value) if kind in ("stringValue", None) else {kind: value}
+    return scalar_value(value) if kind in ("stringValue", None) else {kind: value}
 
 
 def _unwrapped(value: Mapping[str, Any] | None) -> Any:
@@ -307,7 +307,7 @@ def _parsed(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
-    resource = {"attributes": _json_attributes(_object(span, "resource").get("attributes"))}
+    resource = {"attributes": key_values(_object(_object(span, "resource"), "attributes"))}
     return {"resource": resource, "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}]}
 
 
@@ -321,8 +321,8 @@ def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
         "kind": str(span.get("kind", "")).replace("SpanKind.", "SPAN_KIND_"),
         "startTimeUnixNano": _nanoseconds(span.get("start_time")),
         "endTimeUnixNano": _nanoseconds(span.get("end_time")),
-        "attributes": _json_attributes(span.get("attributes")),
-        "events": [_console_event(each) for each in _objects(span.get("events"))],
+        "attributes": key_values(_object(span, "attributes")),
+        "events": [_console_event(event) for event in _objects(span.get("events"))],
         "status": {
             "code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}",
             "message": status.get("description"),
@@ -352,41 +352,12 @@ def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
     return _event(
         _nanoseconds(event.get("timestamp")),
         event.get("name"),
-        _json_attributes(event.get("attributes")),
+        key_values(_object(event, "attributes")),
     )
-
-
-def _json_attributes(value: Any) -> list[dict[str, Any]]:
-    return (
-        _attributes({key: _any(each) for key, each in value.items()})
-        if isinstance(value, dict)
-        else []
-    )
-
-
-def _any(value: Any) -> dict[str, Any]:
-    """Convert a JSON value to OTLP's `AnyValue`."""
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [_any(each) for each in value]}}
-    if isinstance(value, dict):
-        return {"kvlistValue": {"values": _json_attributes(value)}}
-    return _scalar(value)
 
 
 def _event(time_ns: int, name: Any, attributes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"timeUnixNano": time_ns, "name": name, "attributes": attributes}
-
-
-_SCALARS: Final = (
-    (str, "stringValue"),
-    (bool, "boolValue"),
-    (int, "intValue"),
-    (float, "doubleValue"),
-)
-
-
-def _scalar(value: Any) -> dict[str, Any]:
-    return next(({name: value} for type_, name in _SCALARS if isinstance(value, type_)), {})
 
 
 def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:

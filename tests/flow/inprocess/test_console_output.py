@@ -24,6 +24,7 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanReader, Wanted
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
 from otel_eval.sources.files.reader import read_file
+from otel_eval.sources.warehouse import read_rows
 
 ALL = Wanted(frozenset(), ("",))
 TOOL = {
@@ -190,3 +191,18 @@ def test_a_time_that_is_none_is_a_problem(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="line 1: start_time and end_time must be ISO 8601 times"):
         list(read_file(tmp_path / "bad.txt"))
+
+
+def test_deeply_nested_attributes_are_cut_and_end_no_replay(tmp_path: Path) -> None:
+    """JSON's parser accepts lists and objects that are deeper than OTLP's are read."""
+    for begin, end in (('{"a": ', "}"), ("[", "]")):
+        attributes = f'{{"k": {begin * 900}1{end * 900}}}'
+        (tmp_path / "deep.txt").write_text(
+            f'{{"name": "x", "context": {{"trace_id": "0x{"1" * 32}", "span_id": "0x{"2" * 16}"}},'
+            f' "attributes": {attributes}}}\n',
+            encoding="utf-8",
+        )
+        row = {"trace_id": "1" * 32, "span_id": "2" * 16, "name": "x", "attributes": attributes}
+        for batch in (*read_file(tmp_path / "deep.txt"), read_rows([row])):
+            ((_, _, (_, payload, scope), _),) = batch.spans
+            assert "…" in str(scope.reader(payload).attributes(ALL)["k"])
