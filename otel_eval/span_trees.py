@@ -6,8 +6,8 @@ cycle: each is cut at its smallest span id, and that span becomes a root.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,6 +42,17 @@ class SpanTree:
     def root_of(self, place: int) -> int:
         """The root of the tree that the span is in."""
         return self.roots[bisect_right(self.roots, place) - 1]
+
+
+def within(places: list[int], first: int, last: int) -> list[int]:
+    """Those of ascending places that are in a range."""
+    return places[bisect_left(places, first) : bisect_left(places, last)]
+
+
+def first_within(places: Sequence[int], first: int, last: int) -> int | None:
+    """The first of ascending places that is in a range, or None."""
+    at = bisect_left(places, first)
+    return places[at] if at < len(places) and places[at] < last else None
 
 
 def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:

@@ -7,7 +7,7 @@ Never raises; looks no deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
@@ -21,7 +21,14 @@ from otel_eval.conventions.message_formats import (
     RESULTS,
     MessageShape,
 )
-from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, first_of, unwrap_decoded
+from otel_eval.conventions.values import (
+    MAX_DEPTH,
+    decode,
+    decode_text,
+    first_of,
+    frozen,
+    unwrap_decoded,
+)
 from otel_eval.conventions.values import plain as as_json
 from otel_eval.model import HOSTED_TOOLS, UNRECORDED
 
@@ -75,6 +82,11 @@ class ToolRequest:
     arguments: Any = UNRECORDED
     hosted: bool = False
     failed: bool = False
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for a request and its repetition in another message."""
+        return self.call_id or (self.name, frozen(self.arguments))
 
 
 Meaning = Literal["", "refused", "output"]

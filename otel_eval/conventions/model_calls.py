@@ -446,8 +446,7 @@ def finish_of(table: ReadTable, attributes: Mapping[str, Any]) -> Finish:
         table: the table that recognised the model span.
         attributes: those of `table.finish_wanted`.
     """
-    recorded = table.value(attributes, Field.FINISH_REASONS)
-    return Finish.UNKNOWN if recorded is None else _finish(table, attributes, _texts(recorded))
+    return _finish(table, attributes, _texts(table.value(attributes, Field.FINISH_REASONS)))
 
 
 def finish_of_messages(

@@ -19,6 +19,7 @@ from otel_eval.model import (
     Trajectory,
     Unnamed,
 )
+from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
@@ -144,7 +145,9 @@ class _Work:
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         spans, attributes, first = self.spans, self.run_attributes, run.first
-        agents, models = _between(self.agents, run), _between(self.model_calls, run)
+        agents, models = (
+            within(places, run.first, run.last) for places in (self.agents, self.model_calls)
+        )
         try:
             contents = self._contents(run, agents, models)
         except TooLarge as error:
@@ -196,6 +199,7 @@ class _Work:
                 calls_unknown=_NOT_READ,
                 conversation=self.run_attributes.conversation_id(run, agents or models),
             )
+        models.sort(key=self.spans.moment)
         calls, calls_unknown, waiting = self._calls(run, agents, models)
         run_input, run_output = self.run_attributes.exchange(run, models)
         return _Contents(
@@ -229,10 +233,7 @@ class _Work:
             )
         else:
             why = ("" if recovered else unknown.of_end(run, models, ())) or unknown.of_messages(
-                run,
-                sorted(models, key=self.spans.moment),
-                sorted(agents, key=self.spans.moment),
-                recovered,
+                run, models, agents, recovered
             )
         # A request that waits is an open one, too.
         why = why or unknown.of_dropped(run) or ("" if waiting else unknown.of_open(run))
@@ -298,14 +299,8 @@ def _completeness(spans: ClassifiedTrace, run: Candidate) -> Completeness:
 def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
     """The latest end of the fragments' spans."""
     return max(
-        spans.readers[place].end_ns
-        for first, last in ((run.first, run.last), *run.others)
-        for place in range(first, last)
+        spans.readers[place].end_ns for first, last in run.ranges for place in range(first, last)
     )
-
-
-def _between(places: list[int], run: Candidate) -> list[int]:
-    return places[bisect_left(places, run.first) : bisect_left(places, run.last)]
 
 
 def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.interfaces import SpanEvent, Wanted, all_but
+from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 
@@ -102,18 +103,14 @@ def limits_of(spans: ClassifiedTrace, candidates: Iterable[Candidate]) -> RunLim
     """The limits of the runs of a trace; runs with too many tool spans, or that recorded too much,
     are refused already.
     """
-    runs = [((run.first, run.last), *run.others) for run in candidates if run.outermost]
+    runs = [run.ranges for run in candidates if run.outermost]
     limits = RunLimits(runs)
     sizes_at_most = _sizes_at_most(spans)
     if len(spans.tools) <= MOST_CALLS and sum(sizes_at_most) <= MOST_BYTES:
         return limits  # as for nearly every trace
     sizes = [0, *accumulate(sizes_at_most)]
     for number, ranges in enumerate(runs):
-        tools = sum(
-            bisect_left(spans.tools, last) - bisect_left(spans.tools, first)
-            for first, last in ranges
-        )
-        if tools > MOST_CALLS:
+        if sum(len(within(spans.tools, *span_range)) for span_range in ranges) > MOST_CALLS:
             limits.refuse(number, _CALLS)
         elif (
             sum(sizes[last] - sizes[first] for first, last in ranges) > MOST_BYTES

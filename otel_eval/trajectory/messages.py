@@ -26,7 +26,10 @@ from otel_eval.conventions.messages import (
 )
 from otel_eval.conventions.model_calls import (
     OFFERED_WANTED,
+    Finish,
     Histories,
+    finish_of,
+    finish_of_messages,
     is_choice,
     may_mention_in,
     offered_tools,
@@ -58,6 +61,7 @@ class TraceMessages:
         self._owns: dict[int, SpanMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
         self._histories = Histories()
+        self._finishes: dict[int, Finish] = {}
 
     def of_span(self, place: int) -> SpanMessages:
         """The requests and results in the span's messages; for a model span without any, those of
@@ -97,17 +101,31 @@ class TraceMessages:
         """The ids of the calls that a model span requested."""
         return [request.call_id for request in self.of_span(place).requests if request.call_id]
 
-    def outputs(self, place: int, table: ReadTable) -> list[Any]:
-        """The output messages of the span's attributes, decoded, without texts that cannot hold a
-        finish reason.
-        """
-        attributes = self._spans.readers[place].attributes(table.messages_wanted[Side.OUTPUT])
-        return [
+    def finish(self, place: int) -> Finish:
+        """How the model call of a span ended, by the span, or by one within it that says so."""
+        known = self._finishes.get(place)
+        if known is None:
+            inner = self._spans.nested_models(place)
+            finishes = map(self._finish_of_span_itself, (place, *inner))
+            known = next((each for each in finishes if each is not Finish.UNKNOWN), Finish.UNKNOWN)
+            self._finishes[place] = known
+        return known
+
+    def _finish_of_span_itself(self, place: int) -> Finish:
+        table, span = self._spans.table(place), self._spans.readers[place]
+        attributes = span.attributes(table.finish_wanted)
+        finish = finish_of(table, attributes)
+        if finish is not Finish.UNKNOWN:
+            return finish
+        recorded = span.attributes(table.messages_wanted[Side.OUTPUT])
+        outputs = [
             _decoded(row, value)
-            for row, value in table.message_rows(Side.OUTPUT, attributes)
+            for row, value in table.message_rows(Side.OUTPUT, recorded)
             # A key in JSON text could also hide in an escape.
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
+        events = [*span.events(), *self._spans.logs(place)]
+        return finish_of_messages(table, attributes, outputs, events)
 
     def fill(self, calls: list[ToolCallBuilder], limits: RunLimits) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the

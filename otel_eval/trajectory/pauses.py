@@ -11,14 +11,15 @@ A pause is over for a run in which its agent, or an agent that started later, ca
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from otel_eval.caching import cached_property
 from otel_eval.conventions.model_calls import Finish
+from otel_eval.model import Kind
+from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.model_finishes import ModelFinishes
+from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.recovery import UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
@@ -32,17 +33,17 @@ class Pauses:
 
     Args:
         spans: the trace.
+        messages: its messages.
         recovery: its requests without spans.
-        finishes: how its model calls ended.
     """
 
     def __init__(
-        self, spans: ClassifiedTrace, recovery: UnspannedCalls, finishes: ModelFinishes
+        self, spans: ClassifiedTrace, messages: TraceMessages, recovery: UnspannedCalls
     ) -> None:
         self._spans = spans
+        self._messages = messages
         self._recovery = recovery
-        self._finishes = finishes
-        self._pauses = list(spans.pauses)
+        self._places = list(spans.pauses)  # in order, as the spans were read
 
     def of_run(
         self,
@@ -55,13 +56,11 @@ class Pauses:
 
         Args:
             run: the run.
-            agents, models: places of its agent spans, and of its model calls.
+            agents, models: places of its agent spans, and of its model calls in order of time.
             calls: its calls that have spans.
         """
         spans = self._spans
-        # in order of place, as the spans were read
-        pauses = self._pauses
-        tools = pauses[bisect_left(pauses, run.first) : bisect_left(pauses, run.last)]
+        tools = within(self._places, run.first, run.last)
         paused = [*tools, *(place for place in agents if place in self._paused_agents)]
         if paused:
             latest = max(paused, key=lambda place: (spans.readers[place].end_ns, place))
@@ -72,7 +71,7 @@ class Pauses:
                     for place in tools
                     if place == latest or spans.readers[place].start_ns >= since
                 ]
-                return _waits_for(names or self._unanswered(run, agents, models))
+                return _waits_for(names or self._unanswered(run, models))
         if run.fragment or spans.readers[run.first].status_code == 2:
             return ""
         silent = self.silent_call(models, calls)
@@ -81,10 +80,9 @@ class Pauses:
                 f"the run ended in a call of {_quoted(silent.name)} without a result: it may wait"
                 " for an approval"
             )
-        last = max(models, key=spans.moment, default=None)
-        if last is None or not spans.table(last).convention.pauses_unanswered:
+        if not models or not spans.table(models[-1]).convention.pauses_unanswered:
             return ""
-        names = self._unanswered(run, agents, models)
+        names = self._unanswered(run, models)
         return (
             f"the run ended in a request for {_listed(names)} without an answer: it may wait for"
             " an approval"
@@ -100,12 +98,10 @@ class Pauses:
         """
         if not any(call.table.convention.pauses_unrecorded for call in calls):
             return None  # as in nearly every run
-        last = max(models, key=self._spans.moment, default=None)
-        start = 0 if last is None else self._spans.readers[last].start_ns
         latest = (
-            _not_followed(calls)
-            if last is None
-            else [call for call in calls if call.start >= start]
+            [call for call in calls if call.start >= self._spans.readers[models[-1]].start_ns]
+            if models
+            else _not_followed(calls)
         )
         silent = next((call for call in latest if self._may_wait(call)), None)
         # Without model spans, nothing but the results of other calls shows that this one should
@@ -152,34 +148,30 @@ class Pauses:
                 return True
         return False
 
-    def _unanswered(
-        self,
-        run: Candidate,
-        agents: Sequence[int],
-        models: Sequence[int],
-    ) -> list[str]:
+    def _unanswered(self, run: Candidate, models: Sequence[int]) -> list[str]:
         """The names of tools that the last model call of the run requested and that nothing
         answered; [] also where messages were not recorded.
         """
-        spans = self._spans
-        last = max(models, key=spans.moment, default=None)
-        if last is None or self._finishes.of(last) is Finish.OTHER:
+        if not models or self._messages.finish(models[-1]) is Finish.OTHER:
             return []
         names = [
             request.asked.name
             for request in self._recovery.open_of(run.first, run.last)
-            if request.place == last
+            if request.place == models[-1]
         ]
-        start = spans.readers[last].start_ns
-        return names if len(names) > self._others_since(run, agents, start) else []
+        start = self._spans.readers[models[-1]].start_ns
+        return names if len(names) > self.others_since(run, start) else []
 
-    def _others_since(self, run: Candidate, agents: Sequence[int], start: int) -> int:
-        """How many agents and handoffs of the run started at this time or later: requests may have
-        been for them.
+    def others_since(self, run: Candidate, start: int) -> int:
+        """How many agents and handoffs within the run started at this time or later: requests may
+        have been for them.
         """
-        readers, classifications = self._spans.readers, self._spans.classifications
-        handoffs = (place for place in range(run.first, run.last) if classifications[place].handoff)
-        return sum(readers[place].start_ns >= start for place in (*agents, *handoffs))
+        spans = self._spans
+        return sum(
+            spans.readers[place].start_ns >= start
+            and (spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff)
+            for place in range(run.first + 1, run.last)
+        )
 
 
 def _not_followed(calls: Sequence[ToolCallBuilder]) -> list[ToolCallBuilder]:

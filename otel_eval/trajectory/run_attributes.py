@@ -4,7 +4,7 @@ each call.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +16,7 @@ from otel_eval.conventions.messages import message_text, read_messages
 from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.conventions.values import decode
 from otel_eval.model import UNRECORDED, Kind, SpanRef
+from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 
@@ -167,20 +168,19 @@ class RunAttributes:
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
         """The input and the output of the run; taken from its first and last model call where it
-        does not record them.
+        does not record them. `models` are in order of time.
         """
         if run.fragment or "content" not in self._spans.plan.needs:
             return UNRECORDED, UNRECORDED
-        by_time = sorted(models, key=self._spans.moment)
         own = self._own_content(run.first)
-        first = [run.first, *([] if Field.INPUT in own else by_time[:1])]
+        first = [run.first, *([] if Field.INPUT in own else models[:1])]
         given = next(
             (value for place in first if (value := self._content(place, Field.INPUT)) is not None),
             UNRECORDED,
         )
         made = self._content(run.first, Field.OUTPUT)
-        if made is None and by_time and Field.OUTPUT not in own:
-            made = self._content(by_time[-1], Field.OUTPUT)
+        if made is None and models and Field.OUTPUT not in own:
+            made = self._content(models[-1], Field.OUTPUT)
             # The run ended before its model answered if the last message only requests calls.
             made = None if not isinstance(made, str) and read_messages(made) else made
         return given, UNRECORDED if made is None else made
@@ -224,13 +224,9 @@ class RunAttributes:
         inside = [
             each
             for places in (self._spans.models, self._spans.tools)
-            for each in self._inside(places, place)
+            for each in within(places, place, self._spans.end(place))
         ]
         return self._spans.table(min(inside, key=self._spans.moment)) if inside else table
-
-    def _inside(self, places: list[int], root: int) -> list[int]:
-        """Those of the places that are in the subtree of a span."""
-        return places[bisect_left(places, root) : bisect_left(places, self._spans.end(root))]
 
 
 def _whole(table: ReadTable, attributes: dict[str, Any]) -> bool:

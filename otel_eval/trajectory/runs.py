@@ -28,6 +28,7 @@ from enum import Enum
 
 from otel_eval.conventions.reader import is_mcp_server, parent_is_remote
 from otel_eval.model import Kind, Trajectory
+from otel_eval.span_trees import first_within, within
 from otel_eval.trajectory.classify import ClassifiedTrace
 
 CUT = "a parent of spans within the run never arrived"
@@ -73,6 +74,11 @@ class Candidate:
     origin: Origin = Origin.ROOT
     fragment: bool = False
     others: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of all its places."""
+        return ((self.first, self.last), *self.others)
 
 
 @dataclass(slots=True)
@@ -194,11 +200,11 @@ def _lone_calls(spans: ClassifiedTrace, root: int, last: int) -> tuple[int, ...]
     """
     if spans.kinds[root] is Kind.TOOL:
         return (root,)
-    if _holds(spans.agents, root, last) or _holds(spans.models, root, last):
+    if any(first_within(places, root, last) is not None for places in (spans.agents, spans.models)):
         return ()
     found: list[int] = []
     until = root  # the end of the calls so far: what lies below one is part of it
-    for place in spans.tools[bisect_left(spans.tools, root) : bisect_left(spans.tools, last)]:
+    for place in within(spans.tools, root, last):
         if place >= until:
             if not is_mcp_server(spans.readers[place]):
                 return ()
@@ -268,14 +274,12 @@ def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
         origin=origin,
         start=spans.readers[root].start_ns,
         service=spans.resource_scopes[root].service,
-        agents=_holds(spans.agents, root, last),
-        content=_holds(spans.tools, root, last) or _holds(spans.models, root, last),
+        agents=first_within(spans.agents, root, last) is not None,
+        content=any(
+            first_within(places, root, last) is not None for places in (spans.tools, spans.models)
+        ),
         calls=_lone_calls(spans, root, last) if is_local else (),
     )
-
-
-def _holds(places: list[int], first: int, last: int) -> bool:
-    return bisect_left(places, last) > bisect_left(places, first)
 
 
 def _origin(spans: ClassifiedTrace, root: int) -> Origin:

@@ -17,12 +17,11 @@ from otel_eval.caching import cached_property
 from otel_eval.conventions import Side
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.model_calls import Finish
-from otel_eval.conventions.values import frozen
 from otel_eval.interfaces import Wanted
 from otel_eval.model import Kind
+from otel_eval.span_trees import first_within
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.model_finishes import ModelFinishes
 from otel_eval.trajectory.pauses import Pauses
 from otel_eval.trajectory.recovery import Recovered, UnspannedCalls
 from otel_eval.trajectory.runs import Candidate
@@ -46,43 +45,40 @@ class UnknownCalls:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery
-        self._finishes: Final = ModelFinishes(spans, messages)
-        self.pauses: Final = Pauses(spans, recovery, self._finishes)
-        self._gaps: list[int] | None = None
-        self._lacking: list[int] | None = None
-        self._cut: list[int] | None = None
-        # in order of place, as the spans were read
-        self._unexecuted_places: Final = list(spans.unexecuted)
+        self.pauses: Final = Pauses(spans, messages, recovery)
+        self._unexecuted: Final = list(spans.unexecuted)  # in order, as the spans were read
         self.doubtful: list[int] = []
 
     def of_spans(self, run: Candidate) -> str:
         """Why the calls of a run with tool spans are unknown, "" if they are known."""
-        gap = self._gap(run)
-        return (
-            ""
-            if gap is None
-            else (
-                f"a model call of {self._scope(gap)} asked for tools, and no call followed it;"
-                f" {self._declare(gap)}"
-            )
-        )
+        for first, last in run.ranges:
+            gap = first_within(self._gaps, first, last)
+            if gap is not None:
+                return (
+                    f"a model call of {self._scope(gap)} asked for tools, and no call followed it;"
+                    f" {self._declare(gap)}"
+                )
+        return ""
 
     def of_dropped(self, run: Candidate) -> str:
         """Why the calls are unknown where a limit of the sender took attributes that showed calls,
         else "".
         """
-        if self._cut is None:
-            self._cut = sorted(filter(self._is_cut, self._dropped()))
-        at = bisect_left(self._cut, run.first)
-        if at == len(self._cut) or self._cut[at] >= run.last:
+        cut = first_within(self._cut, run.first, run.last)
+        if cut is None:
             return ""
         return (
-            f"a span of {self._scope(self._cut[at])} lost attributes at a limit of its sender, and"
-            " they may have shown calls; raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"
+            f"a span of {self._scope(cut)} lost attributes at a limit of its sender, and they may"
+            " have shown calls; raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"
         )
 
-    def _dropped(self) -> list[int]:
-        return [place for place, span in enumerate(self._spans.readers) if span.dropped_attributes]
+    @cached_property
+    def _cut(self) -> list[int]:
+        return [
+            place
+            for place, span in enumerate(self._spans.readers)
+            if span.dropped_attributes and self._is_cut(place)
+        ]
 
     def _is_cut(self, place: int) -> bool:
         """Whether a span that lost attributes may have shown a call with them: a model's without
@@ -94,10 +90,8 @@ class UnknownCalls:
             whole = frozenset(key for key in outputs if not key.endswith("."))
             return bool(outputs) and not spans.readers[place].attributes(Wanted(whole))
         if spans.kinds[place] is Kind.TOOL:
-            fields = spans.plan.tool_reader(table).read_fields(spans.readers[place])
-            return fields.unnamed
-        scope = spans.plan.reader.of_scope(spans.resource_scopes[place].scope_name)
-        return table is NO_TABLE and scope.known
+            return spans.plan.tool_reader(table).read_fields(spans.readers[place]).unnamed
+        return table is NO_TABLE and spans.plan.reader.of_scope(self._scope_name(place)).known
 
     def of_nameless(self, calls: Iterable[ToolCallBuilder]) -> str:
         """Why the calls are unknown if an instrumentation names tools in events or in content only
@@ -112,11 +106,11 @@ class UnknownCalls:
 
     def of_doubtful(self, run: Candidate) -> str:
         """Why the number of calls is unknown where several spans have one id, else ""."""
-        at = bisect_left(self.doubtful, run.first)
-        if at == len(self.doubtful) or self.doubtful[at] >= run.last:
+        doubtful = first_within(self.doubtful, run.first, run.last)
+        if doubtful is None:
             return ""
         return (
-            f"several spans of {self._scope(self.doubtful[at])} have one call id, and whether one"
+            f"several spans of {self._scope(doubtful)} have one call id, and whether one"
             " of them failed is unknown: they may be attempts, or one call that was replayed"
         )
 
@@ -136,9 +130,9 @@ class UnknownCalls:
         self, run: Candidate, models: Sequence[int], calls: Sequence[ToolCallBuilder]
     ) -> str:
         """Why it is unknown whether the last calls of a run were made, "" if it is known."""
-        unexecuted = self._unexecuted(run)
-        if unexecuted:
-            return unexecuted
+        unexecuted = first_within(self._unexecuted, run.first, run.last)
+        if unexecuted is not None:
+            return f"a request that {self._scope(unexecuted)} records as a call has no result"
         if run.fragment or self._spans.readers[run.first].status_code != 2:
             return ""  # as in nearly every run
         unfinished = self.pauses.silent_call(models, calls)
@@ -147,15 +141,14 @@ class UnknownCalls:
                 f"the run failed in a call of {self._scope(unfinished.place)} without a result: it"
                 " may have been cancelled before it was made"
             )
-        last = max(models, key=self._spans.moment, default=None)
-        if last is None:
+        if not models:
             return ""
-        start = self._spans.readers[last].start_ns
+        start = self._spans.readers[models[-1]].start_ns
         latest = [call for call in calls if call.start >= start]
-        if self._requested(last) > len(latest) + self._others_since(run, start):
+        if self._requested(models[-1]) > len(latest) + self.pauses.others_since(run, start):
             return (
-                f"the run failed after a model call of {self._scope(last)} that asked for tools,"
-                " and not each call left a trace"
+                f"the run failed after a model call of {self._scope(models[-1])} that asked for"
+                " tools, and not each call left a trace"
             )
         return ""
 
@@ -170,7 +163,7 @@ class UnknownCalls:
             return ""
         is_hidden = any(
             not self._messages.of_span(place).recorded
-            and self._finishes.of(place) is not Finish.OTHER
+            and self._messages.finish(place) is not Finish.OTHER
             for place in models
         )
         if not is_hidden and sum(map(self._requested, models)) <= len(calls) + recovered:
@@ -180,38 +173,14 @@ class UnknownCalls:
             " that was asked for left one"
         )
 
-    def _unexecuted(self, run: Candidate) -> str:
-        """Why the calls are unknown if a request has a span and no result, else ""."""
-        at = bisect_left(self._unexecuted_places, run.first)
-        place = self._unexecuted_places[at] if at < len(self._unexecuted_places) else run.last
-        return (
-            ""
-            if place >= run.last
-            else f"a request that {self._scope(place)} records as a call has no result"
-        )
-
     def _requested(self, place: int) -> int:
         """How many calls the model call certainly asked for."""
         table = self._spans.table(place)
-        requests = (
-            each for each in self._messages.of_span(place).requests if table.is_request(each.name)
-        )
+        requests = self._messages.of_span(place).requests
+        requests = [request for request in requests if table.is_request(request.name)]
         # A request may be recorded twice, in an attribute and in an event.
-        different = {each.call_id or (each.name, frozen(each.arguments)) for each in requests}
-        return len(different) or int(self._finishes.of(place) is Finish.TOOLS)
-
-    def _others_since(self, run: Candidate, start: int) -> int:
-        """How many agents and handoffs of the run started at this time or later."""
-        spans = self._spans
-        places = [
-            place
-            for place in range(run.first + 1, run.last)
-            if spans.readers[place].start_ns >= start
-        ]
-        return sum(
-            spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff
-            for place in places
-        )
+        different = {request.identity for request in requests}
+        return len(different) or int(self._messages.finish(place) is Finish.TOOLS)
 
     def of_messages(
         self,
@@ -224,13 +193,13 @@ class UnknownCalls:
 
         Args:
             run: the run.
-            models: places of its model spans, without those directly below another one.
+            models: places of its model calls in order of time.
             agents: places of its agent spans.
             calls: those that its messages hold.
         """
-        found = self.of_spans(run)
-        if found or not calls:
-            return found or self._of_empty(run, models) or self._of_none(run, models, agents)
+        why = self.of_spans(run)
+        if why or not calls:
+            return why or self._of_empty(run, models) or self._of_none(run, models, agents)
         silent = next(
             (place for place in models if not self._messages.of_span(place).recorded), None
         )
@@ -252,9 +221,9 @@ class UnknownCalls:
         """
         if run.outermost or run.fragment or models:
             return ""
-        own = self._spans.readers[run.first]
+        run_span = self._spans.readers[run.first]
         starts = self._starts_of_all.get(self._spans.enclosing_agent[run.first], ())
-        beside = bisect_right(starts, own.end_ns) - bisect_left(starts, own.start_ns)
+        beside = bisect_right(starts, run_span.end_ns) - bisect_left(starts, run_span.start_ns)
         is_agent = self._spans.kinds[run.first] is Kind.AGENT  # then it is one of those counted
         return (
             f"the run has no model call of its own in {self._scope(run.first)}, and spans of its"
@@ -305,14 +274,15 @@ class UnknownCalls:
 
     def lacks_hosted(self, run: Candidate) -> bool:
         """Whether calls of tools that the model's provider ran may have left no trace."""
-        if self._lacking is None:
-            self._lacking = sorted(
-                place
-                for place in (*self._spans.models, *self._spans.agents)
-                if self._spans.table(place).convention.hosted_unrecorded
-            )
-        at = bisect_left(self._lacking, run.first)
-        return at < len(self._lacking) and self._lacking[at] < run.last
+        return first_within(self._lacking_hosted, run.first, run.last) is not None
+
+    @cached_property
+    def _lacking_hosted(self) -> list[int]:
+        return sorted(
+            place
+            for place in (*self._spans.models, *self._spans.agents)
+            if self._spans.table(place).convention.hosted_unrecorded
+        )
 
     def _asked_nothing(self, place: int) -> bool:
         """Whether the model call certainly asked for no tool, given that there is no tool span, no
@@ -324,93 +294,66 @@ class UnknownCalls:
         if self._spans.records_tools(place) or (agent >= 0 and self._spans.records_tools(agent)):
             return True
         return (
-            self._messages.of_span(place).recorded or self._finishes.of(place) is not Finish.UNKNOWN
+            self._messages.of_span(place).recorded
+            or self._messages.finish(place) is not Finish.UNKNOWN
         )
 
-    def _gap(self, run: Candidate) -> int | None:
-        """The first model span of the run that asked for tools of which there is no trace."""
-        if self._gaps is None:
-            self._gaps = self._find_gaps()
-        for first, last in ((run.first, run.last), *run.others):
-            at = bisect_left(self._gaps, first)
-            if at < len(self._gaps) and self._gaps[at] < last:
-                return self._gaps[at]
-        return None
-
-    def _find_gaps(self) -> list[int]:
-        suspects = self._spans.model_calls
-        if not suspects:
-            return []
-        answers, models = self._answers(), self._starts(self._spans.model_calls)
-        unanswered = self._of_no_agent_below(
-            self._unanswered(suspects, answers, models), answers, models
-        )
+    @cached_property
+    def _gaps(self) -> list[int]:
+        """The model calls that asked for tools of which there is no trace."""
         # Where messages were read already, those that hold a request need no finish reason.
-        unknown = [place for place in unanswered if not self._messages.is_known_to_request(place)]
+        unknown = [
+            place
+            for place in self._of_no_agent_below(self._unanswered())
+            if not self._messages.is_known_to_request(place)
+        ]
         return [
             place
             for place in unknown
             if not (self._messages.of_span(place).requests or place in self._recovery.requesting)
-            and (self._messages.of_span(place).broken or self._finishes.of(place) is Finish.TOOLS)
-            and not self._is_answered_before(place, answers, models)
+            and (
+                self._messages.of_span(place).broken or self._messages.finish(place) is Finish.TOOLS
+            )
+            and not self._is_answered_before(place)
         ]
 
-    def _is_answered_before(
-        self, place: int, answers_of: dict[int, list[int]], models_of: dict[int, list[int]]
-    ) -> bool:
+    def _is_answered_before(self, place: int) -> bool:
         """Whether the model call is the one before a pause, whose span was written when the run
         went on, after those of the calls that it asked for.
         """
-        spans, table, agent = (
-            self._spans,
-            self._spans.table(place),
-            self._spans.enclosing_agent[place],
-        )
+        table, agent = self._spans.table(place), self._spans.enclosing_agent[place]
         if agent < 0 or not table.convention.resume_marks:
             return False
-        start, answers = spans.readers[place].start_ns, answers_of.get(agent)
+        span, answers = self._spans.readers[place], self._answers.get(agent)
         return (
-            models_of[agent][0] == start
+            self._models[agent][0] == span.start_ns
             and answers is not None
-            and answers[0] < start
-            and table.marked(
-                spans.readers[place].attributes(table.resume_wanted),
-                table.convention.resume_marks,
-            )
+            and answers[0] < span.start_ns
+            and table.marked(span.attributes(table.resume_wanted), table.convention.resume_marks)
         )
 
-    def _unanswered(
-        self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]
-    ) -> list[int]:
+    def _unanswered(self) -> list[int]:
         """The model calls after which no call, handoff or agent started before the next model call
         of the same agent.
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        readers, enclosing_agent = self._spans.readers, self._spans.enclosing_agent
-        found: list[int] = []
-        for place in places:
-            agent = enclosing_agent[place]
-            owner = agent if agent >= 0 else self._spans.owner(place)
-            start, answers, models = (
-                readers[place].start_ns,
-                answers_of.get(owner, ()),
-                models_of[owner],
-            )
+        readers, unanswered = self._spans.readers, []
+        for place in self._spans.model_calls:
+            owner, start = self._spans.owner(place), readers[place].start_ns
+            answers, models = self._answers.get(owner, ()), self._models[owner]
             at = bisect_left(answers, start)
             following = bisect_left(models, start) + 1
             if at == len(answers):
-                found.append(place)
+                unanswered.append(place)
             elif following < len(models) and answers[at] > models[following]:
                 # Model calls that start before this one ends were made beside it.
                 after = bisect_left(models, readers[place].end_ns)
                 if after <= following or (after < len(models) and answers[at] > models[after]):
-                    found.append(place)
-        return found
+                    unanswered.append(place)
+        return unanswered
 
-    def _of_no_agent_below(
-        self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]
-    ) -> list[int]:
+    def _of_no_agent_below(self, places: list[int]) -> list[int]:
         """Those of the model calls that no agent called by theirs answered: while such an agent
         works, some record its model calls as the caller's.
         """
@@ -428,7 +371,7 @@ class UnknownCalls:
             agents = below.get(owner, []) if owner >= 0 else []
             at = bisect_left(agents, (span.start_ns, place)) - 1  # the last one that started before
             agent = agents[at][1] if at >= 0 else -1
-            answers, models = answers_of.get(agent, ()), models_of.get(owner, ())
+            answers, models = self._answers.get(agent, ()), self._models.get(owner, ())
             following = bisect_right(models, span.start_ns)
             until = models[following] if following < len(models) else None
             after = bisect_left(answers, span.start_ns)
@@ -441,6 +384,12 @@ class UnknownCalls:
                 left.append(place)
         return left
 
+    @cached_property
+    def _models(self) -> dict[int, list[int]]:
+        """Agent → when its model calls started, ascending."""
+        return self._starts(self._spans.model_calls)
+
+    @cached_property
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
         spans, answers = self._spans, [*self._spans.tools, *self._spans.agents]
@@ -454,17 +403,13 @@ class UnknownCalls:
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
-        readers, enclosing_agent = self._spans.readers, self._spans.enclosing_agent
-        found: dict[int, list[int]] = {}
+        by_agent: dict[int, list[int]] = {}
         for place in places:
-            agent = enclosing_agent[place]
-            owner = agent if agent >= 0 else self._spans.owner(place)
-            if owner not in found:
-                found[owner] = []
-            found[owner].append(readers[place].start_ns)
-        for starts in found.values():
+            starts = by_agent.setdefault(self._spans.owner(place), [])
+            starts.append(self._spans.readers[place].start_ns)
+        for starts in by_agent.values():
             starts.sort()
-        return found
+        return by_agent
 
     def _scope_name(self, place: int) -> str:
         return self._spans.resource_scopes[place].scope_name

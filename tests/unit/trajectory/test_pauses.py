@@ -409,6 +409,15 @@ def test_a_run_that_failed_before_its_last_calls_left_spans():
     assert both(agent(LANGCHAIN, 2), chat("m", 1, LANGCHAIN)).calls_unknown == ""
 
 
+def test_a_run_that_starts_with_its_model_call_does_not_answer_its_requests():
+    """Clocks of milliseconds give both spans one start."""
+    run_span = agent(LANGCHAIN)
+    asked = chat("m", run_span.start_ns, LANGCHAIN, request("buy"))
+    assert both(run_span, asked).waiting == (
+        'the run ended in a request for "buy" without an answer: it may wait for an approval'
+    )
+
+
 def test_a_pause_is_over_when_the_agent_calls_a_model_again():
     """A run around both parts went on; the part that ended in the pause did not."""
     paused = {"final_result": '{"calls":[],"approvals":[{"tool_name":"buy","args":"{}"}]}'}
