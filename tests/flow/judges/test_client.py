@@ -275,12 +275,12 @@ def test_a_judge_that_is_busy_is_left_in_peace_for_as_long_as_it_says(
     serve: Callable[..., Any], retry_after: str
 ):
     """All requests to the endpoint wait, not only the one that got the response."""
-    header = {
-        "Retry-After": (
-            formatdate(time.time() + 2, usegmt=True) if retry_after == "date" else retry_after
-        )
-    }
-    busy = scripted.Reply(status=429, headers=header)
+    wait_s, asked_at = 2.0 if retry_after == "date" else float(retry_after), 0.0
+    if retry_after == "date":
+        date = int(time.time() + wait_s)
+        wait_s, asked_at = date - time.time(), time.monotonic()
+        retry_after = formatdate(date, usegmt=True)
+    busy = scripted.Reply(status=429, headers={"Retry-After": retry_after})
     endpoint = serve(busy, scripted.score(0.5))
     judge = client(endpoint, retries=2)
 
@@ -291,7 +291,8 @@ def test_a_judge_that_is_busy_is_left_in_peace_for_as_long_as_it_says(
         return [await judge.structured("two", SCHEMA), await first]
 
     assert len(asyncio.run(two())) == 2
-    assert endpoint.times[1] - endpoint.times[0] >= 0.75
+    rounding_s = 0.05
+    assert endpoint.times[1] - (asked_at or endpoint.times[0]) >= wait_s - rounding_s
     assert len(endpoint.requests) == 3
 
 
