@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import exp, fsum, lgamma, log
 from statistics import median
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from otel_eval.errors import InputError
 
@@ -28,7 +29,6 @@ LEVEL: Final = 0.05
 """The probability of finding any difference where there is none."""
 
 _TOLERANCE: Final = 1e-7  # relative, between probabilities that are equal but for rounding
-_NOT_SCORED: Final = ("skipped", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,13 +194,14 @@ class Comparison:
     @property
     def regressed(self) -> bool:
         """Whether a scorer that counts passes less often."""
-        return any(one.finding == "regression" and one.counts for one in self.scorers)
+        return any(scorer.finding == "regression" and scorer.counts for scorer in self.scorers)
 
     @property
     def lost(self) -> bool:
         """Whether a scorer that counts scores less, or a declared case did not run."""
-        found = any((one.finding == "loss" or one.lost) and one.counts for one in self.scorers)
-        return found or bool(self.missing_cases)
+        return bool(self.missing_cases) or any(
+            (scorer.finding == "loss" or scorer.lost) and scorer.counts for scorer in self.scorers
+        )
 
 
 def fisher_exact(passed: int, failed: int, other_passed: int, other_failed: int) -> float:
@@ -212,9 +213,8 @@ def fisher_exact(passed: int, failed: int, other_passed: int, other_failed: int)
     """
     row, column = passed + failed, passed + other_passed
     total = row + other_passed + other_failed
-    constant = (
-        _log_choose(total, column) if total else 0.0
-    )  # of all ways to place the passes among all runs
+    # of all ways to place the passes among all runs
+    constant = _log_choose(total, column) if total else 0.0
 
     def log_probability(count: int) -> float:
         return _log_choose(row, count) + _log_choose(total - row, column - count) - constant
@@ -338,7 +338,7 @@ def compare(
         declared: whether `case` of a run is the key of a declared case, so that a single run of it
             decides; otherwise it is a digest of the run's input.
     """
-    sides = _by_scorer(before), _by_scorer(after)
+    sides = [_grouped(results, lambda result: result.scorer) for results in (before, after)]
     common = [scorer for scorer in sides[0] if scorer in sides[1]]
     plans = [
         _Plan(scorer, sides[0][scorer], sides[1][scorer], declared=declared) for scorer in common
@@ -352,13 +352,14 @@ def compare(
     )
 
 
-def _by_scorer(
-    results: Sequence[ComparedResult],
-) -> dict[ComparedScorer, list[ComparedResult]]:
-    groups: defaultdict[ComparedScorer, list[ComparedResult]] = defaultdict(list)
-    for result in results:
-        groups[result.scorer].append(result)
-    return dict(sorted(groups.items()))
+_Key = TypeVar("_Key", str, ComparedScorer)
+
+
+def _grouped(
+    results: Iterable[ComparedResult], key_of: Callable[[ComparedResult], _Key]
+) -> dict[_Key, list[ComparedResult]]:
+    """The results by their key, in order of the keys."""
+    return {key: list(group) for key, group in groupby(sorted(results, key=key_of), key=key_of)}
 
 
 def _not_compared(
@@ -411,11 +412,11 @@ class _Case(NamedTuple):
         shares = [sum(map(holds, side)) / len(side) for side in (self.before, self.after)]
         return shares[1] - shares[0]
 
-    def worse(self, because: Callable[[ComparedResult], bool]) -> WorseRun:
-        """The case as one that got worse; the first result after for which `because` holds says
+    def worse(self, holds: Callable[[ComparedResult], bool]) -> WorseRun:
+        """The case as one that got worse; the first result after for which `holds` is False says
         why.
         """
-        after = next((result for result in self.after if because(result)), self.after[0])
+        after = next(result for result in self.after if not holds(result))
         before = self.before[0]
         return WorseRun(
             case=self.key,
@@ -428,6 +429,10 @@ class _Case(NamedTuple):
 
 def _is_scored(result: ComparedResult) -> bool:
     return result.outcome == "scored"
+
+
+def _scored(results: Iterable[ComparedResult]) -> list[ComparedResult]:
+    return list(filter(_is_scored, results))
 
 
 def _passes(result: ComparedResult) -> bool:
@@ -450,7 +455,10 @@ class _Plan:
         declared: bool,
     ) -> None:
         self._scorer, self._before, self._after = scorer, before, after
-        sides = _by_case(before), _by_case(after)
+        sides = [
+            _grouped([result for result in side if result.run.case], lambda result: result.run.case)
+            for side in (before, after)
+        ]
         self._cases = [
             _Case(key, sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]
         ]
@@ -471,16 +479,18 @@ class _Plan:
 
     def decide(self, level: float) -> ScorerComparison:
         """Return the comparison, for tests at this level."""
-        by_scores, p_scores = self._changed(_is_scored, self._before, self._after, level)
-        by_passes, p_passes = self._changed(
-            _passes,
-            list(filter(_is_scored, self._before)),
-            list(filter(_is_scored, self._after)),
-            level,
+        change, p_scores = self._test(_is_scored, self._cases, self._before, self._after, level)
+        scored_cases = [
+            case
+            for case in [
+                _Case(key, _scored(before), _scored(after)) for key, before, after in self._cases
+            ]
+            if case.before and case.after
+        ]
+        finding, p_passes = self._test(
+            _passes, scored_cases, _scored(self._before), _scored(self._after), level
         )
-        decided = {"worse": "regression", "better": "improvement"}
-        finding: Any = decided.get(by_passes, by_passes)
-        if by_scores == "worse" and finding != "regression":
+        if change == "regression" and finding != "regression":
             finding = "loss"
         return ScorerComparison(
             scorer=self._scorer,
@@ -489,67 +499,44 @@ class _Plan:
             after=_counted(self._after),
             finding=finding,
             p_value=p_scores if finding == "loss" else p_passes,
-            worse=[case.worse(_fails) for case in self._scored_cases if case.change(_passes) < 0],
+            worse=[case.worse(_passes) for case in scored_cases if case.change(_passes) < 0],
             lost=[
-                case.worse(_is_not_scored)
+                case.worse(_is_scored)
                 for case in self._cases
                 if case.change(_is_scored) < 0 and (self._way == "cases" or finding == "loss")
             ],
             counts=self._before[0].counts and self._after[0].counts,
         )
 
-    @property
-    def _scored_cases(self) -> list[_Case]:
-        scored = [
-            _Case(
-                case.key,
-                list(filter(_is_scored, case.before)),
-                list(filter(_is_scored, case.after)),
-            )
-            for case in self._cases
-        ]
-        return [case for case in scored if case.before and case.after]
-
-    def _changed(
+    def _test(
         self,
         holds: Callable[[ComparedResult], bool],
+        cases: Sequence[_Case],
         before: Sequence[ComparedResult],
         after: Sequence[ComparedResult],
         level: float,
-    ) -> tuple[str, float | None]:
-        """Whether the share of results for which `holds` changed, and the p-value of the test."""
-        cases = self._cases if holds is _is_scored else self._scored_cases
+    ) -> tuple[Finding, float | None]:
+        """How the share of results for which `holds` changed, and the p-value of the test."""
+        changes = [case.change(holds) for case in cases]
+        worse = sum(change < 0 for change in changes)
+        better = sum(change > 0 for change in changes)
         if self._way == "cases":
-            changes = [case.change(holds) for case in cases]
-            if any(change < 0 for change in changes):
-                return "worse", None
-            return ("better" if any(change > 0 for change in changes) else "unchanged"), None
+            return ("regression" if worse else "improvement" if better else "unchanged"), None
         if self._way == "pairs" and not _are_balanced(cases):
-            changes = [case.change(holds) for case in cases]
-            worse = sum(change < 0 for change in changes)
-            better = sum(change > 0 for change in changes)
             rise, p_value = better - worse, mcnemar_exact(worse, better)
         else:
             if self._way == "pairs":
                 before = [result for case in cases for result in case.before]
                 after = [result for case in cases for result in case.after]
-            held, holding = sum(map(holds, before)), sum(map(holds, after))
+            old, new = sum(map(holds, before)), sum(map(holds, after))
             # the difference of the two shares, times both numbers of runs
-            rise = holding * len(before) - held * len(after)
-            p_value = fisher_exact(held, len(before) - held, holding, len(after) - holding)
+            rise = new * len(before) - old * len(after)
+            p_value = fisher_exact(old, len(before) - old, new, len(after) - new)
         if not rise:
             return "unchanged", p_value
         if p_value > level:
             return "within noise", p_value
-        return ("better" if rise > 0 else "worse"), p_value
-
-
-def _fails(result: ComparedResult) -> bool:
-    return not result.passed
-
-
-def _is_not_scored(result: ComparedResult) -> bool:
-    return result.outcome in _NOT_SCORED
+        return ("improvement" if rise > 0 else "regression"), p_value
 
 
 def _are_balanced(cases: Sequence[_Case]) -> bool:
@@ -559,14 +546,6 @@ def _are_balanced(cases: Sequence[_Case]) -> bool:
     return any(len(case.before) > 1 for case in cases) and all(
         len(case.before) == len(case.after) for case in cases
     )
-
-
-def _by_case(results: Sequence[ComparedResult]) -> dict[str, list[ComparedResult]]:
-    cases: defaultdict[str, list[ComparedResult]] = defaultdict(list)
-    for result in results:
-        if result.run.case:
-            cases[result.run.case].append(result)
-    return dict(sorted(cases.items()))
 
 
 def parting(before: Sequence[str] | None, after: Sequence[str] | None) -> str:

@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
 from otel_eval.descriptors import Spare
-from otel_eval.errors import ConfigError
 from otel_eval.http1 import names_server
-from otel_eval.http1.server import ConnectionHandler, ConnectionServer
+from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
 from otel_eval.native import build_info
 
 # Counters of what was not scored, is incomplete or was not delivered, each with the reason.
@@ -141,11 +140,9 @@ def status_fields(
 
 
 _CONNECTIONS: Final = 16
-_IDLE_S: Final = 5.0
-_PLAIN: Final = "text/plain; charset=utf-8"
 
 
-class _AdminHandler(ConnectionHandler):
+class _AdminHandler(PageHandler):
     server: AdminServer
 
     def do_GET(self) -> None:
@@ -154,16 +151,20 @@ class _AdminHandler(ConnectionHandler):
             why = (
                 "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
             )
-            return self._answer(HTTPStatus.MISDIRECTED_REQUEST, _PLAIN, why)
+            return self.answer(HTTPStatus.MISDIRECTED_REQUEST, PLAIN_TEXT, why)
         pages: dict[str, Callable[[], tuple[int, str, str]]] = {
-            "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
+            "/healthz": lambda: (HTTPStatus.OK, PLAIN_TEXT, "ok\n"),
             "/readyz": self._readiness,
             "/metrics": self._metrics,
             "/status": self._status,
         }
         page = pages.get(self.path)
-        return self._answer(
-            *(page() if page else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n"))
+        return self.answer(
+            *(
+                page()
+                if page
+                else (HTTPStatus.NOT_FOUND, PLAIN_TEXT, f"there are {', '.join(pages)}\n")
+            )
         )
 
     do_HEAD = do_GET
@@ -172,14 +173,13 @@ class _AdminHandler(ConnectionHandler):
         """Whether `Host` names this server, or is absent: browsers, which DNS rebinding could lead
         here, always send it.
         """
-        return all(
-            names_server(each, self.server.names) for each in self.headers.get_all("Host", [])
-        )
+        host = self.headers.get("Host")
+        return host is None or names_server(host, self.server.names)
 
     def _readiness(self) -> tuple[int, str, str]:
-        found = self.server.monitored.readiness()
-        code = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return code, _PLAIN, f"{found}\n"
+        readiness = self.server.monitored.readiness()
+        code = HTTPStatus.OK if readiness.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return code, PLAIN_TEXT, f"{readiness}\n"
 
     def _metrics(self) -> tuple[int, str, str]:
         families = chain(
@@ -192,16 +192,8 @@ class _AdminHandler(ConnectionHandler):
         fields = status_fields(monitored.counts(), monitored.readiness(), uptime_s)
         return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
 
-    def _answer(self, code: int, kind: str, body: str) -> None:
-        self.close_connection = True  # one request for each connection: requests are rare
-        self.reply(code, kind, body.encode(), {"Cache-Control": "no-store"})
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse a request that cannot be read, or of another method."""
-        self._answer(code, _PLAIN, f"{message or HTTPStatus(code).phrase}\n")
-
-
-class AdminServer(ConnectionServer):
+class AdminServer(PageServer):
     """Serves the pages; accepts connections even if the process has no file descriptor left.
 
     Args:
@@ -223,21 +215,11 @@ class AdminServer(ConnectionServer):
     thread_name = "otel-eval-admin"
 
     def __init__(self, endpoint: str, monitored: Monitored, names: Collection[str]) -> None:
-        host, _, port = endpoint.rpartition(":")
-        address = host.strip("[]"), int(port)
         self.monitored, self.begun = monitored, time.monotonic()
-        self.names: Final = frozenset(
-            name.casefold().removesuffix(".") for name in ("localhost", address[0], *names)
-        )
         self._spare = Spare()
-        try:
-            super().__init__(address, _AdminHandler, _CONNECTIONS, _IDLE_S)
-        except OSError as error:
-            raise ConfigError(
-                f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose"
-                " another address or port 0"
-            ) from None
-        self.address: Final = f"{host}:{self.server_address[1]}"
+        super().__init__(
+            endpoint, _AdminHandler, _CONNECTIONS, names=names, key="telemetry.endpoint"
+        )
 
     def get_request(self) -> Any:
         """Accept a connection; if no descriptor is left, with a spare one."""

@@ -14,7 +14,7 @@ from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.server import Bound
 from otel_eval.ui import live_page
 from otel_eval.ui.held_runs import Changes, HeldRuns
-from otel_eval.ui.server import PageServer
+from otel_eval.ui.server import RunsServer
 
 _FETCH_S: Final = 0.5  # the least time between two fetches from workers
 _STOP_S: Final = 1.0
@@ -150,7 +150,7 @@ class LivePage:
         self._given: Final = given
         self._receiver: Final = receiver
         self._allow: Final = tokens_of_page(given.auth)
-        self._server: PageServer | None = None
+        self._server: RunsServer | None = None
         self._bound: Bound | None = None
         self.held: Final = held
         self.address: str | None = None
@@ -163,7 +163,7 @@ class LivePage:
         """
         assert self._given.endpoint is not None, "only a page with an endpoint is served"
         self._bound = bound
-        self._server = PageServer(
+        self._server = RunsServer(
             self._given.endpoint,
             self._page,
             source=self,

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from otel_eval.app import stored_traces
 from otel_eval.app.page import tokens_of_page
-from otel_eval.cli.comparing import holds_results, result_lines
 from otel_eval.cli.html_report import HtmlReport
 from otel_eval.cli.log_format import warn
+from otel_eval.cli.results import split_inputs
 from otel_eval.config import EvalConfig
-from otel_eval.errors import ConfigError, InputError
 from otel_eval.merging import check_row
 from otel_eval.ui import documents_of_rows
-from otel_eval.ui.server import PageServer
+from otel_eval.ui.server import RunsServer
 
 _STOP_S: Final = 1.0
 
@@ -48,14 +46,21 @@ def view(
     parts: list[str] = []
     written = HtmlReport(parts.append, files, config, max_runs=max_runs)
     problems: list[str] = []
-    for document in _documents(files, config, is_configured, problems, written):
+    rows, traces = split_inputs(files, is_configured=is_configured)
+    for row in rows:
+        if "document" not in row:
+            check_row(row)
+    for document in documents_of_rows(rows):
         written.add_document(document)
+    if traces:
+        for report in stored_traces.replay(traces, config, on_problem=problems.append):
+            written.add(report)
     written.finish(lines=problems)
     warn(problems)
     page = "".join(parts)
     parts.clear()
     allow = tokens_of_page(config.ui.auth)
-    server = PageServer(
+    server = RunsServer(
         endpoint, lambda: page, allow=allow, names=config.ui.names, key="--endpoint"
     )
     server.start()
@@ -67,34 +72,3 @@ def view(
     finally:
         server.stop(_STOP_S)
     return 0
-
-
-def _documents(
-    files: Sequence[str],
-    config: EvalConfig,
-    is_configured: bool,
-    problems: list[str],
-    written: HtmlReport,
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the documents of files of results; reports of stored traces are written."""
-    try:
-        results = [file for file in files if holds_results(file)]
-        rows = [row for file in results for row in result_lines(file)]
-        for row in rows:
-            if "document" not in row:
-                check_row(row)
-    except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        raise InputError(f"{', '.join(files)}: {error}") from None
-    yield from documents_of_rows(rows)
-    traces = [file for file in files if file not in results]
-    if traces and not is_configured:
-        raise ConfigError(
-            f"{traces[0]}: holds no results; to score it as traces, name a configuration with"
-            " --config"
-        )
-    for report in (
-        stored_traces.replay(traces, config, on_problem=problems.append) if traces else ()
-    ):
-        written.add(report)

@@ -12,20 +12,24 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from email.message import Message
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from math import inf
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 
 from otel_eval.descriptors import accept
+from otel_eval.errors import ConfigError
 from otel_eval.http1 import MalformedRequest, read_head, too_long
 
+PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 _WRITE_S: Final = 10.0  # for a client to receive a response
 _REPLACE_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
 _DRAIN_S: Final = 2.0
+_PAGE_IDLE_S: Final = 5.0
 # read for one request line and its headers, with what the reader reads ahead
 _HEADER_BYTES: Final = 192 * 1024
 _SLOWEST: Final = 1024.0  # bytes a second, the minimum: a fraction of the slowest mobile network
@@ -322,6 +326,66 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 _close(connection, socket.SHUT_RDWR)
+
+
+class PageHandler(ConnectionHandler):
+    """The requests of a connection to a `PageServer`: one, because requests are rare."""
+
+    def answer(
+        self, code: int, content_type: str, text: str, extra: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a response, which must not be cached, and close the connection."""
+        self.close_connection = True
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        body = text.encode("utf-8", "backslashreplace")
+        self.reply(code, content_type, body, {**headers, **(extra or {})})
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse a request that cannot be read, or of another method."""
+        self.answer(code, PLAIN_TEXT, f"{message or HTTPStatus(code).phrase}\n")
+
+
+class PageServer(ConnectionServer):
+    """Serves a few pages to people and tools, at an address of its own.
+
+    Args:
+        endpoint: host:port; port 0 chooses a free one.
+        handler: the class that handles the requests of a connection.
+        connections: the maximum number of open connections.
+        names: names that `Host` may have besides IP addresses, localhost and the host of the
+            endpoint.
+        key: of the configuration, for errors.
+
+    Attributes:
+        address: the address that was bound.
+        names: all names that `Host` may have, for `names_server`.
+
+    Raises:
+        ConfigError: the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: type[PageHandler],
+        connections: int,
+        *,
+        names: Collection[str],
+        key: str,
+    ) -> None:
+        host, _, port = endpoint.rpartition(":")
+        bare = host.strip("[]")
+        self.names: Final = frozenset(
+            name.casefold().removesuffix(".") for name in ("localhost", bare, *names)
+        )
+        try:
+            super().__init__((bare, int(port)), handler, connections, _PAGE_IDLE_S)
+        except OSError as error:
+            raise ConfigError(
+                f"{key}: {endpoint!r}: cannot listen there ({error.strerror}); choose another"
+                " address or port 0"
+            ) from None
+        self.address: Final = f"{host}:{self.server_address[1]}"
 
 
 def _close(connection: Any, how: int) -> None:

@@ -17,9 +17,9 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from otel_eval.errors import ConfigError, OtelEvalError
+from otel_eval.errors import OtelEvalError
 from otel_eval.http1 import body_reader, names_server
-from otel_eval.http1.server import ConnectionHandler, ConnectionServer
+from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
 from otel_eval.ui import event, policy
 from otel_eval.ui.held_runs import HeldRuns
 
@@ -27,7 +27,6 @@ VIEWERS: Final = 8
 """Pages that may be connected at one time."""
 
 _CONNECTIONS: Final = 2 * VIEWERS + 8
-_IDLE_S: Final = 5.0
 _BODY_S: Final = 5.0
 _WRITE_S: Final = 10.0
 _EVERY_S: Final = 1.0  # the least time between two writes to a page
@@ -35,7 +34,6 @@ _BEAT_S: Final = 5.0  # after so long a write shows whether the page is still th
 _SESSION_S: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 256
 _LARGEST_FORM: Final = 16 * 1024
-_PLAIN: Final = "text/plain; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 
 _LOGIN: Final = """<!DOCTYPE html>
@@ -84,20 +82,20 @@ class _Sessions:
             return self._ends.get(session, 0.0) > time.monotonic()
 
 
-class _PageHandler(ConnectionHandler):
-    server: PageServer
+class _RunsHandler(PageHandler):
+    server: RunsServer
 
     def do_GET(self) -> None:
         self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         if not self._is_for_us():
             return None
         if self.path not in ("/", "/events"):
-            return self._answer(HTTPStatus.NOT_FOUND, _PLAIN, "there is only /\n")
+            return self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, "there is only /\n")
         if not self._is_allowed():
             return self._login_page(HTTPStatus.UNAUTHORIZED, "")
         if self.path == "/events":
             return self._events()
-        return self._answer(
+        return self.answer(
             HTTPStatus.OK,
             _HTML,
             self.server.page(),
@@ -114,13 +112,13 @@ class _PageHandler(ConnectionHandler):
         if not self._is_for_us():
             return None
         if self.path != "/login" or self.server.allow is None:
-            return self._answer(HTTPStatus.NOT_FOUND, _PLAIN, "there is only /\n")
+            return self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, "there is only /\n")
         self.timed.start_message(_BODY_S, _LARGEST_FORM * 2)
         try:
             _, read = body_reader(self.headers, self.rfile, _LARGEST_FORM)
             form = parse_qs(read(lambda _: None).decode("utf-8", "replace"), max_num_fields=4)
         except (OtelEvalError, ValueError):
-            return self._answer(HTTPStatus.BAD_REQUEST, _PLAIN, "the form cannot be read\n")
+            return self.answer(HTTPStatus.BAD_REQUEST, PLAIN_TEXT, "the form cannot be read\n")
         self.unread = False
         if not self.server.allow(f"Bearer {form.get('token', [''])[0]}"):
             return self._login_page(HTTPStatus.FORBIDDEN, "This is not a valid token.")
@@ -129,7 +127,7 @@ class _PageHandler(ConnectionHandler):
             "Location": "/",
             "Set-Cookie": f"{cookie}; Path=/; HttpOnly; SameSite=Strict",
         }
-        return self._answer(HTTPStatus.SEE_OTHER, _PLAIN, "", headers)
+        return self.answer(HTTPStatus.SEE_OTHER, PLAIN_TEXT, "", headers)
 
     def _is_for_us(self) -> bool:
         """Whether the request names this server and comes from no other page; otherwise it is
@@ -138,10 +136,10 @@ class _PageHandler(ConnectionHandler):
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if not names_server(host, self.server.names):
             why = "unknown Host; ask for the IP address, or add the name to ui.allowed_hosts\n"
-            self._answer(HTTPStatus.MISDIRECTED_REQUEST, _PLAIN, why)
+            self.answer(HTTPStatus.MISDIRECTED_REQUEST, PLAIN_TEXT, why)
             return False
         if origin is not None and not self._is_ours(origin, host):
-            self._answer(HTTPStatus.FORBIDDEN, _PLAIN, "the request comes from another page\n")
+            self.answer(HTTPStatus.FORBIDDEN, PLAIN_TEXT, "the request comes from another page\n")
             return False
         return True
 
@@ -150,10 +148,10 @@ class _PageHandler(ConnectionHandler):
         public address, if a proxy asks for another one.
         """
         try:
-            place = urlsplit(origin).netloc.casefold()
+            address = urlsplit(origin).netloc.casefold()
         except ValueError:
             return False
-        return place == host.strip().casefold() or place in self.server.places
+        return address in (host.strip().casefold(), self.server.public_address)
 
     def _is_allowed(self) -> bool:
         if self.server.allow is None:
@@ -174,15 +172,15 @@ class _PageHandler(ConnectionHandler):
             # without it a form of this page has the origin "null"
             "Referrer-Policy": "same-origin",
         }
-        self._answer(code, _HTML, _LOGIN.format(note=note), headers)
+        self.answer(code, _HTML, _LOGIN.format(note=note), headers)
 
     def _events(self) -> None:
         source = self.server.source
         if source is None:
-            return self._answer(HTTPStatus.NOT_FOUND, _PLAIN, "there is only /\n")
+            return self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, "there is only /\n")
         if not self.server.viewers.acquire(blocking=False):
             why = f"{VIEWERS} pages are open already\n"
-            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, why)
+            return self.answer(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN_TEXT, why)
         try:
             self.close_connection = True
             self.send_response(HTTPStatus.OK)
@@ -220,22 +218,9 @@ class _PageHandler(ConnectionHandler):
                 shown, written, is_first = status, time.monotonic(), False
             self.server.stop_requested.wait(_EVERY_S)
 
-    def _answer(
-        self, code: int, kind: str, body: str, extra: Mapping[str, str] | None = None
-    ) -> None:
-        self.close_connection = True
-        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        self.reply(
-            code, kind, body.encode("utf-8", "backslashreplace"), headers | dict(extra or {})
-        )
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse a request that cannot be read, or of another method."""
-        self._answer(code, _PLAIN, f"{message or HTTPStatus(code).phrase}\n")
-
-
-class PageServer(ConnectionServer):
-    """Serves the page.
+class RunsServer(PageServer):
+    """Serves the page of runs.
 
     Args:
         endpoint: host:port; port 0 chooses a free one.
@@ -268,26 +253,14 @@ class PageServer(ConnectionServer):
         public_url: str | None = None,
         key: str = "ui.endpoint",
     ) -> None:
-        host, _, port = endpoint.rpartition(":")
-        bare = host.strip("[]")
         self.page: Final = page
         self.source: Final = source
         self.allow: Final = allow
-        self.places: Final = {urlsplit(public_url).netloc.casefold()} if public_url else set()
+        self.public_address: Final = urlsplit(public_url or "").netloc.casefold() or None
         self.sessions: Final = _Sessions()
         self.viewers: Final = threading.BoundedSemaphore(VIEWERS)
         self.stop_requested: Final = threading.Event()
-        self.names: Final = frozenset(
-            name.casefold().removesuffix(".") for name in ("localhost", bare, *names)
-        )
-        try:
-            super().__init__((bare, int(port)), _PageHandler, _CONNECTIONS, _IDLE_S)
-        except OSError as error:
-            raise ConfigError(
-                f"{key}: {endpoint!r}: cannot listen there ({error.strerror}); choose another"
-                " address or port 0"
-            ) from None
-        self.address: Final = f"{host}:{self.server_address[1]}"
+        super().__init__(endpoint, _RunsHandler, _CONNECTIONS, names=names, key=key)
         # browsers send a cookie to every port of a host
         self.cookie: Final = f"otel_eval_{self.server_address[1]}"
 
