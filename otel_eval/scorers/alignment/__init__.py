@@ -18,14 +18,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import fsum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
 from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
-from otel_eval.scorers.alignment.differences import Difference, difference_of
 from otel_eval.scorers.alignment.expected import (
     Criterion,
+    Expected,
+    Mode,
     check_recorded,
     limit_pairs,
     words_of,
@@ -33,7 +34,8 @@ from otel_eval.scorers.alignment.expected import (
 from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.partial_order import TimedCall, is_sequential, parallel_groups
-from otel_eval.scorers.tool_names import listed, listed_names, numbered, plural, shortened
+from otel_eval.scorers.tool_names import listed, listed_names, numbered, plural, shortened, tool
+from otel_eval.scorers.values import as_object, decode_json, value_at
 
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
 Calls = list[tuple[str, int]]  # names and positions
@@ -222,10 +224,10 @@ class Alignment:
         """
         expected, words = self._criterion.words, self._words
         if self._criterion.decisive and expected is not None and words is not None:
-            found = _assigned_words(
+            pairs = _assigned_words(
                 [expected.names[row] for _, row in missing], [words[column] for _, column in extra]
             )
-            return [(missing[at][1], extra[to][1]) for at, to in found]
+            return [(missing[at][1], extra[to][1]) for at, to in pairs]
         assert self._relation is not None, (
             "words do not decide, so the calls were aligned by their relation"
         )
@@ -320,3 +322,75 @@ def _assigned_words(expected: Sequence[Hashable], actual: Sequence[Hashable]) ->
     for position in range(len(actual) - 1, -1, -1):
         unpaired.setdefault(actual[position], []).append(position)
     return [(row, unpaired[word].pop()) for row, word in enumerate(expected) if unpaired.get(word)]
+
+
+_BARE: Final = "__value__"
+_MOST_KEYS: Final = 8
+
+
+class Difference(NamedTuple):
+    """How an actual call differs from an expected call of the same tool: by names of arguments,
+    never by values. Its text is `city differs, days missing; 2
+    unexpected`.
+
+    Attributes:
+        expected, actual: positions of both calls.
+        differs: expected arguments with another value.
+        missing: expected arguments that the call does not have.
+        unexpected: the number of arguments that are not expected; their names are content.
+        result: whether the result is another one.
+    """
+
+    expected: int
+    actual: int
+    differs: list[str]
+    missing: list[str]
+    unexpected: int
+    result: bool
+
+    def __str__(self) -> str:
+        keys = [f"{_shown(key)} differs" for key in self.differs]
+        keys += [f"{_shown(key)} missing" for key in self.missing]
+        if len(keys) > _MOST_KEYS:
+            keys = [*keys[:_MOST_KEYS], f"{len(keys) - _MOST_KEYS} more"]
+        if self.result:
+            keys.append("result differs")
+        unexpected = [f"{self.unexpected} unexpected"] if self.unexpected else []
+        return "; ".join([*([", ".join(keys)] if keys else []), *unexpected])
+
+
+def _shown(key: str) -> str:
+    return "the value" if key == _BARE else tool(key)
+
+
+def difference_of(
+    row: int, column: int, expected: Expected, actual: Any, criterion: Criterion
+) -> Difference:
+    """Compare what the criterion compares of an expected call and an actual call of its tool."""
+    fields = criterion.compared_fields[row]
+    differs: list[str] = []
+    missing: list[str] = []
+    unexpected = 0
+    if fields.arguments:
+        arguments, actual_arguments = as_object(expected.arguments), as_object(actual.arguments)
+        mode = criterion.comparison.arguments
+        differs, missing = _different_keys(arguments, actual_arguments, mode)
+        if not isinstance(mode, tuple):
+            unexpected = len(actual_arguments.keys() - arguments.keys())
+    result = fields.result and decode_json(expected.result) != decode_json(actual.result)
+    return Difference(row, column, differs, missing, unexpected, result)
+
+
+def _different_keys(
+    expected: Mapping[str, Any], actual: Mapping[str, Any], mode: Mode
+) -> tuple[list[str], list[str]]:
+    """The expected keys whose values differ, and those that are missing."""
+    if isinstance(mode, tuple):
+        pairs = [(key, value_at(expected, key), value_at(actual, key)) for key in mode]
+    else:
+        pairs = [(key, value, actual.get(key, UNRECORDED)) for key, value in expected.items()]
+    different = [(key, other) for key, value, other in pairs if value != other]
+    missing = [key for key, other in different if other is UNRECORDED]
+    differs = [key for key, other in different if other is not UNRECORDED]
+    # With `superset` the call may lack what is expected.
+    return differs, [] if mode == "superset" else missing

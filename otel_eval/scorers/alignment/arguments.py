@@ -90,7 +90,7 @@ def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns) -> R
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
     results = {at: decode_json(calls[at].result) for same in columns.values() for at in same}
-    for call, fields in zip(criterion.expectation.calls, criterion.each, strict=True):
+    for call, fields in zip(criterion.expectation.calls, criterion.compared_fields, strict=True):
         row = dict[int, float]()
         for at in columns.get(call.name, ()):
             if not fields.result or results[at] == call.result:
@@ -120,7 +120,7 @@ def _hashed(
     tools = {name: _Tool(calls, words, same, mode) for name, same in columns.items()}
     for call, (name, arguments, _) in zip(criterion.expectation.calls, keys, strict=True):
         if arguments is not ANY and name in tools:
-            tools[name].wanted.setdefault(arguments, call.arguments)
+            tools[name].expected.setdefault(arguments, call.arguments)
     for tool in tools.values():
         tool.set_words()
     if mode == "overlap":
@@ -153,14 +153,14 @@ class _Tool:
     """
 
     def __init__(self, calls: Sequence[Any], words: Words, columns: list[int], mode: Mode) -> None:
-        self.wanted: dict[Hashable, Any] = {}  # expected arguments by their word
+        self.expected: dict[Hashable, Any] = {}  # expected arguments by their word
         self._mode = mode
         self._calls = [calls[at] for at in columns]
         self._columns = columns
         self._all = bits_of(columns)
-        self._given = None if words is None else [words[at][1] for at in columns]
+        self._argument_words = None if words is None else [words[at][1] for at in columns]
         self._words: list[Hashable] = []
-        self._made: dict[Hashable, Any] = {}  # actual arguments by their word
+        self._actual: dict[Hashable, Any] = {}  # actual arguments by their word
         self._results: list[Hashable] = []
         self._of_result: dict[Hashable, int] | None = None
         self._masks: dict[Hashable, int] = {}
@@ -168,42 +168,43 @@ class _Tool:
 
     def set_words(self) -> None:
         """Compute the words of the actual arguments, if arguments are expected."""
-        if not self.wanted:
+        if not self.expected:
             return
         # equal words become one object, which is looked up without a comparison
-        known = {word: word for word in self.wanted}
-        words = self._given or [arguments_word(call.arguments, self._mode) for call in self._calls]
+        known = {word: word for word in self.expected}
+        words = self._argument_words or [
+            arguments_word(call.arguments, self._mode) for call in self._calls
+        ]
         self._words = [known.setdefault(word, word) for word in words]
-        self._made = dict(zip(self._words, [call.arguments for call in self._calls], strict=True))
+        self._actual = dict(zip(self._words, [call.arguments for call in self._calls], strict=True))
 
     def pairs_to_weigh(self) -> int:
         """How many pairs of different arguments there are; one with nested objects counts for each
         of their members, too.
         """
-        sides = (self.wanted, self._made)
+        sides = (self.expected, self._actual)
         (expected, members), (actual, other_members) = (
             (len(side), len(side) + sum(map(_nested_members, side.values()))) for side in sides
         )
         return (expected * other_members + actual * members) // 2
 
     def compare(self) -> None:
-        """Find the actual calls that agree with each of the expected arguments (`wanted`)."""
-        if not self.wanted:
+        """Find the actual calls that agree with each of the expected arguments (`expected`)."""
+        if not self.expected:
             return
-        words, made = self._words, self._made
+        columns = _columns_of_words(self._words, self._columns)
         if self._mode not in PARTIAL:
-            places = _places(words, self._columns)
-            self._masks = {word: bits_of(places.get(word, ())) for word in self.wanted}
+            self._masks = {word: bits_of(columns.get(word, ())) for word in self.expected}
             return
-        wanted, had, places = _items(self.wanted), _items(made), _places(words, self._columns)
+        expected, actual = _items(self.expected), _items(self._actual)
         if self._mode == "subset":
-            self._masks = _holding(wanted, had, places, self._all)
+            self._masks = _containing(expected, actual, columns, self._all)
         elif self._mode == "superset":
-            self._masks = _held_by(wanted, had, places)
+            self._masks = _contained_in(expected, actual, columns)
         else:
-            shares = _Shares(self.wanted, made)
+            shares = _Shares(self.expected, self._actual, expected, actual)
             self._weights = {
-                word: _row(shares.of(word), words, self._columns) for word in self.wanted
+                word: _row(shares.of(word), self._words, self._columns) for word in self.expected
             }
             self._masks = {word: bits_of(row) for word, row in self._weights.items()}
 
@@ -220,8 +221,8 @@ class _Tool:
         if self._of_result is None:
             self._results = [hashable(decode_json(call.result)) for call in self._calls]
             self._of_result = {
-                word: bits_of(found)
-                for word, found in _places(self._results, self._columns).items()
+                word: bits_of(columns)
+                for word, columns in _columns_of_words(self._results, self._columns).items()
             }
         mask &= self._of_result.get(result, 0)
         return mask, row and {
@@ -241,12 +242,14 @@ class _Tool:
             alike[column] = first.setdefault(key, column)
 
 
-def _places(words: Iterable[Hashable], columns: Iterable[int]) -> dict[Hashable, list[int]]:
+def _columns_of_words(
+    words: Iterable[Hashable], columns: Iterable[int]
+) -> dict[Hashable, list[int]]:
     """Return the columns of each word."""
-    found: dict[Hashable, list[int]] = {}
+    by_word: dict[Hashable, list[int]] = {}
     for word, column in zip(words, columns, strict=True):
-        found.setdefault(word, []).append(column)
-    return found
+        by_word.setdefault(word, []).append(column)
+    return by_word
 
 
 def _row(
@@ -267,46 +270,45 @@ Items = dict[Hashable, KeysView[Item]]  # word of arguments → their items, in 
 def _items(arguments: Mapping[Hashable, Any]) -> Items:
     return {
         word: dict.fromkeys(
-            [(key, hashable(value)) for key, value in as_object(own).items()]
+            [(key, hashable(value)) for key, value in as_object(members).items()]
         ).keys()
-        for word, own in arguments.items()
+        for word, members in arguments.items()
     }
 
 
-def _holding(
-    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int
+def _containing(
+    expected: Items, actual: Items, columns: Mapping[Hashable, list[int]], every_column: int
 ) -> dict[Hashable, int]:
     """Return for each of the expected arguments a mask of the calls that have all of its items, by
     intersecting sets of calls.
     """
-    asked = set[Item]().union(*wanted.values())
-    columns: dict[Item, list[int]] = {}
-    for word, items in had.items():
-        for item in asked.intersection(items):
-            columns.setdefault(item, []).extend(places[word])
-    masks = {item: bits_of(found) for item, found in columns.items()}
-    found = {}
-    for word, items in wanted.items():
-        mask = everything
+    expected_items = set[Item]().union(*expected.values())
+    columns_of_items: dict[Item, list[int]] = {}
+    for word, items in actual.items():
+        for item in expected_items.intersection(items):
+            columns_of_items.setdefault(item, []).extend(columns[word])
+    item_masks = {item: bits_of(of_item) for item, of_item in columns_of_items.items()}
+    masks = {}
+    for word, items in expected.items():
+        mask = every_column
         for item in items:
-            mask &= masks.get(item, 0)
-        found[word] = mask
-    return found
+            mask &= item_masks.get(item, 0)
+        masks[word] = mask
+    return masks
 
 
-def _held_by(
-    wanted: Items, had: Items, places: Mapping[Hashable, list[int]]
+def _contained_in(
+    expected: Items, actual: Items, columns: Mapping[Hashable, list[int]]
 ) -> dict[Hashable, int]:
     """Return for each of the expected arguments a mask of the calls that have no other items:
-    `_holding` with sides exchanged.
+    `_containing` with sides exchanged.
     """
-    found: list[list[int]] = [[] for _ in wanted]
-    for word, holders in _holding(
-        had, wanted, _places(wanted, range(len(wanted))), (1 << len(wanted)) - 1
-    ).items():
-        for at in positions(holders):
-            found[at] += places[word]
-    return dict(zip(wanted, map(bits_of, found), strict=True))
+    rows = _columns_of_words(expected, range(len(expected)))
+    columns_of_rows: list[list[int]] = [[] for _ in expected]
+    for word, mask in _containing(actual, expected, rows, (1 << len(expected)) - 1).items():
+        for row in positions(mask):
+            columns_of_rows[row] += columns[word]
+    return dict(zip(expected, map(bits_of, columns_of_rows), strict=True))
 
 
 class _Shares:
@@ -318,18 +320,23 @@ class _Shares:
     have in common.
     """
 
-    def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any]) -> None:
-        ours, theirs = _items(wanted), _items(made)
-        self._items, self._keys = (
-            _common(ours.values(), theirs.values()),
-            _common(map(_keys, ours.values()), map(_keys, theirs.values())),
-        )
-        self._wanted = {
-            word: (self._bits(items), as_object(wanted[word])) for word, items in ours.items()
+    def __init__(
+        self,
+        expected: Mapping[Hashable, Any],
+        actual: Mapping[Hashable, Any],
+        expected_items: Items,
+        actual_items: Items,
+    ) -> None:
+        sides = expected_items.values(), actual_items.values()
+        self._items = _common(*sides)
+        self._keys = _common(*([[key for key, _ in items] for items in side] for side in sides))
+        self._expected = {
+            word: (self._bits(items), as_object(expected[word]))
+            for word, items in expected_items.items()
         }
-        self._made = [
-            (word, *self._bits(items), len(items), as_object(made[word]))
-            for word, items in theirs.items()
+        self._actual = [
+            (word, *self._bits(items), len(items), as_object(actual[word]))
+            for word, items in actual_items.items()
         ]
 
     def _bits(self, items: KeysView[Item]) -> tuple[int, int]:
@@ -340,32 +347,23 @@ class _Shares:
         """Return the share of each set of actual arguments with these expected ones, without shares
         of 0.
         """
-        (items, keys), own = self._wanted[word]
-        objects = {key: value for key, value in own.items() if is_object(value)}
-        found, size = {}, len(own)
-        for other, their_items, their_keys, their_size, theirs in self._made:
-            equal = (items & their_items).bit_count()
-            inside = self._inside(objects, theirs) if objects else None
-            if inside:
-                found[other] = fsum([equal, *inside]) / (
-                    size + their_size - (keys & their_keys).bit_count()
-                )
-            elif equal:
-                found[other] = equal / (size + their_size - (keys & their_keys).bit_count())
-            elif not size and not their_size:
-                found[other] = 1.0
-        return found
-
-    def _inside(self, objects: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> list[float]:
-        """Return the shares above 0 of nested objects that stand under the same key and are not
-        equal.
-        """
-        pairs = [(value, theirs[key]) for key, value in objects.items() if key in theirs]
-        return [
-            part
-            for one, other in pairs
-            if is_object(other) and one != other and (part := overlap_share(one, other))
-        ]
+        (items, keys), members = self._expected[word]
+        objects = [(key, value) for key, value in members.items() if is_object(value)]
+        shares, size = {}, len(members)
+        for other, other_items, other_keys, other_size, others in self._actual:
+            share: float = (items & other_items).bit_count()
+            if objects:  # and what nested objects under the same key share that are not equal
+                nested = [
+                    overlap_share(value, others[key])
+                    for key, value in objects
+                    if is_object(others.get(key)) and value != others[key]
+                ]
+                share = fsum([share, *nested])
+            if share:
+                shares[other] = share / (size + other_size - (keys & other_keys).bit_count())
+            elif not size and not other_size:
+                shares[other] = 1.0
+        return shares
 
 
 def _nested_members(arguments: Any) -> int:
@@ -378,11 +376,7 @@ def _nested_members(arguments: Any) -> int:
     return count
 
 
-def _keys(items: Iterable[Item]) -> list[Any]:
-    return [key for key, _ in items]
-
-
-def _common(ours: Iterable[Iterable[Any]], theirs: Iterable[Iterable[Any]]) -> dict[Any, int]:
+def _common(expected: Iterable[Iterable[Any]], actual: Iterable[Iterable[Any]]) -> dict[Any, int]:
     """Assign a bit to each member that both sides have."""
-    common = set[Any]().union(*ours) & set[Any]().union(*theirs)
-    return {each: 1 << at for at, each in enumerate(common)}
+    common = set[Any]().union(*expected) & set[Any]().union(*actual)
+    return {member: 1 << at for at, member in enumerate(common)}

@@ -20,11 +20,11 @@ def bits_of(columns: Iterable[int]) -> int:
     """Return an integer with the bits at these positions set, in time linear in the highest
     position.
     """
-    found = list(columns)
-    if len(found) < _FEW:
-        return sum([1 << column for column in found])
-    whole = bytearray((max(found) >> 3) + 1)
-    for column in found:
+    positions_set = list(columns)
+    if len(positions_set) < _FEW:
+        return sum([1 << column for column in positions_set])
+    whole = bytearray((max(positions_set) >> 3) + 1)
+    for column in positions_set:
         whole[column >> 3] |= 1 << (column & 7)
     return int.from_bytes(whole, "little")
 
@@ -37,11 +37,11 @@ def positions(bits: int) -> list[int]:
     """
     if bits.bit_count() * _SPARSE > bits.bit_length():
         return [at for at, bit in enumerate(bin(bits)[:1:-1]) if bit == "1"]
-    found = []
+    positions_set = []
     while bits:
-        found.append(lowest(bits))
+        positions_set.append(lowest(bits))
         bits &= bits - 1
-    return found
+    return positions_set
 
 
 def lowest(bits: int) -> int:
@@ -179,8 +179,8 @@ class WeightedAssignment:
         self.total -= end + self._rent[start]
         for kind, distance in search.reached.items():
             self._rent[kind] += end - distance
-        for each, distance in search.done.items():
-            self._price[each] = self._price.get(each, 0.0) - (end - distance)
+        for reached, distance in search.done.items():
+            self._price[reached] = self._price.get(reached, 0.0) - (end - distance)
         self._shift(start, column, search)
 
     def _look_from(self, kind: int, search: _ShortestPath) -> None:

@@ -259,7 +259,7 @@ class Criterion:
     Attributes:
         names: the tool names of the expected calls.
         nested: whether some group has more than one call.
-        each: the compared fields of each expected call.
+        compared_fields: the compared fields of each expected call.
         required: the distinct pairs of a tool's name and the compared fields of one of its expected
             calls, in order.
         fields: tool name → the compared fields of its expected calls; the last ones, if these
@@ -280,14 +280,14 @@ class Criterion:
         calls, mode = expectation.calls, comparison.arguments
         self.names = [call.name for call in calls]
         self.nested = len(expectation.groups) < len(calls)
-        self.each = [_fields(call, comparison) for call in calls]
-        self.required = [*dict.fromkeys(zip(self.names, self.each, strict=True))]
+        self.compared_fields = [_fields(call, comparison) for call in calls]
+        self.required = [*dict.fromkeys(zip(self.names, self.compared_fields, strict=True))]
         self.fields = fields = dict(self.required)
         compared = {(name, of_call.arguments, of_call.result) for name, of_call in self.required}
         self.plain = not any(arguments or result for _, arguments, result in compared)
         self.whole = all(arguments and not result for _, arguments, result in compared)
         uniform = len(compared) == len(fields)
-        self.keys = _words(calls, self.each, mode)
+        self.keys = _words(calls, self.compared_fields, mode)
         self.words = (
             None
             if self.keys is None or not uniform

@@ -9,14 +9,13 @@ member of the other side is then an addition and two logical operations on whole
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
+from typing import NamedTuple
 
 Pairs = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """One sequence, prepared for many comparisons: `masks` maps each name to an integer with the
     bits of its positions set.
     """
@@ -46,17 +45,17 @@ def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
         return common_of_masks(len(prepared.names), list(map(prepared.masks.get, names, repeat(0))))
 
 
-def _as_subsequence(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
-    """Pair each member of `wanted` with its earliest position in `made`, which is what
+def _as_subsequence(names: Sequence[Hashable], others: Sequence[Hashable]) -> Pairs:
+    """Pair each of the names with its earliest position in `others`, which is what
     `common_of_masks` finds.
 
     Raises:
-        ValueError: `wanted` is not a subsequence of `made`.
+        ValueError: `names` is not a subsequence of `others`.
     """
     pairs, position = [], -1
-    for place, name in enumerate(wanted):
-        position = made.index(name, position + 1)
-        pairs.append((place, position))
+    for row, name in enumerate(names):
+        position = others.index(name, position + 1)
+        pairs.append((row, position))
     return pairs
 
 
@@ -81,10 +80,10 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
             break
         # The pair belongs to this member only if it cleared the highest bit; otherwise an earlier
         # member did.
-        place = gains.bit_length() - 1
-        if before >> place & 1:
-            pairs.append((place, position))
-            below = (1 << place) - 1
+        highest = gains.bit_length() - 1
+        if before >> highest & 1:
+            pairs.append((highest, position))
+            below = (1 << highest) - 1
         row = before
     pairs.reverse()
     return pairs
