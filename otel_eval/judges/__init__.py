@@ -210,24 +210,23 @@ class AsyncEvaluator:
         size = trajectory_size(report.trajectory) // len(report.pending)
         progress = _Progress(report.standing or Verdict.PASS, len(report.pending))
         with self._changed:
-            accepted, refused = self._split(report.pending, size)
-            for pending in accepted:
+            capacity = self._capacity(size * len(report.pending))
+            for pending in report.pending[:capacity]:
                 self._begin_soon(_Job(report, pending, progress, size))
+            refused = report.pending[capacity:]
             self._counts["late_refused"] += len(refused)
         for pending in refused:
             outcome = Failed("timeout" if self._stopped else "judge_queue_full")
             self._out(report, pending, progress, outcome)
 
-    def _split(
-        self, pending: tuple[Pending, ...], size: int
-    ) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
-        """Split into results that fit into the queue, and the others. An empty queue accepts a run
-        of any size.
+    def _capacity(self, size: int) -> int:
+        """Return how many results of a run of this size in bytes fit into the queue. An empty queue
+        accepts a run of any size.
         """
-        total = sum(job.size for job in self._open.values())
-        is_large = bool(self._open) and total + size * len(pending) > self._max_bytes
-        capacity = 0 if self._stopped or is_large else max(0, self._max - len(self._open))
-        return pending[:capacity], pending[capacity:]
+        total = size + sum(job.size for job in self._open.values())
+        if self._stopped or (self._open and total > self._max_bytes):
+            return 0
+        return max(0, self._max - len(self._open))
 
     def _begin_soon(self, job: _Job) -> None:
         self._last += 1

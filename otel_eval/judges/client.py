@@ -221,27 +221,23 @@ class JudgeClient:
     async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
         state = await self._on_loop()
         state.in_flight += 1
+        body = bytearray()
         try:
-            return await self._received(state.client, prompt, more)
+            async with state.client.chat.completions.with_streaming_response.create(
+                model=self.model,
+                messages=[{"role": "user", "content": prompt}],
+                extra_body={**self.parameters, **more},
+                extra_headers=_headers(self.read_key()),
+            ) as response:
+                async for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > _MOST_BYTES:
+                        raise JudgeError(
+                            "judge_malformed", "the judge's response is longer than 1 MiB"
+                        )
         finally:
             state.in_flight -= 1
             self._close_unused(asyncio.get_running_loop())
-
-    async def _received(self, client: Any, prompt: str, more: Mapping[str, Any]) -> bytes:
-        fields = {**self.parameters, **more}
-        messages = [{"role": "user", "content": prompt}]
-        streaming = client.chat.completions.with_streaming_response.create(
-            model=self.model,
-            messages=messages,
-            extra_body=fields,
-            extra_headers=_headers(self.read_key()),
-        )
-        body = bytearray()
-        async with streaming as response:
-            async for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _MOST_BYTES:
-                    raise JudgeError("judge_malformed", "the judge's response is longer than 1 MiB")
         return bytes(body)
 
     def retire(self) -> None:
@@ -266,8 +262,9 @@ class JudgeClient:
         state = self._states.get(loop)
         if state is None:
             # one for each synchronous call of a scorer
-            for ended in [each for each in list(self._states) if each.is_closed()]:
-                self._states.pop(ended, None)
+            for other in list(self._states):
+                if other.is_closed():
+                    self._states.pop(other, None)
             # the loop closes this generator, and so the client, when it ends
             closer = _opened(self)
             state = self._states[loop] = _OnLoop(await anext(closer), closer)
@@ -290,7 +287,7 @@ async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
         http_client=openai.DefaultAsyncHttpxClient(
             follow_redirects=False,
             verify=judge.tls or True,
-            event_hooks={"response": [_without_complaints]},
+            event_hooks={"response": [_close_if_error]},
         ),
     )
     # otherwise a thread detects it, which cannot start during shutdown
@@ -314,7 +311,7 @@ def _headers(key: str | None) -> dict[str, Any]:
     }
 
 
-async def _without_complaints(response: Any) -> None:
+async def _close_if_error(response: Any) -> None:
     if response.status_code >= 300:
         await response.aclose()
 

@@ -21,8 +21,9 @@ from otel_eval.scorers.judge import JudgeError
 
 T = TypeVar("T")
 
-_FIRST_S: Final = 0.5
-_LONGEST_S: Final = 60.0
+_MINUTE_S: Final = 60.0
+# between attempts, unless the endpoint sets a delay
+_POLICY: Final = RetryPolicy(first_s=0.5, factor=2.0, longest_s=_MINUTE_S)
 # upper limit of a pause: some endpoints send the time of day instead of a delay
 _LONGEST_PAUSE_S: Final = 3600.0
 
@@ -45,23 +46,13 @@ class RateLimiter:
     """Limits the rate of attempts, and retries them with backoff.
 
     Args:
-        per_minute: attempts in any `window_s` seconds, or None for no limit.
+        per_minute: attempts in any minute, or None for no limit.
         retries: attempts after the first one.
-        window_s: length in seconds of the sliding window.
-        first_s: seconds before the first retry, doubled for each further one, unless the endpoint
-            sets a delay.
     """
 
-    def __init__(
-        self,
-        per_minute: int | None = None,
-        retries: int = 2,
-        *,
-        window_s: float = 60.0,
-        first_s: float = _FIRST_S,
-    ) -> None:
-        self._retries, self._window_s = retries, window_s
-        self._policy: Final = RetryPolicy(first_s=first_s, factor=2.0, longest_s=_LONGEST_S)
+    def __init__(self, per_minute: int | None = None, retries: int = 2) -> None:
+        self._retries: Final = retries
+        # the times of the latest attempts
         self._begun: Final[deque[float] | None] = deque(maxlen=per_minute) if per_minute else None
         self._paused_until = 0.0  # from `Retry-After`
 
@@ -71,20 +62,18 @@ class RateLimiter:
         Raises:
             JudgeError: the error of the last attempt.
         """
-        waits = delays(self._policy)
+        waits = delays(_POLICY)
         for number in range(self._retries + 1):
             await self._turn()
             try:
                 return await attempt()
             except RetryableJudgeError as again:
-                wait_s = (
-                    again.after_s if again.after_s is not None else min(next(waits), _LONGEST_S)
-                )
+                wait_s = again.after_s if again.after_s is not None else min(next(waits), _MINUTE_S)
                 if again.after_s is not None:
                     self._paused_until = max(
                         self._paused_until, time.monotonic() + min(again.after_s, _LONGEST_PAUSE_S)
                     )
-                if number == self._retries or wait_s > _LONGEST_S:
+                if number == self._retries or wait_s > _MINUTE_S:
                     raise
                 await asyncio.sleep(wait_s)
         raise AssertionError("unreachable")
@@ -93,21 +82,21 @@ class RateLimiter:
         """Wait until the rate limit allows an attempt, and count it. A cancelled wait is not
         counted.
         """
-        while (wait_s := self._to_wait()) > 0:
+        while (wait_s := self._pause_s()) > 0:
             await asyncio.sleep(wait_s)
         if self._begun is not None:
             self._begun.append(time.monotonic())
 
-    def _to_wait(self) -> float:
+    def _pause_s(self) -> float:
         now = time.monotonic()
         pause_s = self._paused_until - now
-        if pause_s > _LONGEST_S:
+        if pause_s > _MINUTE_S:
             raise JudgeError(
                 "judge_rate_limited", "the endpoint asked for a delay of more than a minute"
             )
         if self._begun is None or len(self._begun) < (self._begun.maxlen or 0):
             return pause_s
-        return max(pause_s, self._begun[0] + self._window_s - now)
+        return max(pause_s, self._begun[0] + _MINUTE_S - now)
 
 
 class AnswerCache:
@@ -120,10 +109,10 @@ class AnswerCache:
 
     def get(self, key: bytes) -> str | None:
         """Return the answer, or None."""
-        found = self._answers.pop(key, None)
-        if found is not None:
-            self._answers[key] = found
-        return found
+        answer = self._answers.pop(key, None)
+        if answer is not None:
+            self._answers[key] = answer
+        return answer
 
     def put(self, key: bytes, answer: str) -> None:
         """Add an answer, and evict the least recently used ones beyond `size`."""
@@ -152,7 +141,10 @@ class SharedRequests:
             await asyncio.wait([other])  # does not cancel the future if this task is cancelled
             if not other.cancelled():
                 joined()
-                return _result(other.result())
+                answer = other.result()
+                if isinstance(answer, JudgeError):
+                    raise JudgeError(answer.kind, str(answer), answer.status)
+                return answer
         return await self._lead(key, ask)
 
     async def _lead(self, key: bytes, ask: Callable[[], Awaitable[str]]) -> str:
@@ -169,12 +161,6 @@ class SharedRequests:
         return answer
 
 
-def _result(found: str | JudgeError) -> str:
-    if isinstance(found, JudgeError):
-        raise JudgeError(found.kind, str(found), found.status)
-    return found
-
-
 _MOST_TEXT: Final = 2**16  # characters of an answer
 _BEGIN: Final = re.compile(r'\{\s*["}]')  # the beginning of an object
 _DECODER: Final = json.JSONDecoder()
@@ -187,13 +173,11 @@ def completion_of(body: bytes) -> Mapping[str, Any]:
     Raises:
         JudgeError: it is not a JSON object.
     """
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, Mapping):
-        raise _no_completion()
-    return found
+    with suppress(ValueError, RecursionError):
+        completion = json.loads(body)
+        if isinstance(completion, dict):
+            return completion
+    raise _no_completion()
 
 
 def text_of(completion: Mapping[str, Any]) -> str:
@@ -226,10 +210,10 @@ def tokens_of(completion: Mapping[str, Any]) -> dict[str, int]:
     endpoint does not report.
     """
     usage = completion.get("usage")
-    found = (
-        {kind: usage.get(key) for kind, key in _USAGE.items()} if isinstance(usage, Mapping) else {}
-    )
-    return {kind: count for kind, count in found.items() if type(count) is int and count >= 0}
+    if not isinstance(usage, Mapping):
+        return {}
+    counts = {kind: usage.get(key) for kind, key in _USAGE.items()}
+    return {kind: count for kind, count in counts.items() if type(count) is int and count >= 0}
 
 
 def last_object(text: str, schema: Mapping[str, Any]) -> str | None:
@@ -260,22 +244,22 @@ def last_object(text: str, schema: Mapping[str, Any]) -> str | None:
         return text if isinstance(json.loads(text), dict) else None
     except (ValueError, RecursionError):
         visible = text.rpartition("</think>")[2].partition("<think>")[0]
-    found, end = None, 0
+    last, end = None, 0
     while (begin := _BEGIN.search(visible, end)) is not None:
         at = begin.start()
         try:
             value, end = _DECODER.raw_decode(visible, at)
-            found = visible[at:end]
-            for key in [key for key in decisive if key in value]:
-                if decided.setdefault(key, value[key]) != value[key]:
+            last = visible[at:end]
+            for key in decisive:
+                if key in value and decided.setdefault(key, value[key]) != value[key]:
                     raise JudgeError(
                         "judge_malformed", f"the judge's answer has two different values of {key}"
                     )
         except json.JSONDecodeError as error:
-            end, found = max(error.pos, at + 1), None
+            end, last = max(error.pos, at + 1), None
         except (ValueError, RecursionError):  # a number is too long, or the nesting too deep
             return None
-    return found
+    return last
 
 
 def _no_completion() -> JudgeError:

@@ -184,11 +184,11 @@ def describe_import_error(error: BaseException) -> str:
         else ""
     )
     frames = _frames(error)
-    place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
+    at = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
     raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)][-1:]
     # for instance by `@scorer`
     refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""
-    return f"{kind}{missing}{place}{refused}"
+    return f"{kind}{missing}{at}{refused}"
 
 
 def _frames(error: BaseException) -> list[tuple[str, int]]:
@@ -310,7 +310,7 @@ class BaseScorer:
         """The parameters that differ from their defaults, apart from those that change no score:
         they are what makes two policies of one type different.
         """
-        defaults = {**{each.name: _default_of(each) for each in fields(self)}, **self.defaults}
+        defaults = {**{key.name: _default_of(key) for key in fields(self)}, **self.defaults}
         return {
             key: value
             for key in parameters_of(type(self))
@@ -469,27 +469,26 @@ class BaseScorer:
             spans=tuple(span for span in trajectory.spans if span.span_id not in failed),
         )
 
-    def to_outcome(self, found: Finding | Outcome) -> Outcome:
+    def to_outcome(self, finding: Finding | Outcome) -> Outcome:
         """Convert a finding to an outcome, with `strict` and the threshold applied; an outcome is
         returned unchanged.
         """
-        if not isinstance(found, Finding):
-            return found
-        value = found.value
+        if not isinstance(finding, Finding):
+            return finding
+        value = finding.value
         if not 0 <= value <= 1:
             if not -_ROUNDING <= value <= 1 + _ROUNDING:  # also true of a NaN
-                return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
+                return Failed("ValueError", f"{value} is not in [0, 1]", finding.details)
             value = min(1.0, max(0.0, value))
         value += 0.0  # a float, and never -0.0
         if self.strict:
             value = 1.0 if value == 1 else 0.0
         threshold = self._least
-        passed = self.passes(found) if threshold is None else value >= threshold
-        return Scored(value, passed, found.explanation, found.details)
+        passed = self.passes(finding) if threshold is None else value >= threshold
+        return Scored(value, passed, finding.explanation, finding.details)
 
-    def passes(self, found: Finding) -> bool:
+    def passes(self, finding: Finding) -> bool:
         """Whether a run passes; called only if there is no threshold."""
-        del found
         return False
 
 
@@ -498,7 +497,7 @@ _SCORELESS: Final = ("name", "include_content")
 
 def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
     """The parameters of a built-in scorer by key."""
-    return {each.name: each for each in fields(scorer) if each.init}
+    return {key.name: key for key in fields(scorer) if key.init}
 
 
 def _default_of(parameter: Field[Any]) -> Any:
@@ -587,6 +586,6 @@ def _call(call: ToolCall) -> ToolCall:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
-        copied = {key: _copied(each) for key, each in value.items()}
+        copied = {key: _copied(member) for key, member in value.items()}
         return Unnamed(copied) if type(value) is Unnamed else copied
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+    return [_copied(member) for member in value] if isinstance(value, list) else value

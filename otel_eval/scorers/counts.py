@@ -309,11 +309,11 @@ class ToolCallCount(BaseScorer):
             for tool_count, number in actual
             if not tool_count.allows(number)
         ]
-        kept = len(counted) - len(broken)
+        holding = len(counted) - len(broken)
         tools = {tool_count.tool: tool_count.details(number) for tool_count, number in actual}
         return Finding(
-            kept / len(counted),
-            f"{kept} of {len(counted)} criteria hold{''.join(broken)}",
+            holding / len(counted),
+            f"{holding} of {len(counted)} criteria hold{''.join(broken)}",
             {"tools": tools, "seen": listed_names(counts)},
         )
 

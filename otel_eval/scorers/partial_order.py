@@ -66,7 +66,7 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
 
 
 def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:
-    found: list[range] = []
+    groups: list[range] = []
     first = 0
     latest: int | None = None  # the latest start in the group; None if no call can join it
     ended_before = ended_at = 0  # the earliest end of members that started before, or at, `latest`
@@ -83,7 +83,7 @@ def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:
             )
         if not joins:
             if position:
-                found.append(range(first, position))
+                groups.append(range(first, position))
             first, ended_before, ended_at = position, _NEVER, end
         elif start == latest:
             ended_at = min(ended_at, end)
@@ -91,8 +91,8 @@ def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:
             ended_before, ended_at = open_until, end
         latest = start
     if calls:
-        found.append(range(first, len(calls)))
-    return found
+        groups.append(range(first, len(calls)))
+    return groups
 
 
 def is_sequential(calls: Sequence[TimedCall]) -> bool:
@@ -181,11 +181,11 @@ class _Walk:
                     from_left, from_above[index] = self._best(right), self._best(down)
             end = from_left
         chain = max(end.values(), key=_weight)[1] if end else None
-        found = []
+        pairs = []
         while chain is not None:
             row, column, chain = chain
-            found.append((row, column))
-        return sorted(found)
+            pairs.append((row, column))
+        return sorted(pairs)
 
     def _cell(
         self, group: range, columns: range, from_left: States, from_above: States
@@ -207,19 +207,19 @@ class _Walk:
             )
             for row in group
         ]
-        if not any(found for _, found in by_row):
+        if not any(weights for _, weights in by_row):
             return _past_cell(from_left, from_above)
         by_column = [
-            (column, {row: found[column] for row, found in by_row if column in found})
+            (column, {row: weights[column] for row, weights in by_row if column in weights})
             for column in columns
         ]
         right = self._pair(by_column, group.start, from_left, rows_first=False)
         down = self._pair(by_row, columns.start, from_above, rows_first=True)
         for taken, state in from_above.items():
-            free = [each for each in by_column if not taken >> (each[0] - columns.start) & 1]
+            free = [member for member in by_column if not taken >> member[0] - columns.start & 1]
             _merge(right, self._pair(free, group.start, {0: state}, rows_first=False))
         for taken, state in from_left.items():
-            free = [each for each in by_row if not taken >> (each[0] - group.start) & 1]
+            free = [member for member in by_row if not taken >> member[0] - group.start & 1]
             _merge(down, self._pair(free, columns.start, {0: state}, rows_first=True))
         return right, down
 
@@ -253,17 +253,17 @@ class _Walk:
         """Return the states that none dominates: a free member adds at most 1, so a lead of one per
         member is never lost.
         """
-        kept: States = {}
+        best: States = {}
         for bits, state in sorted(
             states.items(), key=lambda item: (-item[1][0], item[0].bit_count(), item[0])
         ):
-            if len(kept) == self._limit:
+            if len(best) == self._limit:
                 break
             if not any(
-                other[0] >= state[0] + (taken & ~bits).bit_count() for taken, other in kept.items()
+                other[0] >= state[0] + (taken & ~bits).bit_count() for taken, other in best.items()
             ):
-                kept[bits] = state
-        return kept
+                best[bits] = state
+        return best
 
 
 def _kinds(rows: Rows, columns: int) -> tuple[list[int], list[int]]:
@@ -280,7 +280,7 @@ def _kinds(rows: Rows, columns: int) -> tuple[list[int], list[int]]:
                 weights[column].append((at, weight))
         of_rows.append(first[id(row)])
     alike: dict[tuple[tuple[int, float], ...], int] = {}
-    return of_rows, [alike.setdefault(tuple(each), at) for at, each in enumerate(weights)]
+    return of_rows, [alike.setdefault(tuple(column), at) for at, column in enumerate(weights)]
 
 
 def _past_cell(from_left: States, from_above: States) -> tuple[States, States]:

@@ -101,7 +101,7 @@ class _Combined:
             PydanticCustomError: there is another number of kinds.
             ConfigError: limits stand elsewhere, or are no range.
         """
-        kinds = [getattr(self, each.name) for each in fields(self)[:5]]
+        kinds = [getattr(self, kind.name) for kind in fields(self)[:5]]
         if len(kinds) - kinds.count(None) != 1:
             raise own_words(_NO_PATTERN)
         if self.repeat is None or isinstance(self.repeat, _Repetition):

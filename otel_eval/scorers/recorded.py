@@ -130,9 +130,9 @@ class TimeCost(BaseScorer):
         """None: the elapsed time decides whether a run passes."""
         return
 
-    def passes(self, found: Finding) -> bool:
+    def passes(self, finding: Finding) -> bool:
         """Whether the elapsed time is within the budget."""
-        return bool(found.details["elapsed_ms"] <= found.details["max_ms"])
+        return bool(finding.details["elapsed_ms"] <= finding.details["max_ms"])
 
     def read_reference(self, value: Any) -> float:
         """Read a run's own budget.

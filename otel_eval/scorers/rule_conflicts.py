@@ -63,9 +63,9 @@ def _unreachable_counts(scorer: ToolCallCount) -> Iterator[str]:
         if pattern.matches is None or pattern.greatest is None:
             continue
         least = sum(
-            each.least or 0
-            for each in counted
-            if not is_pattern(each.tool) and pattern.matches(each.tool)
+            tool.least or 0
+            for tool in counted
+            if not is_pattern(tool.tool) and pattern.matches(tool.tool)
         )
         if least > pattern.greatest:
             yield (

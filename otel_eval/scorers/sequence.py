@@ -67,28 +67,22 @@ def parse_rule(written: str) -> OrderRule:
         match = shape.fullmatch(written.strip())
         if match is not None:
             parts = match.groupdict()
-            _reject_keywords(written, (parts["a"], parts["b"]))
+            a, b = parts["a"], parts["b"]
+            for name in (a, b):
+                # a mistake, such as `a then b within 5`
+                if keyword := _KEYWORD.search(name):
+                    raise own_words(
+                        f"is no rule, {name!r} has the word {keyword[0]!r} in it; write one of:"
+                        f" {_FORMS}; in the name of a tool write {keyword[0]!r} as a pattern,"
+                        f" {keyword[0][:-1]}?"
+                    )
             within = (
                 round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
             )
-            a, b = parts["a"], parts["b"]
             return OrderRule(
                 written.strip(), kind, (a, b), name_matcher(a), name_matcher(b), within
             )
     raise own_words(_NO_RULE)
-
-
-def _reject_keywords(written: str, names: tuple[str, str]) -> None:
-    """Raise `ValueError` if a name contains a keyword of rules: it is a mistake, such as `a then b
-    within 5`.
-    """
-    for name in names:
-        keyword = _KEYWORD.search(name)
-        if keyword is not None:
-            raise own_words(
-                f"is no rule, {name!r} has the word {keyword[0]!r} in it; write one of: {_FORMS};"
-                f" in the name of a tool write {keyword[0]!r} as a pattern, {keyword[0][:-1]}?"
-            )
 
 
 _Rules = Annotated[
@@ -175,11 +169,11 @@ class Precedence(BaseScorer):
                     f"{rule.written}:"
                     f" {listed([(calls[position].name, position) for position in breaking])}"
                 )
-        kept = len(self.rules) - len(broken)
-        text = f"{kept} of {len(self.rules)} rules hold" + (
-            f"; broken: {'; '.join(explained)}" if explained else ""
-        )
-        return Finding(kept / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
+        holding, total = len(self.rules) - len(broken), len(self.rules)
+        text = f"{holding} of {total} rules hold"
+        if broken:
+            text += f"; broken: {'; '.join(explained)}"
+        return Finding(holding / total, text, {"broken": broken, "seen": seen(calls)})
 
 
 def breaking_calls(
@@ -383,18 +377,15 @@ class LoopDetection(IdenticalCalls):
         loops = self._loops([call.name for call in calls])
         if loops and not self.ignore_arguments:
             loops = self._loops(self.keys_of(calls))
-        loops_found = [
-            {**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]}
-            for loop in loops
-        ]
-        explained = [
-            f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))}"
-            f" {loop.times} times in a row from call {loop.first + 1}"
-            for loop in loops
-        ]
-        return Finding(
-            0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": loops_found}
-        )
+        details, explained = [], []
+        for loop in loops:
+            names = [call.name for call in calls[loop.first : loop.first + loop.length]]
+            details.append({**loop._asdict(), "tools": names})
+            explained.append(
+                f"{', '.join(map(tool, names))} {loop.times} times in a row from call"
+                f" {loop.first + 1}"
+            )
+        return Finding(0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": details})
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
         """The most repeated cycle of each length that occurs more than `max_repeats` times in a
@@ -406,15 +397,13 @@ class LoopDetection(IdenticalCalls):
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
         if len(lengths) * len(keys) > _MOST_COMPARED:
             raise NoScore(too_large("too many calls for cycles of so many lengths"))
-        found = [_most_repeated(keys, length) for length in lengths]
-        # A cycle that consists of repetitions of a shorter one is listed already.
-        listed_cycles: list[_Repetition] = []
-        for loop in found:
-            if loop.times > self.max_repeats and not any(
-                loop.length % each.length == 0 for each in listed_cycles
-            ):
-                listed_cycles.append(loop)
-        return listed_cycles
+        loops: list[_Repetition] = []
+        for length in lengths:
+            loop = _most_repeated(keys, length)
+            # A cycle that consists of repetitions of a shorter one is listed already.
+            if loop.times > self.max_repeats and all(length % shorter.length for shorter in loops):
+                loops.append(loop)
+        return loops
 
 
 def _most_repeated(keys: Sequence[Hashable], length: int) -> _Repetition:

@@ -90,24 +90,24 @@ class ExpressionEvaluator:
                 `ExpressionError`, if the expression cannot be applied to what was recorded.
         """
         if program.labels:
-            activation = self._labelled(program)
+            activation = self._labelled_activation(program)
         else:
             if self._plain is None:
                 self._plain = program._environment.Activation(self._bound.values)
             activation = self._plain
         try:
-            found = program._expression.eval(activation)
-            value = found.value() if program.returns in _SCALARS else found.plain_value()
+            result = program._expression.eval(activation)
+            value = result.value() if program.returns in _SCALARS else result.plain_value()
         except RuntimeError as error:
             if _STEPS in str(error):
                 raise NoScore(too_large(f"more than {_MOST_STEPS} steps")) from None
             raise NoScore(_invalid(str(error))) from None
         # the value of an error is its message
-        if type(value) is str and found.type().name() == "ERROR":
+        if type(value) is str and result.type().name() == "ERROR":
             raise NoScore(self._outcome_of(value, program))
         return value
 
-    def _labelled(self, program: Program) -> Any:
+    def _labelled_activation(self, program: Program) -> Any:
         """Return an activation with only the labels and variables that the program reads, since all
         of them are converted.
 
@@ -201,9 +201,9 @@ def _check_patterns(tree: Expr, cel: Any) -> None:
     matching = environment.compile("''.matches(reference)")
     problems = []
     for pattern in patterns:
-        found = matching.eval(environment.Activation({"reference": pattern}))
-        if found.type().name() == "ERROR":
-            why = _first_line(found.value()).rpartition("invalid regular expression: ")[2]
+        result = matching.eval(environment.Activation({"reference": pattern}))
+        if result.type().name() == "ERROR":
+            why = _first_line(result.value()).rpartition("invalid regular expression: ")[2]
             problems.append(
                 f"{redacted_repr(pattern)} is no pattern of RE2 ({why}); its syntax has no"
                 " lookaround and no backreferences"
@@ -266,28 +266,23 @@ def _environment(cel: Any, labels: Mapping[str, Any]) -> Any:
 
 def _problems(message: str, variables: list[str]) -> list[str]:
     """Return the errors of the compiler, each in one line with its position."""
-    found = [
-        _complaint(match[1], match[2], match[3], variables) for match in _PROBLEM.finditer(message)
-    ]
-    return list(dict.fromkeys(found)) or [f"{_first_line(message)}; write it in simpler parts"]
+    problems = [_complaint(match, variables) for match in _PROBLEM.finditer(message)]
+    return list(dict.fromkeys(problems)) or [f"{_first_line(message)}; write it in simpler parts"]
 
 
-def _complaint(line: str, column: str, problem: str, variables: list[str]) -> str:
+def _complaint(error: re.Match[str], variables: list[str]) -> str:
+    line, column, problem = error.groups()
     problem = problem.removesuffix("[INVALID_ARGUMENT]").strip()
-    place = (
-        f"line {line}, column {column}: "
-        if int(line) > 1
-        else f"column {column}: "
-        if int(line) == 1
-        else ""
-    )
+    at = "" if int(line) < 1 else f"column {column}: "
+    if int(line) > 1:
+        at = f"line {line}, {at}"
     unknown = _UNDECLARED.fullmatch(problem)
     if unknown:
         word = unknown[1].split(".")[0]
         # There are many short function names, so a suggestion must be closer than usual: `string`
         # resembles `nothing`.
-        functions = [each for each in _FUNCTIONS if nearest(word, [each], alike=0.7)]
-        return f"{place}{unknown[1]!r} is not known; {did_you_mean(word, [*variables, *functions])}"
+        functions = [name for name in _FUNCTIONS if nearest(word, [name], alike=0.7)]
+        return f"{at}{unknown[1]!r} is not known; {did_you_mean(word, [*variables, *functions])}"
     if "Exceeded max recursion depth" in problem:
         return _TOO_DEEP
     remedy = (
@@ -295,7 +290,7 @@ def _complaint(line: str, column: str, problem: str, variables: list[str]) -> st
         if "no matching overload" in problem
         else "correct the expression"
     )
-    return f"{place}{problem[:200]}; {remedy}"
+    return f"{at}{problem[:200]}; {remedy}"
 
 
 def _first_line(message: str) -> str:
@@ -376,17 +371,13 @@ class Expression(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Evaluate the expression on one run."""
-        found = self.reference.of(trajectory) if self.reference else UNRECORDED
-        value = ExpressionEvaluator(Bindings(self.expression.reading, trajectory, found)).of(
-            self.expression
-        )
+        reference = self.reference.of(trajectory) if self.reference else UNRECORDED
+        bindings = Bindings(self.expression.reading, trajectory, reference)
+        value = ExpressionEvaluator(bindings).of(self.expression)
         if not isinstance(value, bool | int | float):
             return Failed(
                 "TypeError",
                 f"the expression gave a {type(value).__name__}, not a truth value or a number",
             )
-        return Finding(float(value), _written(self.expression.source, value))
-
-
-def _written(source: str, value: float) -> str:
-    return f"{shortened(' '.join(source.split()), _MOST_SHOWN)} is {text_of(value)}"
+        source = shortened(" ".join(self.expression.source.split()), _MOST_SHOWN)
+        return Finding(float(value), f"{source} is {text_of(value)}")

@@ -9,7 +9,7 @@ whatever the expression does with it: the evaluator traverses values recursively
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -181,8 +181,8 @@ def _began(timed: ToolCall | Trajectory) -> int | None:
 def _starts(run: Trajectory) -> list[Any]:
     begun, starts = _began(run), map(_began, run.calls)
     return [
-        UNRECORDED if begun is None or each is None else (each - begun) / _NS_PER_MS
-        for each in starts
+        UNRECORDED if begun is None or start is None else (start - begun) / _NS_PER_MS
+        for start in starts
     ]
 
 
@@ -191,12 +191,16 @@ def _known(value: Any) -> Any:
     return value if value not in ("", None) else UNRECORDED
 
 
-def _opened(value: Any) -> Any:
+def _decoded_container(value: Any) -> Any:
     """Decode a JSON text of an object or a list; return any other value as it is."""
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return value
-    spelt = decode_json(value)
-    return spelt if isinstance(spelt, dict | list) else value
+    decoded = decode_json(value)
+    return decoded if isinstance(decoded, dict | list) else value
+
+
+def _decoded(column: Iterable[Any]) -> list[Any]:
+    return [_decoded_container(value) if type(value) is str else value for value in column]
 
 
 _FACTS: Final[Mapping[str, Any]] = {
@@ -209,22 +213,17 @@ _FACTS: Final[Mapping[str, Any]] = {
     "model_calls": lambda run: run.model_calls or UNRECORDED,
     "input_tokens": lambda run: _known(run.input_tokens),
     "output_tokens": lambda run: _known(run.output_tokens),
-    "input": lambda run: _opened(run.input),
-    "output": lambda run: _opened(run.output),
+    "input": lambda run: _decoded_container(run.input),
+    "output": lambda run: _decoded_container(run.output),
 }
 # the other columns are times, and names
 _ANYTHING: Final = frozenset({"arguments", "result", "error", "agent"})
-_ARGUMENTS, _RESULT = attrgetter("arguments"), attrgetter("result")
 # Values are extracted column by column, in list comprehensions, since this is done for all calls of
 # every run.
 _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "name": lambda run: [call.name for call in run.calls],
-    "arguments": lambda run: [
-        _opened(each) if type(each) is str else each for each in map(_ARGUMENTS, run.calls)
-    ],
-    "result": lambda run: [
-        _opened(each) if type(each) is str else each for each in map(_RESULT, run.calls)
-    ],
+    "arguments": lambda run: _decoded(map(attrgetter("arguments"), run.calls)),
+    "result": lambda run: _decoded(map(attrgetter("result"), run.calls)),
     "error": lambda run: [_error(call) for call in run.calls],
     "duration_ms": lambda run: list(map(_duration, run.calls)),
     "start_ms": _starts,
@@ -265,25 +264,27 @@ def _surveyed(level: list[Any]) -> tuple[int, list[Any], bool]:
     """
     characters, below, clean = 0, list[Any](), True
     # the most frequent types first, since this is done for all values of every run
-    for each in level:
-        kind = type(each)
+    for value in level:
+        kind = type(value)
         if kind is str:
-            characters += len(each)
-            clean = clean and _is_accepted(each)
+            characters += len(value)
+            clean = clean and _is_accepted(value)
         elif kind is dict:
-            below += each.values()
-            keys = _keys_of(each)
+            below += value.values()
+            keys = _joined_keys(value)
             characters += len(keys)
             clean = clean and _is_accepted(keys)
         elif kind is list or kind is tuple:
-            _refuse_long(each)
+            _refuse_long(value)
             clean = clean and kind is list
-            below += each
+            below += value
         elif kind is int:
-            clean = clean and -_BEYOND <= each < _BEYOND
-        elif each is not None and kind is not bool and kind is not float and each is not UNRECORDED:
+            clean = clean and -_BEYOND <= value < _BEYOND
+        elif (
+            value is not None and kind is not bool and kind is not float and value is not UNRECORDED
+        ):
             clean = False
-            below += each.values() if isinstance(each, Mapping) else ()
+            below += value.values() if isinstance(value, Mapping) else ()
     return characters, below, clean
 
 
@@ -294,11 +295,11 @@ def _is_accepted(text: str) -> bool:
     return "\0" not in text and (text.isascii() or is_unicode(text))
 
 
-def _keys_of(each: dict[Any, Any]) -> str:
+def _joined_keys(mapping: dict[Any, Any]) -> str:
     try:
-        return "".join(each)
+        return "".join(mapping)
     except TypeError:  # not all are texts
-        return "".join(map(str, each))
+        return "".join(map(str, mapping))
 
 
 def _refuse_long(items: Sequence[Any]) -> None:

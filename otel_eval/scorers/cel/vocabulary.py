@@ -79,7 +79,7 @@ def read(root: Expr) -> FieldsRead:
     if problems:
         raise ConfigError(*problems)
     variables, run, calls, attributes = (
-        frozenset(what for each, what in facts if each == kind)
+        frozenset(what for of_kind, what in facts if of_kind == kind)
         for kind in ("variable", "run", "calls", "attribute")
     )
     return FieldsRead(variables, run, calls, attributes)

@@ -36,7 +36,6 @@ from otel_eval.scorers.dag.walk import (
     WalkResult,
     answered,
     finished,
-    instruction_of,
     shown_of,
     walk,
 )
@@ -48,6 +47,14 @@ from otel_eval.scorers.values import RunReference, text_of
 from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Share, Some, Words, kind_of
 
 _MOST_LISTED: Final = 30  # steps of a path in the explanation
+_INSTRUCTIONS: Final = {
+    "task": (
+        "You extract something from what an agent's run recorded, for others to judge by. Do this"
+        " and nothing else:"
+    ),
+    "binary": "You decide one question about an agent's run, by these criteria alone:",
+    "choice": "You decide one question about an agent's run, by these criteria alone:",
+}
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
 
 
@@ -204,11 +211,20 @@ class Dag(AskingScorer):
         """Return the instruction to a judge for a node, without the data and the form of the
         answer, which are added to it.
         """
-        return instruction_of(node)
+        return f"{_INSTRUCTIONS[node.kind]}\n{node.asks}"
 
     def drawing(self) -> str:
-        """Return the tree as a Mermaid flowchart."""
-        return drawn(self.nodes)
+        """Return the tree as a Mermaid flowchart: tasks are boxes, decisions rhombuses and
+        hexagons, scores rounded boxes; dotted arrows carry data.
+
+        The text does not depend on the order of the nodes.
+        """
+        ids = {name: f"n{at}" for at, name in enumerate(sorted(self.nodes))}
+        lines = ["flowchart TD"]
+        for part in (_shape, _arrows):
+            for name in ids:
+                lines += part(self.nodes[name], ids)
+        return "\n".join(lines) + "\n"
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Return the outcome for one run, for a tree without judges."""
@@ -221,11 +237,10 @@ class Dag(AskingScorer):
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None
-            labels = {
-                self.plan.nodes[task].label: outputs[self.plan.nodes[task].label]
-                for task in self.plan.reads[node.name]
-            }
-            data = shown_of(node, trajectory, reference, labels)
+            labels = [self.nodes[task].label for task in self.plan.reads[node.name]]
+            data = shown_of(
+                node, trajectory, reference, {label: outputs[label] for label in labels}
+            )
             if isinstance(data, Skipped):
                 return data
             answer = await answered(self.judge, node, self.prompt_for(node, data), data)
@@ -302,21 +317,6 @@ _LONGEST: Final = 80
 _READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
 
 
-def drawn(nodes: Mapping[str, Node]) -> str:
-    """Return the flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded
-    boxes; dotted arrows carry data.
-
-    The text does not depend on the order of the nodes.
-    """
-    ids = {name: f"n{at}" for at, name in enumerate(sorted(nodes))}
-    lines = ["flowchart TD"]
-    for name in sorted(nodes):
-        lines += _shape(nodes[name], ids)
-    for name in sorted(nodes):
-        lines += _arrows(nodes[name], ids)
-    return "\n".join(lines) + "\n"
-
-
 def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     opening, closing = _SHAPES[node.kind]
     content = f"judge: {node.asks}" if node.program is None else node.program.source
@@ -324,24 +324,24 @@ def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
 
 
 def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
-    mine = ids[node.name]
+    node_id = ids[node.name]
     for child in sorted(node.children):
-        yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
+        yield f'    {node_id} -. "{_quoted(node.label)}" .-> {ids[child]}'
     for at, verdict in enumerate(
         sorted(node.verdicts, key=lambda verdict: text_of(verdict.verdict))
     ):
         yield (
-            f'    {mine} -- "{_quoted(text_of(verdict.verdict))}" -->'
-            f" {_end(verdict, f'{mine}v{at}', ids)}"
+            f'    {node_id} -- "{_quoted(text_of(verdict.verdict))}" -->'
+            f" {_end(verdict, f'{node_id}v{at}', ids)}"
         )
 
 
-def _end(verdict: NodeVerdict, place: str, ids: Mapping[str, str]) -> str:
+def _end(verdict: NodeVerdict, end_id: str, ids: Mapping[str, str]) -> str:
     if verdict.then is not None:
         return ids[verdict.then]
     if verdict.scorer is not None:
-        return f'{place}[["{_quoted(f"{verdict.scorer.name} ({verdict.scorer.type})")}"]]'
-    return f'{place}(["{verdict.score:g}"])'
+        return f'{end_id}[["{_quoted(f"{verdict.scorer.name} ({verdict.scorer.type})")}"]]'
+    return f'{end_id}(["{verdict.score:g}"])'
 
 
 def _quoted(text: str) -> str:

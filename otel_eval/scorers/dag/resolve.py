@@ -159,10 +159,10 @@ def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]
     except ConfigError as error:
         problems += [f"{where}.cel: {problem}" for problem in error.problems]
         return node
-    allowed, wanted = _GIVES.get(node.kind, ((program.returns,), ""))
+    allowed, expected = _GIVES.get(node.kind, ((program.returns,), ""))
     if program.returns not in allowed:
         problems.append(
-            f"{where}.cel: gives {program.returns}, not {wanted}; compare it with something, or"
+            f"{where}.cel: gives {program.returns}, not {expected}; compare it with something, or"
             " convert it"
         )
     if node.label:

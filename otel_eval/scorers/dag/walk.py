@@ -38,7 +38,7 @@ class TreePlan:
         makers = {node.label: name for name, node in nodes.items() if node.label}
         self.nodes, self.roots = nodes, tuple(sorted(roots))
         self.reads = {
-            name: {makers[each] for each in node.named if each in makers}
+            name: {makers[label] for label in node.named if label in makers}
             for name, node in nodes.items()
         }
         for name, node in nodes.items():
@@ -47,7 +47,7 @@ class TreePlan:
         gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
         self.waits = {name: len(tasks) + (name in gated) for name, tasks in self.reads.items()}
         self.readers = {
-            name: tuple(sorted(each for each in nodes if name in self.reads[each]))
+            name: tuple(sorted(reader for reader in nodes if name in self.reads[reader]))
             for name in nodes
         }
         self.judge_nodes = {name for name, node in nodes.items() if node.program is None}
@@ -114,21 +114,20 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
         )
         for name in ready:
             node = plan.nodes[name]
-            found = (
+            result = (
                 judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
             )
-            if type(found) is Skipped or type(found) is Failed:
-                trouble = found if trouble is None else trouble
+            if type(result) is Skipped or type(result) is Failed:
+                trouble = result if trouble is None else trouble
             else:
-                value, reason = found if type(found) is NodeAnswer else (found, "")
+                value, reason = result if type(result) is NodeAnswer else (result, "")
                 coming += state.record(node, value, reason)
                 if node.kind == "task":
                     evaluation.bind_label(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
-    end = state.end or (
-        Failed("NoVerdict", "no verdict was reached") if trouble is None else trouble
-    )
-    return WalkResult(state.path, end)
+    if trouble is None:
+        trouble = Failed("NoVerdict", "no verdict was reached")
+    return WalkResult(state.path, state.end or trouble)
 
 
 class WalkState:
@@ -222,22 +221,9 @@ def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) ->
 
 
 _LONGEST: Final = 2000  # characters of a judge's reason
-_TO_DO: Final = {
-    "task": (
-        "You extract something from what an agent's run recorded, for others to judge by. Do this"
-        " and nothing else:"
-    ),
-    "binary": "You decide one question about an agent's run, by these criteria alone:",
-    "choice": "You decide one question about an agent's run, by these criteria alone:",
-}
 _AGAIN: Final = "Your answer before this one was not of the form that is asked for below."
 _UNUSABLE: Final = ("judge_malformed", "judge_out_of_range")
 _TEXTS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-
-
-def instruction_of(node: Node) -> str:
-    """Return the instruction for the judge of a node."""
-    return f"{_TO_DO[node.kind]}\n{node.asks}"
 
 
 _NAMES: Final = {"input": "run.input", "output": "run.output"}
@@ -259,13 +245,13 @@ def shown_of(
         outputs: by label, the outputs of the tasks that lead to the node and that it reads.
     """
     calls = calls_as_data(trajectory.calls) if not trajectory.calls_unknown else UNRECORDED
-    there = {
+    recorded = {
         "input": trajectory.input,
         "output": trajectory.output,
         "calls": calls,
         "reference": reference,
     }
-    parts = {part: there[part] for part in sorted(node.reads) if part in there}
+    parts = {part: recorded[part] for part in sorted(node.reads) if part in recorded}
     for part, value in parts.items():
         if isinstance(value, Skipped):
             return Skipped(f"{node.name}: {value.explanation}", reason=value.reason)
@@ -308,7 +294,7 @@ def _form(node: Node) -> tuple[dict[str, Any], str]:
     """Return the JSON Schema of the answer, and its description for the prompt."""
     if node.kind == "task":
         return {"properties": {"output": _TEXTS}}, '{"output": a text, or a list of texts}'
-    options = sorted(str(each.verdict) for each in node.verdicts)
+    options = sorted(str(verdict.verdict) for verdict in node.verdicts)
     verdict: dict[str, Any]
     if node.kind == "binary":
         verdict, words = {"type": "boolean"}, "true or false"

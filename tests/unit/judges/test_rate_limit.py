@@ -74,7 +74,7 @@ def test_a_request_that_gives_up_waiting_takes_nothing_from_the_budget(clock: Vi
 
 def test_waits_between_repetitions_grow_and_end(clock: VirtualTime):
     """Each delay is about twice the one before, with jitter; the last error is raised."""
-    limits, attempts = RateLimiter(retries=4, first_s=0.5), Attempts(clock, failures=9)
+    limits, attempts = RateLimiter(retries=4), Attempts(clock, failures=9)
     with pytest.raises(JudgeError, match="not yet"):
         clock.run(limits.repeat(attempts))
     waits = [
