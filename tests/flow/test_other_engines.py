@@ -22,8 +22,10 @@ from otel_eval.config import load
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.otlp.otlp_json import read_document, rewrite
 from otel_eval.sources.warehouse import read_rows
+from tests.support.made_spans import json_attributes, json_document, json_span
 
 START = 1_700_000_000_000_000_000
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 CONFIG: dict[str, Any] = {
     "evaluations": [
         {
@@ -38,43 +40,27 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def _attributes(**values: str | int) -> list[dict[str, Any]]:
-    return [
-        {
-            "key": key.replace("__", "."),
-            "value": {"stringValue" if isinstance(value, str) else "intValue": value},
-        }
-        for key, value in values.items()
-    ]
-
-
 def spans(number: int) -> list[dict[str, Any]]:
     """An agent, and one of its tools, as OTLP/JSON has them."""
-    trace_id, agent = f"{number:032x}", f"{2 * number:016x}"
-    timed = {"traceId": trace_id, "kind": 1, "startTimeUnixNano": str(START)}
+    agent = 2 * number
     return [
-        {
-            **timed,
-            "spanId": agent,
-            "name": "invoke_agent shop",
-            "endTimeUnixNano": str(START + 2_000_000_000),
-            "attributes": _attributes(
-                gen_ai__operation__name="invoke_agent", gen_ai__agent__name="shop"
-            ),
-        },
-        {
-            **timed,
-            "spanId": f"{2 * number + 1:016x}",
-            "parentSpanId": agent,
-            "name": "execute_tool search",
-            "endTimeUnixNano": str(START + 1_000_000_000),
-            "status": {"code": 2, "message": "no stock"} if number == 2 else {},
-            "attributes": _attributes(
-                gen_ai__operation__name="execute_tool",
-                gen_ai__tool__name="search",
-                gen_ai__tool__call__arguments='{"q": "shoes"}',
-            ),
-        },
+        json_span(
+            *(number, agent, 0, "invoke_agent shop"),
+            start_ns=START,
+            end_ns=START + 2_000_000_000,
+            attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop"},
+            kind=1,
+            flags=0,  # rows have none
+        ),
+        json_span(
+            *(number, agent + 1, agent, "execute_tool search"),
+            start_ns=START,
+            end_ns=START + 1_000_000_000,
+            attributes=TOOL | {"gen_ai.tool.call.arguments": '{"q": "shoes"}'},
+            kind=1,
+            flags=0,  # rows have none
+            status={"code": 2, "message": "no stock"} if number == 2 else {},
+        ),
     ]
 
 
@@ -83,15 +69,9 @@ ALL = [span for number in (1, 2, 3) for span in spans(number)]
 
 def document(group: Sequence[Mapping[str, Any]] = ALL) -> dict[str, Any]:
     """The spans as a document of OTLP/JSON."""
-    resource = {"attributes": _attributes(service__name="shop")}
-    return {
-        "resourceSpans": [
-            {
-                "resource": resource,
-                "scopeSpans": [{"scope": {"name": "agents", "version": "2"}, "spans": [*group]}],
-            }
-        ]
-    }
+    return json_document(
+        group, scope={"name": "agents", "version": "2"}, resource={"service.name": "shop"}
+    )
 
 
 def request(group: Sequence[Mapping[str, Any]] = ALL) -> bytes:
@@ -208,17 +188,16 @@ def test_log_records_with_content_belong_to_their_spans() -> None:
         **tool,
         "spanId": "f" * 16,
         "name": "chat",
-        "attributes": _attributes(gen_ai__operation__name="chat"),
+        "attributes": json_attributes({"gen_ai.operation.name": "chat"}),
     }
-    ids = _attributes(gen_ai__operation__name="execute_tool", gen_ai__tool__name="search")
-    tool = {**tool, "attributes": [*ids, *_attributes(gen_ai__tool__call__id="c1")]}
+    tool = {**tool, "attributes": json_attributes(TOOL | {"gen_ai.tool.call.id": "c1"})}
     call = {"type": "tool_call", "id": "c1", "name": "search", "arguments": {"q": "x"}}
     record = {
         "traceId": chat["traceId"],
         "spanId": chat["spanId"],
         "eventName": "gen_ai.client.inference.operation.details",
-        "attributes": _attributes(
-            gen_ai__output__messages=json.dumps([{"role": "assistant", "parts": [call]}])
+        "attributes": json_attributes(
+            {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [call]}])}
         ),
     }
     logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
@@ -290,7 +269,7 @@ def test_what_is_nothing_of_all_is_refused(thing: Any) -> None:
 def test_events_of_rows_are_those_of_otlp() -> None:
     """As structs, and as ClickHouse's lists."""
     event = {"name": "gen_ai.tool.message", "attributes": [{"key": "content", "value": "x"}]}
-    otlp = {"name": "gen_ai.tool.message", "attributes": _attributes(content="x")}
+    otlp = {"name": "gen_ai.tool.message", "attributes": json_attributes({"content": "x"})}
     lists = {"Events.Name": [event["name"]], "Events.Attributes": [{"content": "x"}]}
     payloads = [
         batch.spans[0][2][1]

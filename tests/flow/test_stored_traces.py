@@ -25,6 +25,7 @@ from otel_eval.errors import InputError, OtelEvalError
 from otel_eval.exporters.result_rows import result_fields, rows_of
 from otel_eval.model import Completeness
 from otel_eval.sources.files.reader import read_file
+from tests.support.made_spans import json_document, json_span
 
 RECORDED = sorted(
     path
@@ -47,36 +48,20 @@ CONFIG: dict[str, Any] = {
 def span(trace: int, number: int, *, parent: int = 0, size: int = 0) -> dict[str, Any]:
     """A span of a trace; number 1 is its root, an agent's."""
     operation = "execute_tool" if parent else "invoke_agent"
-    attributes = {
-        "gen_ai.operation.name": operation,
-        "gen_ai.tool.name": "search",
-        "padding": "x" * size,
-    }
-    return {
-        "traceId": f"{trace:032x}",
-        "spanId": f"{number:016x}",
-        "parentSpanId": f"{parent:016x}" if parent else "",
-        "name": f"{operation} search",
-        "flags": 256,
-        "startTimeUnixNano": str(10**18 + number),
-        "endTimeUnixNano": str(10**18 + 10**6 + number),
-        "attributes": [
-            {"key": key, "value": {"stringValue": value}} for key, value in attributes.items()
-        ],
-    }
+    return json_span(
+        *(trace, number, parent, f"{operation} search"),
+        start_ns=10**18 + number,
+        end_ns=10**18 + 10**6 + number,
+        attributes={
+            "gen_ai.operation.name": operation,
+            "gen_ai.tool.name": "search",
+            "padding": "x" * size,
+        },
+    )
 
 
 def line(*spans: dict[str, Any]) -> str:
-    return (
-        json.dumps(
-            {
-                "resourceSpans": [
-                    {"resource": {}, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}
-                ]
-            }
-        )
-        + "\n"
-    )
+    return json.dumps(json_document(spans)) + "\n"
 
 
 def write(path: Path, lines: Iterator[str]) -> Path:

@@ -123,6 +123,75 @@ def otlp_request(*spans: Span) -> bytes:
     return request.SerializeToString()
 
 
+def json_value(value: Any) -> dict[str, Any]:
+    """A Python value as an `AnyValue` in OTLP/JSON; bytes as those of base64 text."""
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, bytes):
+        return {"bytesValue": value.decode()}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [json_value(each) for each in value]}}
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": json_attributes(value)}}
+    return {} if value is None else {"stringValue": value}
+
+
+def json_attributes(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """A repeated `KeyValue` in OTLP/JSON."""
+    pairs = values.items() if isinstance(values, Mapping) else values
+    return [{"key": key, "value": json_value(value)} for key, value in pairs]
+
+
+def json_span(
+    trace: int,
+    number: int,
+    parent: int,
+    name: str,
+    /,
+    *,
+    start_ns: int,
+    end_ns: int,
+    attributes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+    **fields: Any,
+) -> dict[str, Any]:
+    """A span in OTLP/JSON.
+
+    Args:
+        trace, number, parent: the ids, from 1; a parent of 0 is none.
+        fields: further fields, or others in place of these.
+    """
+    return {
+        "traceId": f"{trace:032x}",
+        "spanId": f"{number:016x}",
+        "parentSpanId": f"{parent:016x}" if parent else "",
+        "name": name,
+        "flags": 0x100,  # the parent is in the same process
+        "startTimeUnixNano": str(start_ns),
+        "endTimeUnixNano": str(end_ns),
+        "attributes": json_attributes(attributes),
+    } | fields
+
+
+def json_document(
+    spans: Iterable[Any],
+    scope: Mapping[str, Any] | None = None,
+    resource: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A document of OTLP/JSON: the spans in one scope.
+
+    Args:
+        scope: by default one with the name `agent`.
+        resource: its attributes.
+    """
+    group = {"scope": scope or {"name": "agent"}, "spans": list(spans)}
+    attributes = json_attributes(resource or {})
+    return {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [group]}]}
+
+
 _ROLES = {"agent": Role.AGENT, "chat": Role.STEP, "tool": Role.STEP, "served": Role.SERVED}
 
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from otel_eval.otlp.otlp_json import rewrite
+from tests.support.made_spans import json_attributes, json_span
 
 __all__ = [
     "ROOT",
     "TRACE",
     "agent",
-    "any_value",
-    "attributes",
     "body",
     "identity",
     "logs",
@@ -32,40 +31,13 @@ def identity(number: int) -> str:
     return f"{number + 1:016x}"
 
 
-def any_value(value: Any) -> dict[str, Any]:
-    """A Python value as an `AnyValue`; bytes as those of base64 text."""
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    if isinstance(value, bytes):
-        return {"bytesValue": value.decode()}
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [any_value(each) for each in value]}}
-    if isinstance(value, dict):
-        return {"kvlistValue": {"values": attributes(value)}}
-    return {} if value is None else {"stringValue": value}
-
-
-def attributes(values: dict[str, Any] | Iterable[tuple[str, Any]]) -> list[dict[str, Any]]:
-    """A repeated `KeyValue`."""
-    pairs = values.items() if isinstance(values, dict) else values
-    return [{"key": key, "value": any_value(value)} for key, value in pairs]
-
-
 def span(number: int, parent: str | None = ROOT, values: Any = (), **fields: Any) -> dict[str, Any]:
     """A span of one microsecond; `number` makes its id and its time."""
     start = _START_NS + 1000 * number
-    found = {
-        "traceId": TRACE,
-        "spanId": identity(number),
-        "name": "step",
-        "startTimeUnixNano": str(start),
-    }
-    found |= {"endTimeUnixNano": str(start + 1000), "attributes": attributes(values)}
-    return found | ({} if parent is None else {"parentSpanId": parent}) | fields
+    ids = {"traceId": TRACE, "spanId": identity(number), "parentSpanId": parent or ""}
+    return json_span(
+        *(1, 1, 0, "step"), start_ns=start, end_ns=start + 1000, attributes=values, **(ids | fields)
+    )
 
 
 def tool(number: int, parent: str | None = ROOT, values: Any = (), **fields: Any) -> dict[str, Any]:
@@ -97,7 +69,7 @@ def traces(
     """One resource, one scope."""
     inner = {"scope": scope or {"name": "agents"}, "spans": list(spans)}
     return {
-        "resource": resource or {"attributes": attributes({"service.name": "bot"})},
+        "resource": resource or {"attributes": json_attributes({"service.name": "bot"})},
         "scopeSpans": [inner],
     }
 

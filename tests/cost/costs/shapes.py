@@ -13,14 +13,13 @@ from tests.cost.costs.otlp import (
     ROOT,
     TRACE,
     agent,
-    any_value,
-    attributes,
     identity,
     logs,
     span,
     tool,
     traces,
 )
+from tests.support.made_spans import json_attributes, json_value
 
 __all__ = ["SHAPES", "Shape"]
 
@@ -241,7 +240,9 @@ def _(n: int) -> Spans:
     yield agent()
     said = {"exception.type": "Timeout", "exception.message": "no answer"}
     yield tool(
-        1, status={"code": 2}, events=[{"name": "exception", "attributes": attributes(said)}] * n
+        1,
+        status={"code": 2},
+        events=[{"name": "exception", "attributes": json_attributes(said)}] * n,
     )
 
 
@@ -261,14 +262,14 @@ def _(n: int) -> Spans:
         1,
         ROOT,
         {"gen_ai.operation.name": "chat"},
-        events=[{"name": "gen_ai.tool.message", "attributes": attributes(part)}] * n,
+        events=[{"name": "gen_ai.tool.message", "attributes": json_attributes(part)}] * n,
     )
 
 
 @_shape("attributes of an event", 400)
 def _(n: int) -> Spans:
     yield agent()
-    many = attributes((f"k{number}", number) for number in range(n))
+    many = json_attributes((f"k{number}", number) for number in range(n))
     yield tool(1, status={"code": 2}, events=[{"name": "exception", "attributes": many}])
 
 
@@ -287,7 +288,9 @@ def _(n: int) -> Spans:
 @_shape("attributes of a link", 400)
 def _(n: int) -> Spans:
     yield agent()
-    yield tool(1, links=[{"attributes": attributes((f"k{number}", number) for number in range(n))}])
+    yield tool(
+        1, links=[{"attributes": json_attributes((f"k{number}", number) for number in range(n))}]
+    )
 
 
 # ---------------------------------------------------------------------------- spans that are as
@@ -306,17 +309,17 @@ _full("empty links", lambda most: {"links": [{}] * most})
 _full(
     "empty attributes",
     lambda most: {
-        "attributes": [*attributes({"gen_ai.operation.name": "execute_tool"}), *[{}] * most]
+        "attributes": [*json_attributes({"gen_ai.operation.name": "execute_tool"}), *[{}] * most]
     },
 )
 _full(
     "attributes",
-    lambda most: {"attributes": attributes((f"{each:x}", None) for each in range(most))},
+    lambda most: {"attributes": json_attributes((f"{each:x}", None) for each in range(most))},
 )
 _full(
     "attributes, with an event",
     lambda most: {
-        "attributes": attributes((f"{each:x}", None) for each in range(most)),
+        "attributes": json_attributes((f"{each:x}", None) for each in range(most)),
         "events": [{}],
         "status": {"code": 2},
     },
@@ -337,7 +340,10 @@ def _(n: int) -> Spans:
 def _(n: int) -> Spans:
     yield agent()
     yield tool(1) | {
-        "attributes": [*attributes({"gen_ai.operation.name": "execute_tool"}), *[{"key": ""}] * n]
+        "attributes": [
+            *json_attributes({"gen_ai.operation.name": "execute_tool"}),
+            *[{"key": ""}] * n,
+        ]
     }
 
 
@@ -481,7 +487,7 @@ def _record(number: int, values: Any = (), **fields: Any) -> dict[str, Any]:
         "spanId": identity(number),
         "eventName": "gen_ai.client.inference.operation.details",
     }
-    return own | {"attributes": attributes(values)} | fields
+    return own | {"attributes": json_attributes(values)} | fields
 
 
 def _beside(*records: dict[str, Any], spans: Iterable[dict[str, Any]] = ()) -> list[Request]:
@@ -516,20 +522,20 @@ def _(n: int) -> list[Request]:
 
 @_shape("empty lists in a log record's body", 1_000)
 def _(n: int) -> list[Request]:
-    return _beside(_record(1, body=any_value({"input": {"messages": [[]] * n}, "output": {}})))
+    return _beside(_record(1, body=json_value({"input": {"messages": [[]] * n}, "output": {}})))
 
 
 @_shape("messages in a log record's body", 200)
 def _(n: int) -> list[Request]:
     said = [{"role": "assistant", "content": "hello"}] * n
     return _beside(
-        _record(1, body=any_value({"input": {"messages": said}, "output": {"messages": said}}))
+        _record(1, body=json_value({"input": {"messages": said}, "output": {"messages": said}}))
     )
 
 
 @_shape("characters in a log record's body", 20_000)
 def _(n: int) -> list[Request]:
-    return _beside(_record(1, body=any_value({"input": {"messages": "x" * n}})))
+    return _beside(_record(1, body=json_value({"input": {"messages": "x" * n}})))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -542,7 +548,9 @@ def _groups(groups: Iterable[dict[str, Any]]) -> list[Request]:
 
 @_shape("resources", 300)
 def _(n: int) -> list[Request]:
-    each = ({"attributes": attributes({"service.name": f"bot {number}"})} for number in range(n))
+    each = (
+        {"attributes": json_attributes({"service.name": f"bot {number}"})} for number in range(n)
+    )
     return _groups(traces([tool(number)], resource) for number, resource in enumerate(each))
 
 
@@ -573,7 +581,8 @@ def _(n: int) -> list[Request]:
     return _groups(
         [
             traces(
-                [tool(1)], {"attributes": attributes((f"k{number}", number) for number in range(n))}
+                [tool(1)],
+                {"attributes": json_attributes((f"k{number}", number) for number in range(n))},
             )
         ]
     )
@@ -587,7 +596,7 @@ def _(n: int) -> list[Request]:
                 [tool(1)],
                 scope={
                     "name": "s",
-                    "attributes": attributes((f"k{number}", number) for number in range(n)),
+                    "attributes": json_attributes((f"k{number}", number) for number in range(n)),
                 },
             )
         ]
@@ -599,7 +608,11 @@ def _(n: int) -> list[Request]:
     return [
         (
             "traces",
-            [traces([agent(), tool(1)], {"attributes": attributes({"service.name": "s" * n})})],
+            [
+                traces(
+                    [agent(), tool(1)], {"attributes": json_attributes({"service.name": "s" * n})}
+                )
+            ],
         )
     ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fork_server import ForkServer
+from tests.support.made_spans import json_document, json_span
 
 ROOT = Path(__file__).parents[3]
 
@@ -89,23 +90,16 @@ def traced(tmp_path: Path) -> Callable[..., Path]:
         *spans: tuple[str, str, dict[str, str]], scope: str = "my.agent", name: str = "trace.json"
     ) -> Path:
         made = [
-            {
-                "traceId": "ab" * 16,
-                "spanId": span_id * 16,
-                "parentSpanId": parent * 16,
-                "flags": 0x100,
-                "name": f"step {span_id}",
-                "startTimeUnixNano": str(1_700_000_000_000_000_000 + place),
-                "endTimeUnixNano": str(1_700_000_001_000_000_000 - place),
-                "attributes": [
-                    {"key": key, "value": {"stringValue": value}}
-                    for key, value in attributes.items()
-                ],
-            }
+            json_span(
+                *(int("ab" * 16, 16), int(span_id * 16, 16), 0, f"step {span_id}"),
+                start_ns=1_700_000_000_000_000_000 + place,
+                end_ns=1_700_000_001_000_000_000 - place,
+                attributes=attributes,
+                parentSpanId=parent * 16,
+            )
             for place, (span_id, parent, attributes) in enumerate(spans)
         ]
-        group = {"scope": {"name": scope}, "spans": made}
-        document = {"resourceSpans": [{"resource": {}, "scopeSpans": [group]}]}
+        document = json_document(made, scope={"name": scope})
         (tmp_path / name).write_text(json.dumps(document), encoding="utf-8")
         return tmp_path / name
 

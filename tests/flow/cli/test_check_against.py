@@ -16,6 +16,7 @@ from otel_eval.cli import main
 from otel_eval.cli.suggesting import write_suggestion
 from otel_eval.config import load
 from otel_eval.config.yaml_text import parse
+from tests.support.made_spans import json_document, json_span
 
 SCORERS: list[dict[str, Any]] = [
     {"type": "required_tools", "name": "looks up", "patterns": ["lookup"]},
@@ -44,25 +45,15 @@ def write_runs(path: Path, runs: Sequence[Sequence[str]], offered: Sequence[str]
             definitions = [{"type": "function", "name": name} for name in offered]
             parts[1][1]["gen_ai.tool.definitions"] = json.dumps(definitions)
         for place, (name, attributes) in enumerate(parts, 1):
-            given = {"gen_ai.operation.name": name.split()[0], **attributes}
             spans.append(
-                {
-                    "traceId": f"{number:032x}",
-                    "spanId": f"{number * 100 + place:016x}",
-                    "parentSpanId": "" if place == 1 else f"{number * 100 + 1:016x}",
-                    "name": name,
-                    "startTimeUnixNano": str(10**18 + place * 10**6),
-                    "endTimeUnixNano": str(10**18 + place * 10**6 + 10**5)
-                    if place > 1
-                    else str(10**18 + 10**8),
-                    "attributes": [
-                        {"key": key, "value": {"stringValue": value}}
-                        for key, value in given.items()
-                    ],
-                }
+                json_span(
+                    *(number, number * 100 + place, 0 if place == 1 else number * 100 + 1, name),
+                    start_ns=10**18 + place * 10**6,
+                    end_ns=10**18 + (place * 10**6 + 10**5 if place > 1 else 10**8),
+                    attributes={"gen_ai.operation.name": name.split()[0], **attributes},
+                )
             )
-    scope = {"scope": {"name": "pydantic-ai"}, "spans": spans}
-    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [scope]}]}))
+    path.write_text(json.dumps(json_document(spans, scope={"name": "pydantic-ai"})))
     return path
 
 

@@ -15,6 +15,7 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp.otlp_json import read_document, read_json, rewrite
 from otel_eval.otlp.protobuf import SpanBatch
+from tests.support.made_spans import json_document
 
 TRACE, SPAN = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 ALL = Wanted(frozenset(), ("",))
@@ -22,7 +23,7 @@ ALL = Wanted(frozenset(), ("",))
 
 def document(*spans: Any) -> dict[str, Any]:
     """An OTLP/JSON document of one scope."""
-    return {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "agent"}, "spans": list(spans)}]}]}
+    return json_document(spans)
 
 
 def span(**fields: Any) -> dict[str, Any]:
