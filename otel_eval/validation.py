@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 from pydantic import (
@@ -20,9 +22,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    Tag,
     TypeAdapter,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -101,6 +105,22 @@ def kind_of(value: Any) -> str | None:
     if isinstance(value, Mapping):
         return MAPPING
     return LIST if isinstance(value, list | tuple) else None
+
+
+def one_of(forms: Mapping[str, Any], kind: Callable[[Any], str | None] | None = None) -> Any:
+    """The type of a value that is written in one of several forms.
+
+    Args:
+        forms: tag → type.
+        kind: gives the tag of a value; left out: `kind_of`, and `OTHER` for any other kind.
+    """
+
+    def other_kind(value: Any) -> str | None:
+        form = kind_of(value)
+        return form if form in forms else OTHER
+
+    tagged = [Annotated[form, Tag(name)] for name, form in forms.items()]
+    return Annotated[reduce(or_, tagged), Discriminator(kind or other_kind)]
 
 
 class Shape(BaseModel):

@@ -31,12 +31,12 @@ from otel_eval.scorers.judge import AskingScorer
 from otel_eval.scorers.policy import note_policy
 from otel_eval.scorers.registry import (
     ALIASES,
+    BUILT_IN,
     Registration,
     check_parameters,
     checked_needs,
     get_scorer,
     instance_of,
-    list_scorers,
     resolve_type,
 )
 from otel_eval.validation import Record, validated
@@ -193,7 +193,7 @@ class SpecificationSchema:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        types = {name: thing for name in list_scorers() if _is_built_in(thing := get_scorer(name))}
+        types = {name: get_scorer(name) for name in sorted(BUILT_IN)}
         spellings = {
             name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)]
             for name in types
@@ -216,14 +216,6 @@ class SpecificationSchema:
             "required": ["type"],
             "allOf": cases,
         }
-
-
-def _is_built_in(thing: Any) -> bool:
-    return (
-        inspect.isclass(thing)
-        and issubclass(thing, BaseScorer)
-        and thing.__module__.startswith("otel_eval.")
-    )
 
 
 class ConfigurationSchema(GenerateJsonSchema):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args, get_type_hints
 
-from pydantic import Discriminator, Tag, TypeAdapter
+from pydantic import TypeAdapter
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
@@ -26,11 +26,11 @@ from otel_eval.scorers.alignment.expected import (
 )
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.parameters import Name, literal_name
-from otel_eval.scorers.partial_order import TimedCall
+from otel_eval.scorers.partial_order import Concurrency, TimedCall
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import MODES, RunReference, expectation_of
-from otel_eval.validation import LIST, TEXT, Flag, Some, Words, kind_of, validated
+from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Some, Words, one_of, validated
 
 Match = Literal["exact", "in_order", "any_order"]
 Measure = Literal["recall", "precision", "f1"]
@@ -39,8 +39,8 @@ _NO_MODE: Final = Words(
 )
 ArgumentsMode = Literal["exact", "subset", "superset", "overlap"]
 Mode = Annotated[
-    Annotated[ArgumentsMode, _NO_MODE, Tag(TEXT)] | Annotated[Some[Name], Tag(LIST)],
-    Discriminator(kind_of),
+    str | tuple[str, ...],
+    ReadAs(one_of({TEXT: Annotated[ArgumentsMode, _NO_MODE], LIST: Some[Name]})),
     _NO_MODE,
 ]
 """How arguments are compared: one of the modes, or the dotted keys to compare."""
@@ -61,7 +61,7 @@ class Matching(BaseScorer):
 
     expected: Expectation | None = None
     reference: RunReference | None = None
-    concurrency: Literal["respect", "ignore"] = "respect"
+    concurrency: Concurrency = "respect"
     include_content: Flag = False
     # the inline expectation, prepared
     criterion: Criterion | None = field(init=False, repr=False, compare=False)
@@ -120,14 +120,13 @@ class Matching(BaseScorer):
         """Align the calls with the expected ones, and compute the value and its explanation."""
         criterion = self._criterion(trajectory)
         actual, match = self.compared_calls(trajectory), self.match
-        expected, called, any_order = (
-            len(criterion.expectation.calls),
-            len(actual),
-            match == "any_order",
-        )
+        expected, called = len(criterion.names), len(actual)
         try:
             alignment = Alignment(
-                criterion, actual, any_order=any_order, concurrency=self.concurrency == "respect"
+                criterion,
+                actual,
+                any_order=match == "any_order",
+                concurrency=self.concurrency == "respect",
             )
         except TooManyPairs:
             return Skipped(

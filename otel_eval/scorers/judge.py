@@ -426,17 +426,16 @@ class JudgeScorer(AskingScorer):
     sample: Share = 1.0
     include_content: Flag = False
 
-    def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
-        """The prompt about a run, or the outcome of the run if the judge cannot be asked about it.
+    def prompt_for(self, trajectory: Trajectory) -> str:
+        """The prompt about a run.
 
         Raises:
-            NoScore: the prompt would be too long.
+            NoScore: the judge cannot be asked about the run.
         """
         raise NotImplementedError
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         """Ask the judge for a score."""
-        prompt = self.prompt_for(trajectory)
-        if not isinstance(prompt, str):
-            return prompt
-        return await judge_score(self.judge, prompt, include_content=self.include_content)
+        return await judge_score(
+            self.judge, self.prompt_for(trajectory), include_content=self.include_content
+        )

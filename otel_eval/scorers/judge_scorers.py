@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from otel_eval.errors import ConfigError, redacted_repr
-from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.model import UNRECORDED, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import CallList, Comparison
 from otel_eval.scorers.base_scorer import Finding, NoScore, Requirements
 from otel_eval.scorers.calls import Match, Matching, Measure, Mode
@@ -44,7 +44,7 @@ from otel_eval.validation import (
     ReadAs,
     Share,
     Words,
-    kind_of,
+    one_of,
     own_words,
 )
 
@@ -108,31 +108,31 @@ class AnswerAccuracy(JudgeScorer):
             needs=frozenset({"content"}), attributes=frozenset({self.question, answer}), calls=False
         )
 
-    def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
-        """The prompt with question, reference answer and answer, or the outcome if one of them is
-        missing.
+    def prompt_for(self, trajectory: Trajectory) -> str:
+        """The prompt with question, reference answer and answer.
+
+        Raises:
+            NoScore: one of them is missing, or the prompt would be too long.
         """
-        answer, inputs = self.answer, partial(recorded_field, trajectory, within=("input",))
-        known, name = (
-            (answer.of(trajectory), answer.field)
-            if isinstance(answer, Reference)
-            else (inputs(answer), answer)
-        )
-        if isinstance(known, Skipped | Failed):
-            return known
+        inputs = partial(recorded_field, trajectory, within=("input",))
+        if isinstance(self.answer, Reference):
+            answer, name = self.answer.of(trajectory), self.answer.field
+        else:
+            answer, name = inputs(self.answer), self.answer
+        if isinstance(answer, Skipped):
+            raise NoScore(answer)
         data = {
             "question": inputs(self.question),
-            "reference_answer": known,
+            "reference_answer": answer,
             "answer": trajectory.output,
         }
-        names = (self.question, name, "output")
         missing = [
             name
-            for name, value in zip(names, data.values(), strict=True)
+            for name, value in zip((self.question, name, "output"), data.values(), strict=True)
             if value is UNRECORDED or value is None
         ]
         if missing:
-            return Skipped(f"not recorded: {', '.join(missing)}", reason="not_recorded")
+            raise NoScore(Skipped(f"not recorded: {', '.join(missing)}", reason="not_recorded"))
         return build_prompt(self.prompt or _COMPARE, data)
 
 
@@ -150,12 +150,7 @@ _Meanings = Annotated[
 ]
 _Rubric = Annotated[
     str,
-    ReadAs(
-        Annotated[
-            Annotated[Text, Tag(OTHER)] | Annotated[_Meanings, Tag(MAPPING)],
-            Discriminator(lambda value: MAPPING if isinstance(value, Mapping) else OTHER),
-        ]
-    ),
+    ReadAs(one_of({OTHER: Text, MAPPING: _Meanings})),
 ]
 """A text, or a mapping of scores from 0 to 1 to what each stands for."""
 
@@ -198,7 +193,7 @@ class LlmJudge(JudgeScorer):
         """Everything that the prompt contains."""
         return Requirements(needs=frozenset({"arguments", "results", "content"}))
 
-    def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
+    def prompt_for(self, trajectory: Trajectory) -> str:
         """The prompt with the criteria, the rubric and the run."""
         rubric = f"\n\nScores:\n{self.rubric}" if self.rubric else ""
         data = without_unrecorded(
@@ -228,11 +223,12 @@ def _with_name(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 _Tool = Annotated[
     Mapping[str, Any],
     ReadAs(
-        Annotated[
-            Annotated[Name, AfterValidator(lambda name: {"name": name}), Tag(TEXT)]
-            | Annotated[dict[str, Any], AfterValidator(_with_name), Tag(MAPPING)],
-            Discriminator(kind_of),
-        ]
+        one_of(
+            {
+                TEXT: Annotated[Name, AfterValidator(lambda name: {"name": name})],
+                MAPPING: Annotated[dict[str, Any], AfterValidator(_with_name)],
+            }
+        )
     ),
     Words(_NO_TOOL),
 ]

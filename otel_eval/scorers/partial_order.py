@@ -13,7 +13,7 @@ not be the greatest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from otel_eval.model import SpanRef, ToolCall
 
@@ -63,6 +63,17 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
             group = range(joined.pop().start, group.stop)
         joined.append(group)
     return joined
+
+
+Concurrency = Literal["respect", "ignore"]
+"""Whether parallel calls are grouped, or taken in order of start."""
+
+
+def groups_of(calls: Sequence[TimedCall], concurrency: Concurrency) -> list[range]:
+    """The positions of each group of parallel calls; of each call if concurrency is ignored."""
+    if concurrency == "respect":
+        return parallel_groups(calls)
+    return [range(at, at + 1) for at in range(len(calls))]
 
 
 def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Discriminator, RootModel, Tag, WrapValidator
 
@@ -16,7 +16,7 @@ from otel_eval.model import Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
 from otel_eval.scorers.parameters import ToolName
-from otel_eval.scorers.partial_order import parallel_groups
+from otel_eval.scorers.partial_order import Concurrency, groups_of
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, tool
 from otel_eval.validation import (
@@ -259,7 +259,7 @@ class TrajectoryPattern(BaseScorer):
     """
 
     pattern: AutomatonOfPattern
-    concurrency: Literal["respect", "ignore"] = "respect"
+    concurrency: Concurrency = "respect"
     include_content: Flag = False  # as for every matching scorer: names have none
 
     def requires(self) -> Requirements:
@@ -269,12 +269,8 @@ class TrajectoryPattern(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding:
         """Find the nearest sequence of names that fits the pattern."""
         calls = trajectory.calls
-        ordered = (
-            [range(at, at + 1) for at in range(len(calls))]
-            if self.concurrency == "ignore"
-            else parallel_groups(calls)
-        )
-        fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)
+        groups = groups_of(calls, self.concurrency)
+        fit = fewest_edits(self.pattern, [call.name for call in calls], groups)
         longest = len(calls) + fit.length
         edits = [
             {"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits

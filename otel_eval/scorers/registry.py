@@ -74,7 +74,7 @@ class Registration(NamedTuple):
 
 # The module of each built-in scorer, which is imported when the scorer is first used: importing all
 # of them takes longer than starting with a few.
-_BUILT_IN: Final[Mapping[str, str]] = {
+BUILT_IN: Final[Mapping[str, str]] = {
     name: f"otel_eval.scorers.{module}"
     for module, names in {
         "calls": (
@@ -156,15 +156,15 @@ def scorer(
 def _is_taken(name: str, thing: Any) -> bool:
     """Whether the name is that of another scorer."""
     module = getattr(thing, "__module__", "")
-    if name in ALIASES or _BUILT_IN.get(name, module) != module:
+    if name in ALIASES or BUILT_IN.get(name, module) != module:
         return True
     return name in _registered and not _is_redefined(_registered[name].thing, thing)
 
 
 def _find(name: str) -> Registration | None:
     """What is registered under the name; a built-in scorer is imported. None if nothing is."""
-    if name in _BUILT_IN and name not in _registered:
-        import_module(_BUILT_IN[name])
+    if name in BUILT_IN and name not in _registered:
+        import_module(BUILT_IN[name])
     return _registered.get(name)
 
 
@@ -227,7 +227,7 @@ def unused_entry_points() -> list[str]:
     return [
         f"{name} = {entry_point.value}"
         for name, entry_points in entry_points_of(GROUP).items()
-        if name in {*_BUILT_IN, *ALIASES}
+        if name in {*BUILT_IN, *ALIASES}
         for entry_point in entry_points
     ]
 
@@ -236,7 +236,7 @@ def list_scorers() -> list[str]:
     """Return the names of all scorers, sorted: built in, registered, and installed by other
     packages.
     """
-    return sorted({*_BUILT_IN, *_registered, *entry_points_of(GROUP)})
+    return sorted({*BUILT_IN, *_registered, *entry_points_of(GROUP)})
 
 
 def get_scorer(name: str) -> Any:
@@ -293,7 +293,7 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
     else:
         raise ConfigError(
             f"type: {quoted} is not a scorer;"
-            f" {did_you_mean(kind, {*_BUILT_IN, *_registered, *installed, *ALIASES})}"
+            f" {did_you_mean(kind, {*BUILT_IN, *_registered, *installed, *ALIASES})}"
         )
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"

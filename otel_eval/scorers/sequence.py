@@ -10,13 +10,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
-from otel_eval.scorers.partial_order import is_timed, parallel_groups
+from otel_eval.scorers.partial_order import Concurrency, groups_of, is_timed
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, name_matcher, numbered, seen, tool
 from otel_eval.scorers.values import hashable
@@ -132,7 +132,7 @@ class Precedence(BaseScorer):
     """
 
     rules: _Rules
-    concurrency: Literal["respect", "ignore"] = "respect"
+    concurrency: Concurrency = "respect"
 
     def requires(self) -> Requirements:
         """Calls; the rules name optional tools."""
@@ -155,12 +155,8 @@ class Precedence(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Test each rule."""
         calls = trajectory.calls
-        if self.concurrency == "respect":
-            group_of = [
-                index for index, members in enumerate(parallel_groups(calls)) for _ in members
-            ]
-        else:
-            group_of = list(range(len(calls)))
+        groups = groups_of(calls, self.concurrency)
+        group_of = [index for index, members in enumerate(groups) for _ in members]
         broken, explained = [], []
         for rule in self.rules:
             if breaking := breaking_calls(rule, calls, group_of):

@@ -15,13 +15,13 @@ from math import fsum
 from os import PathLike, fspath
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, WrapValidator
+from pydantic import AfterValidator, WithJsonSchema, WrapValidator
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, NoScore
 from otel_eval.scorers.parameters import Text
-from otel_eval.validation import MAPPING, TEXT, ReadAs, Record, Words, kind_of
+from otel_eval.validation import MAPPING, TEXT, ReadAs, Record, Words, one_of
 
 Agreement = Callable[[Any, Any], float]
 
@@ -423,11 +423,12 @@ class _Dataset:
 RunReference = Annotated[
     Reference,
     ReadAs(
-        Annotated[
-            Annotated[Text, AfterValidator(lambda key: Reference(key)), Tag(TEXT)]
-            | Annotated[_Dataset, Record(), AfterValidator(_Dataset.open), Tag(MAPPING)],
-            Discriminator(kind_of),
-        ]
+        one_of(
+            {
+                TEXT: Annotated[Text, AfterValidator(lambda key: Reference(key))],
+                MAPPING: Annotated[_Dataset, Record(), AfterValidator(_Dataset.open)],
+            }
+        )
     ),
     WrapValidator(lambda value, read: value if isinstance(value, Reference) else read(value)),
     Words(

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
+from pydantic import AfterValidator, BeforeValidator
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
@@ -31,6 +31,7 @@ from otel_eval.validation import (
     Some,
     Words,
     kind_of,
+    one_of,
 )
 
 
@@ -165,11 +166,8 @@ def _list_of(call: Any) -> Any:
         Some[call],
         Words("is not a group of calls; name at least one call or leave the group out"),
     ]
-    entry = Annotated[
-        Annotated[call, Tag(OTHER)] | Annotated[group, Tag(LIST)],
-        Discriminator(lambda value: LIST if kind_of(value) == LIST else OTHER),
-    ]
-    return Items[entry]
+    items: Any = Items  # type checkers refuse a variable as a type argument
+    return items[one_of({OTHER: call, LIST: group})]
 
 
 def _reads_names(name: Any, words: str) -> ReadAs:
@@ -186,19 +184,15 @@ def _reads_calls(*compared: str) -> ReadAs:
         f"Function{''.join(map(str.title, compared))}",
         [("function", form), *((key, Any, None) for key in _IGNORED)],
     )
-    call: Any = Annotated[
-        Annotated[ToolName, AfterValidator(_named), Tag(TEXT)]
-        | Annotated[form, AfterValidator(_read_call), Tag(MAPPING)]
-        | Annotated[
-            function, Record(remedies=_IN_FUNCTION), AfterValidator(_read_function), Tag(OTHER)
-        ],
-        Discriminator(_kind_of_call),
-        Words(NO_TOOL),
-    ]
+    forms = {
+        TEXT: Annotated[ToolName, AfterValidator(_named)],
+        MAPPING: Annotated[form, AfterValidator(_read_call)],
+        OTHER: Annotated[function, Record(remedies=_IN_FUNCTION), AfterValidator(_read_function)],
+    }
+    call: Any = Annotated[one_of(forms, _kind_of_call), Words(NO_TOOL)]
     example = ", ".join(f"{key}: …" for key in compared)
     expected: Any = Annotated[
-        Annotated[call, Tag(MAPPING)] | Annotated[_list_of(call), Tag(LIST)],
-        Discriminator(kind_of),
+        one_of({MAPPING: call, LIST: _list_of(call)}),
         BeforeValidator(_no_dataset),
         Words(f"is not a list of expected calls; write e.g. [{{name: search, {example}}}]"),
     ]

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, Discriminator, Tag
+from pydantic import AfterValidator
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
@@ -44,7 +44,7 @@ from otel_eval.scorers.parameters import Name
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened, tool_names_of
 from otel_eval.scorers.values import RunReference, text_of
-from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Share, Some, Words, kind_of
+from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Share, Some, Words, one_of
 
 _MOST_LISTED: Final = 30  # steps of a path in the explanation
 _INSTRUCTIONS: Final = {
@@ -61,11 +61,7 @@ _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"argumen
 _Roots = Annotated[
     tuple[str, ...],
     ReadAs(
-        Annotated[
-            Annotated[Name, AfterValidator(lambda name: (name,)), Tag(TEXT)]
-            | Annotated[Some[Name], Tag(LIST)],
-            Discriminator(kind_of),
-        ],
+        one_of({TEXT: Annotated[Name, AfterValidator(lambda name: (name,))], LIST: Some[Name]}),
         lambda names: tuple(dict.fromkeys(names)),
     ),
     Words("is not the name of a node; write e.g. the-first-node, or a list of names"),

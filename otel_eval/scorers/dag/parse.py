@@ -36,6 +36,7 @@ from otel_eval.validation import (
     Some,
     Words,
     kind_of,
+    one_of,
     own_words,
     tag,
 )
@@ -145,12 +146,14 @@ def _kind_of_successor(value: Any) -> str | None:
 _Successor = Annotated[
     str | Scorer,
     ReadAs(
-        Annotated[
-            Annotated[Name, Words(_NO_SUCCESSOR), Tag(TEXT)]
-            | Annotated[_Further, Record(), AfterValidator(lambda end: end.scorer), Tag(MAPPING)]
-            | Annotated[Any, WithJsonSchema({"type": "object"}), Tag(OTHER)],
-            Discriminator(_kind_of_successor),
-        ]
+        one_of(
+            {
+                TEXT: Annotated[Name, Words(_NO_SUCCESSOR)],
+                MAPPING: Annotated[_Further, Record(), AfterValidator(lambda end: end.scorer)],
+                OTHER: Annotated[Any, WithJsonSchema({"type": "object"})],
+            },
+            _kind_of_successor,
+        )
     ),
     Words(_NO_SUCCESSOR),
 ]
@@ -163,8 +166,8 @@ _Score = Annotated[
 
 
 _VerdictValue = Annotated[
-    Annotated[Flag, Tag(OTHER)] | Annotated[FullText, Tag(TEXT)],
-    Discriminator(lambda value: OTHER if isinstance(value, bool) else kind_of(value)),
+    bool | str,
+    ReadAs(one_of({OTHER: Flag, TEXT: FullText})),
     Words("is not a verdict; write true, false or a text in quotes"),
 ]
 
@@ -264,12 +267,7 @@ class _Task(_Written):
 
 _Child = Annotated[
     str | WrittenVerdict,
-    ReadAs(
-        Annotated[
-            Annotated[Name, Tag(TEXT)] | Annotated[WrittenVerdict, Record(), Tag(MAPPING)],
-            Discriminator(kind_of),
-        ]
-    ),
+    ReadAs(one_of({TEXT: Name, MAPPING: Annotated[WrittenVerdict, Record()]})),
     Words("is not a verdict; write e.g. {verdict: true, then: name-of-a-node}"),
 ]
 _EXAMPLES: Final = {

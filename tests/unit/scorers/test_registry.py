@@ -314,7 +314,7 @@ def test_every_built_in_scorer_is_found_by_its_name():
         for name, registration in registry._registered.items()
     }
     ours = {name: at for name, at in modules.items() if at.startswith(f"{scorers.__name__}.")}
-    assert ours == dict(registry._BUILT_IN)
+    assert ours == dict(registry.BUILT_IN)
 
 
 def test_no_function_takes_the_name_of_a_built_in_scorer():
