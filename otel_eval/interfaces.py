@@ -325,6 +325,8 @@ class ClosedTrace:
         evidence: evidence of all spans of the trace that were ever known, if some of them are not
             in `frames`.
         is_late: its spans came after their run was forgotten: they are not evaluated.
+        bytes_at_most: the bytes of all frames and log records as they were measured when they
+            arrived, or more; None if that is not known.
     """
 
     trace_id: bytes
@@ -338,6 +340,7 @@ class ClosedTrace:
     released: Released | None = None
     evidence: Evidence | None = None
     is_late: bool = False
+    bytes_at_most: int | None = None
 
 
 @runtime_checkable

@@ -317,6 +317,8 @@ class Trace:
             released=self.released() if is_part else None,
             evidence=self.evidence() if is_part else None,
             is_late=is_late,
+            # what remains after spans were dropped is an estimate
+            bytes_at_most=self.size if self.forgotten is NOTHING else None,
         )
 
     def part(self, closing: Closing, trees: Sequence[Tree], chosen: Sequence[Tree]) -> ClosedTrace:

@@ -147,6 +147,7 @@ class GlobalProvidersExporter(ProviderExporter):
         self._warnings: Final = Warnings()
         # signal → exporter, and the provider or pipeline behind it
         self._exporters: dict[str, tuple[Exporter, Any]] = {}
+        self._makers: Final = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Send the reports; `accepted` instead of `ok` if no signal has a provider, which is
@@ -205,10 +206,10 @@ class GlobalProvidersExporter(ProviderExporter):
         """
         found = self._exporters.get(signal)
         if found is None:
-            found = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
+            found = self._makers[signal]()
             # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which
             # processors may be added.
-            if found is None or has_no_processor(found[1]):
+            if found is None:
                 return None
             self._exporters[signal] = found
             self._found()
@@ -216,7 +217,9 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def _logs(self) -> tuple[Exporter, Any] | None:
         provider = self._loggers if self._loggers is not None else _real(get_logger_provider())
-        return (LogEventExporter(provider, self._form), provider) if provider is not None else None
+        if provider is None or has_no_processor(provider):
+            return None
+        return LogEventExporter(provider, self._form), provider
 
     def _metrics(self) -> tuple[Exporter, Any] | None:
         provider = self._meters if self._meters is not None else _real(get_meter_provider())
@@ -232,6 +235,8 @@ class GlobalProvidersExporter(ProviderExporter):
         # what can be found of it.
         origin = self._pipeline()
         if origin is not None:
+            if has_no_processor(origin[0]):
+                return None
             try:
                 # flushed by the provider that flushes us
                 return SpanExporter(pipeline_tracer(*origin), form=self._form), origin[0]
@@ -240,7 +245,9 @@ class GlobalProvidersExporter(ProviderExporter):
         provider = global_tracer_provider()
         return self._span_exporter(provider) if provider is not None else None
 
-    def _span_exporter(self, provider: Any) -> tuple[Exporter, Any]:
+    def _span_exporter(self, provider: Any) -> tuple[Exporter, Any] | None:
+        if has_no_processor(provider):
+            return None
         tracer = provider.get_tracer(*names.INSTRUMENTATION_SCOPE)
         return SpanExporter(tracer, provider, self._form), provider
 

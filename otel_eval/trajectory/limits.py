@@ -31,6 +31,7 @@ MOST_PAIRS: Final = 1_000_000
 _VALUE_BYTES: Final = 16
 # A byte of a payload is at most a value of its own.
 _MOST_BYTES_PER_BYTE: Final = 1 + _VALUE_BYTES
+_MOST_BYTES_PER_FRAME_BYTE: Final = 2 * _MOST_BYTES_PER_BYTE  # see `ResourceScope.size`
 _EVERY_ATTRIBUTE: Final = Wanted(frozenset(), ("",))
 _NOT_VALUES: Final = all_but(b",{[")
 
@@ -104,10 +105,13 @@ def limits_of(spans: ClassifiedTrace, candidates: Iterable[Candidate]) -> RunLim
     are refused already.
     """
     runs = [run.ranges for run in candidates if run.outermost]
-    limits = RunLimits(runs)
-    sizes_at_most = _sizes_at_most(spans)
-    if len(spans.tools) <= MOST_CALLS and sum(sizes_at_most) <= MOST_BYTES:
+    limits, size = RunLimits(runs), spans.trace.bytes_at_most
+    has_few_calls = len(spans.tools) <= MOST_CALLS
+    if has_few_calls and size is not None and size * _MOST_BYTES_PER_FRAME_BYTE <= MOST_BYTES:
         return limits  # as for nearly every trace
+    sizes_at_most = _sizes_at_most(spans)
+    if has_few_calls and sum(sizes_at_most) <= MOST_BYTES:
+        return limits
     sizes = [0, *accumulate(sizes_at_most)]
     for number, ranges in enumerate(runs):
         if sum(len(within(spans.tools, *span_range)) for span_range in ranges) > MOST_CALLS:

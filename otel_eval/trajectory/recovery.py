@@ -157,22 +157,34 @@ class UnspannedCalls:
         requests: list[Request] = []
         known: dict[tuple[int, str], int] = {}
         for owner, models in self._models.items():
-            for place, window in zip(models, self._messages.windows(models), strict=True):
-                requests += self._requests_of(place, owner, window, known)
+            asked_in = [self._asked_in(place, owner) for place in models]
+            if not any(asked_in):
+                continue
+            windows = self._messages.windows(models)
+            for place, window, asked in zip(models, windows, asked_in, strict=True):
+                requests += self._requests_of(place, owner, window, asked, known)
         # An agent's messages repeat those of the agents inside it, so these are read first.
         for agent in reversed(self._spans.agents):
             if not self._are_conclusive(agent):
-                span = self._spans.readers[agent]
-                requests += self._requests_of(agent, agent, (span.start_ns, None), known)
+                window, asked = (
+                    (self._spans.readers[agent].start_ns, None),
+                    self._asked_in(agent, agent),
+                )
+                requests += self._requests_of(agent, agent, window, asked, known)
         return requests
 
     def _requests_of(
-        self, place: int, owner: int, window: Window, known: dict[tuple[int, str], int]
+        self,
+        place: int,
+        owner: int,
+        window: Window,
+        asked_in: Sequence[ToolRequest],
+        known: dict[tuple[int, str], int],
     ) -> Iterator[Request]:
         table, root = self._spans.table(place), self._spans.tree.root_of(place)
         is_model = self._spans.kinds[place] is Kind.MODEL
         ids: set[str] = set()
-        for position, asked in enumerate(self._asked_in(place, owner), 1):
+        for position, asked in enumerate(asked_in, 1):
             first = known.setdefault((root, asked.call_id), place) if asked.call_id else place
             # A model that numbers its calls anew gives one id to requests of several answers.
             if first != place and not (is_model and self._is_other_answer(first, place)):
