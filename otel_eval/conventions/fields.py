@@ -161,11 +161,11 @@ class ReadTable:
 
     def is_masked(self, value: Any) -> bool:
         """Whether the instrumentation replaced a part of the value, for instance a password."""
-        return (
-            bool(self._masks)
-            and isinstance(value, str)
-            and any(mask in value for mask in self._masks)
-        )
+        if isinstance(value, str):
+            for mask in self._masks:
+                if mask in value:
+                    return True
+        return False
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
         """`value` as text, "" for none."""

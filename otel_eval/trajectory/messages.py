@@ -298,7 +298,7 @@ def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str,
     the first one counts.
     """
     attributes = spans.readers[place].attributes(wanted)
-    for event in spans.logs(place):
+    for event in spans.logs(place) if spans.trace.logs else ():
         attributes = {
             **{key: value for key, value in event.attributes.items() if key not in attributes},
             **attributes,

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from otel_eval.caching import cached_property
@@ -157,7 +157,7 @@ class UnspannedCalls:
         requests: list[Request] = []
         known: dict[tuple[int, str], int] = {}
         for owner, models in self._models.items():
-            asked_in = [self._asked_in(place, owner) for place in models]
+            asked_in = [self._asked_in(place) for place in models]
             if not any(asked_in):
                 continue
             windows = self._messages.windows(models)
@@ -168,7 +168,7 @@ class UnspannedCalls:
             if not self._are_conclusive(agent):
                 window, asked = (
                     (self._spans.readers[agent].start_ns, None),
-                    self._asked_in(agent, agent),
+                    self._asked_in(agent),
                 )
                 requests += self._requests_of(agent, agent, window, asked, known)
         return requests
@@ -196,23 +196,22 @@ class UnspannedCalls:
             if table.is_request(asked.name):
                 yield Request(place, owner, asked, asked.call_id, window, position)
 
-    def _asked_in(self, place: int, owner: int) -> Sequence[ToolRequest]:
+    def _asked_in(self, place: int) -> Sequence[ToolRequest]:
         """The requests of a span; for a model call whose output was not recorded, those that the
         next one of its agent repeats.
         """
         if place not in self._asked:
-            self._asked[place] = self._find_asked(place, owner)
+            self._asked[place] = self._find_asked(place)
         return self._asked[place]
 
-    def _find_asked(self, place: int, owner: int) -> Sequence[ToolRequest]:
+    def _find_asked(self, place: int) -> Sequence[ToolRequest]:
         messages = self._messages.of_span(place)
-        models = self._models.get(owner, [])
         if messages.recorded or messages.requests or self._spans.kinds[place] is not Kind.MODEL:
             return messages.requests
-        following = self._number_of(place, models) + 1
-        if following == len(models):
+        following = self._following.get(place)
+        if following is None:
             return ()
-        after, _ = self._messages.of_span(models[following]).history()
+        after, _ = self._messages.of_span(following).history()
         if not after:
             return ()
         before, _ = messages.history()
@@ -225,6 +224,11 @@ class UnspannedCalls:
             elif request.name:
                 added.append(request)
         return added
+
+    @cached_property
+    def _following(self) -> dict[int, int]:
+        """The place of each model call but the last of its agent → that of the next one."""
+        return dict(pair for models in self._models.values() for pair in pairwise(models))
 
     def _number_of(self, place: int, models: list[int]) -> int:
         """The index of a model call among those of its agent."""
@@ -423,7 +427,7 @@ class UnspannedCalls:
         for key, number, least in (
             (request.key, request.number, request.number),
             # Results without ids and names are in the order of the requests if all are there.
-            (_NAMELESS, request.position, len(self._asked_in(request.place, request.owner))),
+            (_NAMELESS, request.position, len(self._asked_in(request.place))),
         ):
             known = len(before.get(key, ())) - len(own.get(key, ()))
             for place in self._later(request):
@@ -451,7 +455,7 @@ class UnspannedCalls:
         if owner not in self._asked_before:
             by_name = self._asked_before[owner] = {"": []}
             for number, place in enumerate(self._models.get(owner, ())):
-                for asked in self._asked_in(place, owner):
+                for asked in self._asked_in(place):
                     by_name[""].append(number)
                     if asked.name:
                         by_name.setdefault(asked.name, []).append(number)
