@@ -250,7 +250,10 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
     def halt(self, timeout_s: float) -> None:
         """Make no further attempt and close the exporter; what is left stays in the queue."""
         self._end_threads(timeout_s)
-        self.exporter.close(timeout_s)
+        try:
+            self.exporter.close(timeout_s)
+        except Exception as error:  # noqa: BLE001 - what is left must be counted, and others closed
+            self._warnings.say("close", "close of %s failed (%s)", self.name, reason_of(error))
 
     def close(self, timeout_s: float) -> None:
         """Export what is queued, with retries until the timeout, and close the exporter;

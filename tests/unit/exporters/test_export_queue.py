@@ -700,3 +700,29 @@ def test_an_export_that_does_not_return_shows(
     assert queues.flush(LIMIT_S)
     assert [queues.counts()[age] for age in ages] == [0.0, 0.0]
     queues.close(LIMIT_S)
+
+
+class Unclosable(Scripted):
+    """Refuses for now, and raises where it is closed."""
+
+    def close(self, timeout_s: float) -> None:
+        raise RuntimeError("secret content")
+
+
+def test_an_exporter_that_cannot_be_closed_hides_no_loss_and_leaves_the_others_to_be_closed(
+    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture
+):
+    closed = threading.Event()
+
+    class Next(Scripted):
+        def close(self, timeout_s: float) -> None:
+            closed.set()
+
+    tally = Counters()
+    broken = ExportQueue(Unclosable(lambda _: LATER), tally)
+    delivery = ExportQueues([broken, ExportQueue(Next(lambda _: SENT), Counters())])
+    delivery.put([numbered(1)])
+    delivery.close(LIMIT_S)
+    assert closed.is_set()
+    assert tally.get("results.dropped") == 1
+    assert "close of otlp.logs failed (RuntimeError)" in caplog.messages
