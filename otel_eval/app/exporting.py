@@ -134,20 +134,25 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
 
 def destinations(config: EvalConfig) -> list[str]:
     """The configured exporters with their targets, for the log: without headers and keys."""
-    jsonl, kafka = config.exporters.jsonl, config.exporters.kafka
-    targets = [f"jsonl {jsonl.path}"] if jsonl else []
-    targets += ["console"] if config.exporters.console else []
-    targets += [
+    lines = [
         f"{endpoint.name} {redacted_repr(endpoint.endpoint)} ({', '.join(endpoint.signals)})"
         for endpoint in config.exporters.otlp_endpoints.values()
     ]
-    others = {**config.exporters.score_products, "forward": config.exporters.forward}
-    targets += [
-        f"{name} {redacted_repr(other.endpoint)}" for name, other in others.items() if other
+    return lines + [
+        f"{name} {_target(options)}".rstrip()
+        for name, options in config.exporters.configured.items()
+        if name != "otlp"
     ]
-    targets += [f"kafka {kafka.topic}"] if kafka else []
-    targets += [f"cases {config.exporters.cases.directory}"] if config.exporters.cases else []
-    return [*targets, *config.exporters.of_packages]
+
+
+def _target(options: object) -> str:
+    """Where an exporter with these options sends results, as far as one of them says it; else
+    "".
+    """
+    if endpoint := getattr(options, "endpoint", ""):
+        return redacted_repr(endpoint)
+    targets = [getattr(options, key, "") for key in ("path", "topic", "directory")]
+    return next(filter(None, targets), "")
 
 
 def retry_policy(config: EvalConfig) -> RetryPolicy:
@@ -319,16 +324,8 @@ def writes_lines(config: EvalConfig) -> bool:
     """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no
     exporter.
     """
-    exporters = config.exporters
-    others = (
-        exporters.console,
-        exporters.otlp,
-        exporters.forward,
-        exporters.kafka,
-        exporters.score_products,
-        exporters.of_packages,
-    )
-    return exporters.jsonl is not None or not any(others)
+    configured = config.exporters.configured
+    return "jsonl" in configured or not configured.keys() - {"cases"}
 
 
 def metrics_of(

@@ -327,6 +327,9 @@ OtlpExporters = Annotated[
 """One endpoint, or a list of them."""
 
 
+_FOR_ALL: Final = frozenset({"dead_letter", "dead_letter_mode", "max_queue"})
+
+
 class Exporters(Shape):
     """Where scores go. An exporter of an installed package is configured under its name, with its
     own options.
@@ -381,6 +384,16 @@ class Exporters(Shape):
         return [*fields, *installed_exporters()]
 
     @property
+    def configured(self) -> Mapping[str, Any]:
+        """What is configured of each exporter, by its key; without the settings that all share."""
+        fields = [name for name in type(self).model_fields if name not in _FOR_ALL]
+        options = {name: getattr(self, name) for name in fields}
+        return {
+            **{name: each for name, each in options.items() if each is not None},
+            **self.of_packages,
+        }
+
+    @property
     def otlp_endpoints(self) -> Mapping[str, OtlpExporter]:
         """The OTLP endpoints, each by its place in the configuration."""
         if isinstance(self.otlp, OtlpExporter):
@@ -390,8 +403,11 @@ class Exporters(Shape):
     @property
     def score_products(self) -> Mapping[str, AnnotationEndpoint]:
         """The products that receive scores by an API of their own, by name."""
-        given = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: each for name, each in given.items() if isinstance(each, AnnotationEndpoint)}
+        return {
+            name: options
+            for name, options in self.configured.items()
+            if isinstance(options, AnnotationEndpoint)
+        }
 
     @property
     def has_no_run(self) -> bool:
