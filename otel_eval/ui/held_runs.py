@@ -189,10 +189,13 @@ class HeldRuns:
 
 
 def _without_content(report: Report) -> Report:
+    """Return the report without what documents do not show, which would be held in memory."""
     run = report.trajectory
     calls = run.calls
     if any(call.arguments is not UNRECORDED or call.result is not UNRECORDED for call in calls):
         calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in calls])
+    elif not (run.spans or report.pending) and run.input is run.output is UNRECORDED:
+        return report  # its resource is shared by all runs of a process
     light = replace(run, calls=calls, spans=(), input=UNRECORDED, output=UNRECORDED, resource={})
     return replace(report, trajectory=light, pending=())
 
