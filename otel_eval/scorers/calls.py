@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args, get_type_hints
-
-from pydantic import TypeAdapter
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
@@ -29,8 +27,8 @@ from otel_eval.scorers.parameters import Name, literal_name
 from otel_eval.scorers.partial_order import Concurrency, TimedCall
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import MODES, RunReference, expectation_of
-from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Some, Words, one_of, validated
+from otel_eval.scorers.values import MODES, RunReference, expectation_of, read_parameter
+from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Some, Words, one_of
 
 Match = Literal["exact", "in_order", "any_order"]
 Measure = Literal["recall", "precision", "f1"]
@@ -65,8 +63,6 @@ class Matching(BaseScorer):
     include_content: Flag = False
     # the inline expectation, prepared
     criterion: Criterion | None = field(init=False, repr=False, compare=False)
-    # reads expectations of runs
-    adapter: TypeAdapter[Expectation] | None = field(init=False, repr=False, compare=False)
 
     @property
     def match(self) -> Match:
@@ -104,8 +100,6 @@ class Matching(BaseScorer):
                 " reference: my.expected"
             )
         self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
-        expected_type = get_args(get_type_hints(type(self), include_extras=True)["expected"])[0]
-        self._set("adapter", TypeAdapter(expected_type) if self.reference else None)
 
     @property
     def compared_noun(self) -> str:
@@ -118,7 +112,12 @@ class Matching(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Align the calls with the expected ones, and compute the value and its explanation."""
-        criterion = self._criterion(trajectory)
+        criterion = expectation_of(
+            self.reference,
+            self.criterion,
+            trajectory,
+            lambda value: Criterion(self.read_reference(value), self.compared),
+        )
         actual, match = self.compared_calls(trajectory), self.match
         expected, called = len(criterion.names), len(actual)
         try:
@@ -149,29 +148,14 @@ class Matching(BaseScorer):
         """
         return value
 
-    def _criterion(self, trajectory: Trajectory) -> Criterion:
-        """The run's own expectation, or the inline one if the run has none; prepared for the
-        alignment.
-
-        Raises:
-            NoScore: there is neither, or the run's own is invalid.
-        """
-        return expectation_of(
-            self.reference,
-            self.criterion,
-            trajectory,
-            lambda value: Criterion(self.read_reference(value), self.compared),
-        )
-
     def read_reference(self, value: Any) -> Expectation:
         """Read a run's own expectation.
 
         Raises:
             ConfigError: the value is not an expectation.
         """
-        assert self.reference is not None, "called only if there is a reference"
-        assert self.adapter is not None, "as above"
-        return validated(self.adapter, value, self.reference.location)
+        expectation: Expectation = read_parameter(self, "expected", value)
+        return expectation
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:

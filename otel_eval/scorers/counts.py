@@ -10,7 +10,6 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
@@ -19,7 +18,6 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    TypeAdapter,
     WithJsonSchema,
 )
 
@@ -37,8 +35,8 @@ from otel_eval.scorers.tool_names import (
     seen,
     tool,
 )
-from otel_eval.scorers.values import RunReference, expectation_of
-from otel_eval.validation import LIST, OTHER, TEXT, Count, ReadAs, Words, own_words, validated
+from otel_eval.scorers.values import RunReference, expectation_of, read_parameter
+from otel_eval.validation import LIST, OTHER, TEXT, Count, ReadAs, Words, own_words
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "=": operator.eq,
@@ -293,9 +291,7 @@ class ToolCallCount(BaseScorer):
         Raises:
             ConfigError: the value is no mapping of tools to criteria.
         """
-        assert self.reference is not None, "called only if there is a reference"
-        criteria = validated(_criteria(), value, self.reference.location)
-        return _counted(criteria)
+        return _counted(read_parameter(self, "criteria", value))
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Count the calls of each tool and test the criteria."""
@@ -316,11 +312,6 @@ class ToolCallCount(BaseScorer):
             f"{holding} of {len(counted)} criteria hold{''.join(broken)}",
             {"tools": tools, "seen": listed_names(counts)},
         )
-
-
-@cache
-def _criteria() -> TypeAdapter[tuple[CallCount, ...]]:
-    return TypeAdapter(_Criteria)
 
 
 def _unmet(counted: _CountedTools, number: int) -> str:

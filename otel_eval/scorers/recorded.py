@@ -12,10 +12,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, TypeAdapter
+from pydantic import AfterValidator
 
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
@@ -27,9 +26,10 @@ from otel_eval.scorers.values import (
     RunReference,
     decode_json,
     expectation_of,
+    read_parameter,
     recorded_field,
 )
-from otel_eval.validation import Count, Items, Words, validated
+from otel_eval.validation import Count, Items, Words
 
 Interval = tuple[int, int]
 
@@ -140,8 +140,8 @@ class TimeCost(BaseScorer):
         Raises:
             ConfigError: the value is no positive number.
         """
-        assert self.reference is not None, "called only if there is a reference"
-        return validated(_budget(), value, self.reference.location)
+        budget: float = read_parameter(self, "max_ms", value)
+        return budget
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
@@ -179,11 +179,6 @@ class TimeCost(BaseScorer):
             )
         intervals = [_interval(call, f"a call of {tool(call.name)}") for call in calls]
         return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
-
-
-@cache
-def _budget() -> TypeAdapter[float]:
-    return TypeAdapter(Milliseconds)
 
 
 _MEASURED_PARTS: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}

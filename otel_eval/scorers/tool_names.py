@@ -113,21 +113,32 @@ class _Evaluation:
     seen: set[str] = field(default_factory=set)
     reported: set[str] = field(default_factory=set)
 
-    def unseen(self) -> list[str]:
-        """Required and optional names that no call had and that were not reported yet; required
-        ones first.
+    def warnings(self, evaluation: str, *, never: bool) -> list[str]:
+        """A warning for each name that no call had and that was not reported yet: where it
+        resembles a called tool that no name matches, and with `never` each required name.
         """
-        named = dict.fromkeys((*self.names.required, *self.names.optional))
-        return [
-            name
-            for name in named
-            if name not in self.reported and not any(_matches(name, seen) for seen in self.seen)
-        ]
-
-    def unmentioned(self) -> list[str]:
-        """Names of called tools that no name in a policy matches."""
-        named = (*self.names.required, *self.names.optional, *self.names.forbidden)
-        return sorted(seen for seen in self.seen if not any(_matches(name, seen) for name in named))
+        warnings = []
+        names = (*self.names.required, *self.names.optional)
+        unmentioned = sorted(
+            seen
+            for seen in self.seen
+            if not any(_matches(name, seen) for name in (*names, *self.names.forbidden))
+        )
+        for name in dict.fromkeys(names):
+            if name in self.reported or any(_matches(name, seen) for seen in self.seen):
+                continue
+            near = nearest(name, unmentioned, alike=_LEAST_SIMILARITY)
+            if near is None and not (never and name in self.names.required):
+                continue
+            self.reported.add(name)
+            remedy = f"; did you mean `{near}`?" if near else _list_called(self.seen)
+            warnings.append(
+                printable(
+                    f"`{name}` was never called{remedy} (evaluation {evaluation},"
+                    f" {plural(self.runs, 'run')})"
+                )
+            )
+        return warnings
 
 
 class ToolNameCheck:
@@ -159,46 +170,28 @@ class ToolNameCheck:
             return []
         due: list[str] = []
         for name in evaluations:
-            known = self._evaluations.get(name)
-            if known is None or (self._live and known.runs >= ENOUGH_RUNS):
+            evaluation = self._evaluations.get(name)
+            if evaluation is None or (self._live and evaluation.runs >= ENOUGH_RUNS):
                 continue
-            known.runs += 1
-            if len(known.seen) < _MOST_TRACKED:
-                known.seen.update(
+            evaluation.runs += 1
+            if len(evaluation.seen) < _MOST_TRACKED:
+                evaluation.seen.update(
                     [shortened(call.name, _LONGEST_TRACKED) for call in trajectory.calls]
                 )
-            if self._live and known.runs in _CHECK_AFTER:
-                due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
+            if self._live and evaluation.runs in _CHECK_AFTER:
+                due += evaluation.warnings(name, never=evaluation.runs == ENOUGH_RUNS)
         return due
 
     def finish(self) -> list[str]:
         """The warnings at the end of the input; for live input only those about names that resemble
         a called tool.
         """
-        looked_at = ((name, known) for name, known in self._evaluations.items() if known.runs)
         return [
             warning
-            for name, known in looked_at
-            for warning in _warnings(name, known, never=not self._live)
+            for name, evaluation in self._evaluations.items()
+            if evaluation.runs
+            for warning in evaluation.warnings(name, never=not self._live)
         ]
-
-
-def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
-    warnings = []
-    unmentioned = known.unmentioned()
-    for name in known.unseen():
-        near = nearest(name, unmentioned, alike=_LEAST_SIMILARITY)
-        if near is None and not (never and name in known.names.required):
-            continue
-        known.reported.add(name)
-        remedy = f"; did you mean `{near}`?" if near else _list_called(known.seen)
-        warnings.append(
-            printable(
-                f"`{name}` was never called{remedy} (evaluation {evaluation},"
-                f" {plural(known.runs, 'run')})"
-            )
-        )
-    return warnings
 
 
 def _list_called(seen: set[str]) -> str:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from math import fsum
 from os import PathLike, fspath
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, WithJsonSchema, WrapValidator
+from pydantic import AfterValidator, TypeAdapter, WithJsonSchema, WrapValidator
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, NoScore
 from otel_eval.scorers.parameters import Text
-from otel_eval.validation import MAPPING, TEXT, ReadAs, Record, Words, one_of
+from otel_eval.validation import MAPPING, TEXT, ReadAs, Record, Words, one_of, validated
 
 Agreement = Callable[[Any, Any], float]
 
@@ -310,6 +311,20 @@ def expectation_of(
     except ConfigError as error:
         place = reference.place_of(trajectory) if reference else {}
         raise NoScore(_invalid_reference(error, place)) from None
+
+
+@cache
+def _parameter_adapter(scorer: type, key: str) -> TypeAdapter[Any]:
+    return TypeAdapter(get_args(get_type_hints(scorer, include_extras=True)[key])[0])
+
+
+def read_parameter(scorer: Any, key: str, value: Any) -> Any:
+    """Read a run's own value of an optional parameter of a scorer with a `reference`.
+
+    Raises:
+        ConfigError: the value is invalid.
+    """
+    return validated(_parameter_adapter(scorer.__class__, key), value, scorer.reference.location)
 
 
 def _invalid_reference(error: ConfigError, place: Mapping[str, Any]) -> Failed:

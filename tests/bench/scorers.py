@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from otel_eval import create_scorer
 from otel_eval.model import Trajectory
-from otel_eval.scorers.alignment.lcs import common, prepare
+from otel_eval.scorers.alignment.ordered import common, prepare
 from otel_eval.testing import call, trajectory
 
 os.environ.update(

@@ -31,8 +31,13 @@ from otel_eval.scorers.alignment.expected import (
     limit_pairs,
     words_of,
 )
-from otel_eval.scorers.alignment.lcs import Pairs, common, prepare
-from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
+from otel_eval.scorers.alignment.ordered import (
+    Pairs,
+    align_in_order,
+    align_masks_in_order,
+    common,
+    prepare,
+)
 from otel_eval.scorers.partial_order import TimedCall, is_sequential, parallel_groups
 from otel_eval.scorers.tool_names import listed, listed_names, numbered, plural, shortened, tool
 from otel_eval.scorers.values import as_object, decode_json, value_at

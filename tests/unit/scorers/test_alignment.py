@@ -19,8 +19,13 @@ from otel_eval.scorers.alignment.assignment import (
     positions,
 )
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, Expected
-from otel_eval.scorers.alignment.lcs import common, prepare
-from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order, transpose_bits
+from otel_eval.scorers.alignment.ordered import (
+    align_in_order,
+    align_masks_in_order,
+    common,
+    prepare,
+    transpose_bits,
+)
 from otel_eval.scorers.partial_order import parallel_groups, walk
 from otel_eval.scorers.values import agreement, decode_json, hashable
 from otel_eval.testing import call

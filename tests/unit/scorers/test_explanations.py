@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.alignment.assignment import WeightedAssignment
-from otel_eval.scorers.alignment.lcs import prepare
-from otel_eval.scorers.alignment.ordered import align_masks_in_order
+from otel_eval.scorers.alignment.ordered import align_masks_in_order, prepare
 from otel_eval.scorers.partial_order import walk
 from otel_eval.testing import call, trajectory
 
