@@ -13,8 +13,8 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -31,16 +31,16 @@ from otel_eval.native import build_info
 if TYPE_CHECKING:
     from otel_eval.config import EvalConfig
 
-_FORMAT: Final = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="A table, or JSON Lines.",
-)
-_FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _PATHS: Final = click.argument("paths", nargs=-1, required=True, metavar="FILE|FOLDER...")
+_CONFIG: Final = click.option(
+    "--config",
+    metavar="FILE",
+    help="YAML file; without it runs are scored for tool errors and duration.",
+)
+_TRACES_CONFIG: Final = click.option(
+    "--config", metavar="FILE", help="YAML file; needed to score stored traces."
+)
 _OUTPUT: Final = click.option(
     "--output", metavar="FILE", help="Write to this file instead of standard output."
 )
@@ -51,6 +51,18 @@ _MAX_RUNS: Final = click.option(
     show_default=True,
     help="On a page: after so many runs, show calls only of runs that did not pass.",
 )
+
+
+def _format_option(help_text: str, *forms: str) -> Callable[[_Command], _Command]:
+    """The option that chooses one of the forms; the first one is the default."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help=help_text,
+    )
 
 
 # Exit codes.
@@ -96,11 +108,7 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command()
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="YAML file; without it runs are scored for tool errors and duration.",
-)
+@_CONFIG
 @click.option(
     "--drain",
     "drains",
@@ -130,10 +138,10 @@ def serve(config: str | None, drains: bool, workers: int | None, ui: str | None)
     from otel_eval.config import DEFAULT_UI_ENDPOINT, load, located, with_ui
 
     def read() -> EvalConfig:
-        given = load(config)
+        loaded = load(config)
         if ui is not None:
-            given = with_ui(given, ui or given.ui.endpoint or DEFAULT_UI_ENDPOINT)
-        return given.model_copy(update={"workers": workers}) if workers else given
+            loaded = with_ui(loaded, ui or loaded.ui.endpoint or DEFAULT_UI_ENDPOINT)
+        return loaded.model_copy(update={"workers": workers}) if workers else loaded
 
     try:
         return drain(read()) if drains else run(read, config)
@@ -168,7 +176,7 @@ def check(config: str, against: bool, traces: tuple[str, ...]) -> int:
     except ConfigError as error:
         raise located(error, config) from None
     warn(suggestions(loaded))
-    scorers = plural(sum(len(each.scorers) for each in loaded.evaluations), "scorer")
+    scorers = plural(sum(len(evaluation.scorers) for evaluation in loaded.evaluations), "scorer")
     default = "" if "evaluations" in loaded.model_fields_set else " (the default: none is named)"
     click.echo(
         f"{config}: valid; {plural(len(loaded.evaluations), 'evaluation')}{default}, {scorers}"
@@ -251,7 +259,7 @@ def conventions() -> int:
 
 @cli.command()
 @_PATHS
-@_FORMAT
+@_format_option("A table, or JSON Lines.", "table", "json")
 @click.option(
     "--runs",
     type=click.Choice(["outermost", "all", "tools"]),
@@ -274,11 +282,7 @@ def trajectory(paths: tuple[str, ...], form: str, runs: str, config: str | None)
 
 @cli.command()
 @_PATHS
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="YAML file; without it runs are scored for tool errors and duration.",
-)
+@_CONFIG
 @click.option(
     "--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this."
 )
@@ -302,20 +306,16 @@ def explain(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
 
 @cli.command()
 @_PATHS
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "junit", "markdown", "html"]),
-    default="table",
-    show_default=True,
-    help="A table, JSON Lines, JUnit XML for CI, Markdown for a comment on a change, or a page.",
+@_format_option(
+    "A table, JSON Lines, JUnit XML for CI, Markdown for a comment on a change, or a page.",
+    "table",
+    "json",
+    "junit",
+    "markdown",
+    "html",
 )
 @_OUTPUT
-@click.option(
-    "--config",
-    metavar="FILE",
-    help="YAML file; without it runs are scored for tool errors and duration.",
-)
+@_CONFIG
 @click.option(
     "--not-passed", is_flag=True, help="Show only what did not pass, was skipped or failed."
 )
@@ -359,7 +359,7 @@ def replay(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
 
 @cli.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="BEFORE AFTER | FILE...")
-@click.option("--config", metavar="FILE", help="YAML file; needed to score stored traces.")
+@_TRACES_CONFIG
 @click.option(
     "--case",
     metavar="KEY",
@@ -379,13 +379,8 @@ def replay(paths: tuple[str, ...], config: str | None, **options: Any) -> int:
     is_flag=True,
     help="Exit 0 even if runs are not scored any more, or a declared case did not run.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "markdown", "json"]),
-    default="table",
-    show_default=True,
-    help="A table, Markdown for a pull request, or one JSON object.",
+@_format_option(
+    "A table, Markdown for a pull request, or one JSON object.", "table", "markdown", "json"
 )
 @_OUTPUT
 def compare(inputs: tuple[str, ...], **options: Any) -> int:
@@ -402,7 +397,7 @@ def compare(inputs: tuple[str, ...], **options: Any) -> int:
 
 @cli.command()
 @_PATHS
-@click.option("--config", metavar="FILE", help="YAML file; needed to score stored traces.")
+@_TRACES_CONFIG
 @click.option(
     "--endpoint",
     metavar="HOST:PORT",
@@ -450,7 +445,7 @@ def suggest(paths: tuple[str, ...], config: str | None, output: str | None) -> i
 
 
 @cli.command()
-@_FILES
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def merge(files: tuple[str, ...]) -> int:
     """Merge the results of several evaluators.
 
@@ -499,7 +494,7 @@ def _scorer_summary(name: str) -> str:
     from otel_eval.scorers.base_scorer import describe_import_error
 
     try:
-        thing = get_scorer(name)
+        registered = get_scorer(name)
     # a plug-in may raise anything on import
     except (Exception, SystemExit) as error:  # noqa: BLE001
         return (
@@ -507,9 +502,9 @@ def _scorer_summary(name: str) -> str:
             f" {error if isinstance(error, ConfigError) else describe_import_error(error)})"
         )
     # An entry point may name anything, for instance a constant.
-    if not callable(thing):
-        return f"(cannot be used: a value of type {type(thing).__name__})"
-    return (thing.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+    if not callable(registered):
+        return f"(cannot be used: a value of type {type(registered).__name__})"
+    return (registered.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -552,17 +547,12 @@ def _report(error: Exception) -> int:
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     if debugs and not writes_json():
         traceback.print_exc()
-    for line in _error_lines(error):
+    for line in error.problem_lines() if isinstance(error, ConfigError) else [_error_line(error)]:
         write_line(
             " ".join(line.split()),
             exc_info=(type(error), error, error.__traceback__) if debugs else None,
         )
     return UNUSABLE
-
-
-def _error_lines(error: Exception) -> list[str]:
-    """The message of an error, of a configuration a line for each problem."""
-    return error.problem_lines() if isinstance(error, ConfigError) else [_error_line(error)]
 
 
 def _error_line(error: Exception) -> str:

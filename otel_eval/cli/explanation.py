@@ -134,10 +134,10 @@ def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
 
 def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanation]]:
     """The spans grouped by instrumentation scope."""
-    found: dict[str, list[SpanExplanation]] = {}
+    scopes: dict[str, list[SpanExplanation]] = {}
     for span in spans:
-        found.setdefault(span.scope, []).append(span)
-    return found
+        scopes.setdefault(span.scope, []).append(span)
+    return scopes
 
 
 def _scopes(trace: TraceExplanation, shown: Disclosure) -> list[str]:
@@ -242,15 +242,21 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
         f" {plural(run.model_calls, 'model call')}.",
         shown,
     )
-    lines += _indented(f"calls unknown: {run.calls_unknown}", shown, 4) if run.calls_unknown else []
-    lines += _indented(f"incomplete: {run.incomplete}", shown, 4) if run.incomplete else []
-    lines += _indented(f"waiting: {run.waiting}", shown, 4) if run.waiting else []
-    # shown above, so not once more per scorer
-    known = [text for text in (run.calls_unknown, run.incomplete, run.waiting) if text]
-    return [
-        *lines,
-        *(line for each in explained.evaluations for line in _evaluation(each, known, shown)),
+    reasons = [
+        (label, text)
+        for label, text in (
+            ("calls unknown", run.calls_unknown),
+            ("incomplete", run.incomplete),
+            ("waiting", run.waiting),
+        )
+        if text
     ]
+    for label, text in reasons:
+        lines += _indented(f"{label}: {text}", shown, 4)
+    known = [text for _, text in reasons]  # shown above, so not once more per scorer
+    for evaluation in explained.evaluations:
+        lines += _evaluation(evaluation, known, shown)
+    return lines
 
 
 def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure) -> Iterator[str]:
@@ -259,12 +265,12 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
     """
     evaluation = explained.evaluation
     if explained.failed:
-        failed = "; ".join(each.text(shown.value) for each in explained.failed)
+        failed = "; ".join(condition.text(shown.value) for condition in explained.failed)
         yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", shown, 4)
         return
     yield from _indented(f"evaluation {evaluation.name} matches:", shown, 4)
     # texts of others may quote content
-    own = {each.name for each in evaluation.scorers if is_own_scorer(each)}
+    own = {scorer.name for scorer in evaluation.scorers if is_own_scorer(scorer)}
     rows = []
     for result in explained.results:
         outcome, text = _outcome(result, shown)
@@ -273,12 +279,12 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
             (
                 result.scorer,
                 outcome,
-                "" if hidden else "see above" if any(each in text for each in known) else text,
+                "" if hidden else "see above" if any(reason in text for reason in known) else text,
             )
         )
     rows += [
-        (each.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it")
-        for each in evaluation.later
+        (scorer.name, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it")
+        for scorer in evaluation.later
     ]
     yield from columns(
         ("scorer", "outcome", "reason"),
@@ -296,14 +302,8 @@ def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
     """
     outcome = result.outcome
     if isinstance(outcome, Scored):
-        return (
-            (
-                "scored"
-                if shown.redact
-                else f"{'pass' if outcome.passed else 'not passed'}, {outcome.value:.3f}"
-            ),
-            "",
-        )
+        word = "pass" if outcome.passed else "not passed"
+        return "scored" if shown.redact else f"{word}, {outcome.value:.3f}", ""
     if isinstance(outcome, Failed):
         return "failed", outcome.error_type
     return f"skipped, {outcome.reason}", outcome.explanation

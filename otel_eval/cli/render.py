@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from otel_eval.cli.summary import duration_text
 from otel_eval.diagnostics import failure_text
 from otel_eval.exporters import console
 from otel_eval.exporters.result_rows import start_time
@@ -264,10 +265,8 @@ def label_line(summary: Mapping[str, Any], width: int = WIDTH) -> str:
 
 
 def _duration(timed: ToolCall | Trajectory) -> str:
-    """In s or ms; "" if it was not recorded."""
-    if (elapsed := elapsed_ns(timed)) is None:
-        return ""
-    return f"{elapsed / 1e9:.2f} s" if elapsed >= 1e9 else f"{elapsed / 1e6:.1f} ms"
+    elapsed = elapsed_ns(timed)
+    return duration_text(None if elapsed is None else elapsed / 1e6)
 
 
 def _json(value: Any) -> str:

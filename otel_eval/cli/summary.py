@@ -191,8 +191,8 @@ def agent_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
             agent.name or "(unnamed)",
             f"{agent.runs:,}",
             f"{agent.calls:,}{unknown}",
-            _duration(agent.duration_ms(0.5)),
-            _duration(agent.duration_ms(0.95)),
+            duration_text(agent.duration_ms(0.5)) or "-",
+            duration_text(agent.duration_ms(0.95)) or "-",
             f"{agent.tokens:,}{some}" if agent.with_tokens else "-",
         )
     if others := sum(agent.runs for agent in agents[_MOST_SHOWN:]) + summary.other_agents:
@@ -215,7 +215,8 @@ def percent(share: float | None) -> str:
     return f"{rounded:.1f} %"
 
 
-def _duration(milliseconds: float | None) -> str:
+def duration_text(milliseconds: float | None) -> str:
+    """A duration in s or ms; "" if it is unknown."""
     if milliseconds is None:
-        return "-"
+        return ""
     return f"{milliseconds / 1000:.2f} s" if milliseconds >= 1000 else f"{milliseconds:.1f} ms"

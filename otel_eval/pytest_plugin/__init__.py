@@ -7,9 +7,13 @@ but pytest; the rest is imported by the first test that uses it.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -63,11 +67,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     records = _records_of(mark, metafunc.definition.path.parent, metafunc.definition.nodeid)
     metafunc.parametrize(
-        "otel_eval_case", list(records.values()), ids=[*records], indirect=True, scope="function"
+        "otel_eval_case",
+        [record for _, record in records.values()],
+        ids=[*records],
+        indirect=True,
+        scope="function",
     )
 
 
-def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping[str, Any]]:
+def _records_of(
+    mark: pytest.Mark, folder: Path, test: str
+) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
+    """Line and record by the record's key: of the first column whose values can be keys."""
     from otel_eval.datasets import FORMATS, InvalidDataset, parse_records
 
     if len(mark.args) != 1 or mark.kwargs.keys() - {"key"}:
@@ -81,20 +92,15 @@ def _records_of(mark: pytest.Mark, folder: Path, test: str) -> dict[str, Mapping
     try:
         raw = _cases_in(path) if is_folder else path.read_bytes()
         suffix = ".jsonl" if is_folder else path.suffix
-        columns = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
-        for column in columns:
-            try:
-                records = parse_records(raw, suffix, column)
-            except InvalidDataset:
-                if column == columns[-1]:
-                    raise
-            else:
-                return {key: record for key, (_, record) in records.items()}
+        *others, last = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
+        for column in others:
+            with suppress(InvalidDataset):
+                return parse_records(raw, suffix, column)
+        return parse_records(raw, suffix, last)
     except OSError as error:
         raise pytest.UsageError(f"{test}: {path}: {error.strerror or error}") from None
     except InvalidDataset as error:
         raise pytest.UsageError(f"{test}: {path}: {error}") from None
-    raise AssertionError("no column was tried")
 
 
 def _cases_in(folder: Path) -> bytes:
@@ -154,17 +160,37 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     report = config.getoption("--otel-eval-report")
     if report:
-        from otel_eval.pytest_plugin.report import write_report
+        from otel_eval.errors import InputError
+        from otel_eval.exporters.whole_file import write_whole
 
-        write_report(report, lines)
+        try:
+            write_whole(report, "".join(f"{line}\n" for line in lines))
+        except InputError as error:
+            raise pytest.UsageError(f"--otel-eval-report {error}") from None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print a table of the scorers, if anything was scored."""
     lines = terminalreporter.config.stash[_lines_key]
     if lines:
-        from otel_eval.pytest_plugin.report import summary_lines
-
         terminalreporter.section("otel-eval", sep="-")
-        for line in summary_lines(lines):
+        for line in _summary_lines(lines):
             terminalreporter.write_line(line)
+
+
+def _summary_lines(lines: Sequence[str]) -> Iterator[str]:
+    """A line for each scorer: how many scores passed, and the mean."""
+    results: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for document in map(json.loads, lines):
+        for result in document["results"]:
+            results[f"{document['evaluation']}/{result['scorer']}"].append(result)
+    width = max(map(len, results), default=0)
+    for name, of_scorer in sorted(results.items()):
+        values = [result["value"] for result in of_scorer if result["value"] is not None]
+        outcomes = Counter(result["outcome"] for result in of_scorer)
+        counts = [
+            f"{sum(result['passed'] is True for result in of_scorer)} of {len(of_scorer)} passed",
+            f"mean {fmean(values):.3f}" if values else "no score",
+            *(f"{outcomes[word]} {word}" for word in ("skipped", "failed") if outcomes[word]),
+        ]
+        yield f"{name:<{width}}  {', '.join(counts)}"

@@ -118,19 +118,18 @@ def documents_of_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     """Run documents from rows of results, which have no calls: of each run and evaluation the
     highest revision. Rows of traces without a run are left out; run documents stay as they are.
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    documents: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows:
-        if "document" in row:
-            key = row["trace_id"], row["span_id"], row["evaluation"]
-            if key not in found or found[key]["revision"] <= row["revision"]:
-                found[key] = dict(row)
-            continue
-        if row["outcome"] == "no_run":
+        if "document" not in row and row["outcome"] == "no_run":
             continue
         key = row["trace_id"], row["span_id"], row["evaluation"]
-        document = found.get(key)
+        document = documents.get(key)
+        if "document" in row:
+            if document is None or document["revision"] <= row["revision"]:
+                documents[key] = dict(row)
+            continue
         if document is None or document["revision"] < row["revision"]:
-            document = found[key] = {
+            document = documents[key] = {
                 **{name: value for name, value in row.items() if name not in _OF_RESULT},
                 "calls": None,
                 "calls_unknown": "",
@@ -138,9 +137,11 @@ def documents_of_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
             }
         if document["revision"] == row["revision"]:
             document["verdict"] = row["verdict"] or document["verdict"]
-            results = [each for each in document["results"] if each["scorer"] != row["scorer"]]
-            document["results"] = [*results, {name: row[name] for name in _OF_RESULT}]
-    return list(found.values())
+            document["results"] = [
+                *(result for result in document["results"] if result["scorer"] != row["scorer"]),
+                {name: row[name] for name in _OF_RESULT},
+            ]
+    return list(documents.values())
 
 
 _OF_RESULT: Final = (

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
@@ -96,8 +96,8 @@ class HeldRuns:
         if report.no_run is not None:
             return
         with self._lock:  # reports of judges come from a thread of their own
-            kept = report if self._content else _without_content(report)
-            self._wait(_Waiting(kept, time.time_ns()))
+            shown = report if self._content else _without_content(report)
+            self._wait(_Waiting(shown, time.time_ns()))
             if self._content:  # its size is known only when it is encoded
                 self._encode_waiting()
 
@@ -109,7 +109,7 @@ class HeldRuns:
             self._waiting[key] = before
             return
         if before and before[0].report.revision < report.revision:
-            self._waiting_bytes -= sum(_size_of(each.report) for each in before)
+            self._waiting_bytes -= sum(_size_of(earlier.report) for earlier in before)
             before = []
         before.append(waiting)
         self._waiting[key] = before
@@ -148,7 +148,7 @@ class HeldRuns:
                 self._bytes -= len(self._runs.popitem(last=False)[1].document)
             elif len(self._waiting) > 1:
                 _, reports = self._waiting.popitem(last=False)
-                self._waiting_bytes -= sum(_size_of(each.report) for each in reports)
+                self._waiting_bytes -= sum(_size_of(waiting.report) for waiting in reports)
             else:  # the estimate of one may be too high
                 self._encode_waiting()
                 return
@@ -174,8 +174,10 @@ class HeldRuns:
         """What changed after a change with this number; 0 for everything."""
         with self._lock:
             self._encode_waiting()
-            found = list(takewhile(lambda held: held.number > after, reversed(self._runs.values())))
-            return Changes(self._number, found[::-1])
+            newest_first = takewhile(
+                lambda change: change.number > after, reversed(self._runs.values())
+            )
+            return Changes(self._number, [*newest_first][::-1])
 
     @property
     def is_empty(self) -> bool:
@@ -218,12 +220,11 @@ def _merged(held: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     reports of their own, whose runs may lack their calls.
     """
     names = {result["scorer"] for result in document["results"]}
-    kept: Iterable[Any] = (each for each in held["results"] if each["scorer"] not in names)
-    calls = "calls" if document["calls"] is None and held["calls"] is not None else ""
+    earlier = [result for result in held["results"] if result["scorer"] not in names]
     return {
         **document,
-        **({calls: held[calls]} if calls else {}),
+        "calls": held["calls"] if document["calls"] is None else document["calls"],
         "verdict": document["verdict"] or held["verdict"],
         "awaited": min(document["awaited"], held["awaited"]),
-        "results": [*kept, *document["results"]],
+        "results": [*earlier, *document["results"]],
     }
