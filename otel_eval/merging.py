@@ -39,9 +39,6 @@ class _Key(NamedTuple):
     no_run: str
 
 
-_NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "policy", "evaluator")
-
-
 def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
     """Put the results of several evaluators together: at most one for each run, evaluation, scorer
     and policy.
@@ -77,8 +74,8 @@ def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
             other = best.setdefault(key, row)
             if other is not row:
                 best[key] = min(row, other, key=_by_revision)
-    kept = _without_superseded_no_run(best)
-    return list(_rendered(kept, _split_traces(kept)))
+    results = _without_superseded_no_run(best)
+    return list(_rendered(results, _split_traces(results)))
 
 
 def check_row(row: Any) -> None:
@@ -87,8 +84,8 @@ def check_row(row: Any) -> None:
     Raises:
         InputError: the row is not a result.
     """
-    for each in _expanded(row):
-        _key_of(each if each.get("evaluator") else {**each, "evaluator": _FILE})
+    for result in _expanded(row):
+        _key_of(result if result.get("evaluator") else {**result, "evaluator": _FILE})
 
 
 def _named(source: Iterable[Row]) -> Iterator[Row]:
@@ -97,12 +94,13 @@ def _named(source: Iterable[Row]) -> Iterator[Row]:
     """
     unnamed: dict[Any, Row] = {}
     for row in source:
-        for each in _expanded(row):
-            result = each.get("result_id")
-            if each.get("evaluator"):
-                yield each
+        for result in _expanded(row):
+            identity = result.get("result_id")
+            if result.get("evaluator"):
+                yield result
             else:
-                unnamed[result if isinstance(result, str) and result else len(unnamed)] = each
+                is_known = isinstance(identity, str) and identity
+                unnamed[identity if is_known else len(unnamed)] = result
     name = _FILE + _hash_of(unnamed.values())
     for row in unnamed.values():
         yield {**row, "evaluator": name}
@@ -111,10 +109,10 @@ def _named(source: Iterable[Row]) -> Iterator[Row]:
 def _expanded(row: Row) -> Iterator[Row]:
     """Yield the row and those in its `others`, without the fields that merging added."""
     others = row.get("others", ()) if isinstance(row, Mapping) else ()
-    for each in (row, *(others if isinstance(others, list | tuple) else ())):
-        if not isinstance(each, Mapping):
+    for result in (row, *(others if isinstance(others, list | tuple) else ())):
+        if not isinstance(result, Mapping):
             raise InputError("not a result: no JSON object")
-        yield {key: value for key, value in each.items() if key not in _MERGED}
+        yield {key: value for key, value in result.items() if key not in _MERGED}
 
 
 def _hash_of(rows: Iterable[Row]) -> str:
@@ -127,7 +125,7 @@ def _hash_of(rows: Iterable[Row]) -> str:
         blake2b(_canonical(row, timeless=True).encode("utf-8", "surrogatepass"), digest_size=8)
         for row in rows
     )
-    return f"{sum(int.from_bytes(each.digest(), 'big') for each in hashes) % 2**64:016x}"
+    return f"{sum(int.from_bytes(digest.digest(), 'big') for digest in hashes) % 2**64:016x}"
 
 
 def _canonical(row: Row, *, timeless: bool = False) -> str:
@@ -138,13 +136,13 @@ def _canonical(row: Row, *, timeless: bool = False) -> str:
 
 
 def _key_of(row: Row) -> _Key:
-    for name in _NAMES:
+    names = _Key._fields[:-1]
+    for name in names:
         if not isinstance(row.get(name), str):
             raise InputError(f"not a result: {name} is missing or no text")
-    names: tuple[str, ...] = tuple([row[name] for name in _NAMES])
     is_late = row.get("reason") == _LATE
     no_run = "" if row.get("outcome") != _NO_RUN else _LATE if is_late else _NO_RUN
-    return _Key._make((*names, no_run))
+    return _Key(*[row[name] for name in names], no_run=no_run)
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:
@@ -178,36 +176,36 @@ def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
     }
 
 
-def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
+def _split_traces(results: Mapping[_Key, Row]) -> set[str]:
     """Return the ids of traces of which evaluators had different spans, or of which one of several
     evaluators gives no digest.
     """
-    known: dict[str, dict[str, tuple[int, str]]] = {}
-    for key, row in kept.items():
+    traces: dict[str, dict[str, tuple[int, str]]] = {}
+    for key, row in results.items():
         # Earlier revisions are computed from fewer spans, so the revision with the most spans of
         # each evaluator is compared.
         seen = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
-        evaluators = known.setdefault(key.trace_id, {})
+        evaluators = traces.setdefault(key.trace_id, {})
         evaluators[key.evaluator] = max(seen, evaluators.get(key.evaluator, seen))
-    return {
-        trace_id
-        for trace_id, each in known.items()
-        if len(each) > 1 and _differ(list(each.values()))
-    }
+    split = set()
+    for trace_id, evaluators in traces.items():
+        digests = {digest for _, digest in evaluators.values()}
+        # Without a digest it is not known whether the evaluators had the same spans, and unknown is
+        # not equal.
+        if len(evaluators) > 1 and (len(digests) > 1 or "" in digests):
+            split.add(trace_id)
+    return split
 
 
-def _differ(known: list[tuple[int, str]]) -> bool:
-    # Without a digest it is not known whether the evaluators had the same spans, and unknown is not
-    # equal.
-    digests = {digest for _, digest in known}
-    return len(digests) > 1 or "" in digests
-
-
-def _rendered(kept: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, Any]]:
+def _rendered(results: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, Any]]:
     by_result: dict[_Key, list[Row]] = {}
-    for key, row in kept.items():
+    for key, row in results.items():
         by_result.setdefault(key._replace(evaluator=""), []).append(row)
     for result, rows in sorted(by_result.items()):
         first, *others = sorted(rows, key=_by_outcome) if len(rows) > 1 else rows
-        marks: dict[str, Any] = {"split": True} if result.trace_id in split else {}
-        yield {**first, **marks, **({"others": [dict(each) for each in others]} if others else {})}
+        merged: dict[str, Any] = dict(first)
+        if result.trace_id in split:
+            merged["split"] = True
+        if others:
+            merged["others"] = [dict(other) for other in others]
+        yield merged

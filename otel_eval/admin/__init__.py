@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -116,7 +116,7 @@ def status_fields(
         "why": readiness.why,
         "uptime_s": round(uptime_s, 1),
         "build": build_info(),
-        "traces": {fields: flat.get(key, 0) for fields, key in _TRACES.items()},
+        "traces": {field: flat.get(key, 0) for field, key in _TRACES.items()},
         "evaluation": dict(readiness.evaluation),
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
         "unevaluated": {
@@ -152,20 +152,26 @@ class _AdminHandler(PageHandler):
                 "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
             )
             return self.answer(HTTPStatus.MISDIRECTED_REQUEST, PLAIN_TEXT, why)
-        pages: dict[str, Callable[[], tuple[int, str, str]]] = {
-            "/healthz": lambda: (HTTPStatus.OK, PLAIN_TEXT, "ok\n"),
-            "/readyz": self._readiness,
-            "/metrics": self._metrics,
-            "/status": self._status,
-        }
-        page = pages.get(self.path)
-        return self.answer(
-            *(
-                page()
-                if page
-                else (HTTPStatus.NOT_FOUND, PLAIN_TEXT, f"there are {', '.join(pages)}\n")
-            )
-        )
+        monitored = self.server.monitored
+        match self.path:
+            case "/healthz":
+                self.answer(HTTPStatus.OK, PLAIN_TEXT, "ok\n")
+            case "/readyz":
+                readiness = monitored.readiness()
+                code = HTTPStatus.OK if readiness.ready else HTTPStatus.SERVICE_UNAVAILABLE
+                self.answer(code, PLAIN_TEXT, f"{readiness}\n")
+            case "/metrics":
+                families = chain(self_families(monitored.counts()), monitored.scores())
+                self.answer(HTTPStatus.OK, CONTENT_TYPE, prometheus_text(families))
+            case "/status":
+                uptime_s = time.monotonic() - self.server.begun
+                fields = status_fields(monitored.counts(), monitored.readiness(), uptime_s)
+                text = json.dumps(fields, indent=2) + "\n"
+                self.answer(HTTPStatus.OK, "application/json", text)
+            case _:
+                pages = "there are /healthz, /readyz, /metrics, /status\n"
+                self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, pages)
+        return None
 
     do_HEAD = do_GET
 
@@ -175,22 +181,6 @@ class _AdminHandler(PageHandler):
         """
         host = self.headers.get("Host")
         return host is None or names_server(host, self.server.names)
-
-    def _readiness(self) -> tuple[int, str, str]:
-        readiness = self.server.monitored.readiness()
-        code = HTTPStatus.OK if readiness.ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return code, PLAIN_TEXT, f"{readiness}\n"
-
-    def _metrics(self) -> tuple[int, str, str]:
-        families = chain(
-            self_families(self.server.monitored.counts()), self.server.monitored.scores()
-        )
-        return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(families)
-
-    def _status(self) -> tuple[int, str, str]:
-        monitored, uptime_s = self.server.monitored, time.monotonic() - self.server.begun
-        fields = status_fields(monitored.counts(), monitored.readiness(), uptime_s)
-        return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
 
 
 class AdminServer(PageServer):

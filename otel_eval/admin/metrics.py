@@ -86,7 +86,7 @@ def prometheus_text(families: Iterable[Family]) -> str:
     # TYPE a_b_total counter
     a_b_total{x="y\""} 3
     """
-    return "".join(f"{line}\n" for each in families for line in _lines(each))
+    return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
 def _lines(family: Family) -> Iterator[str]:
@@ -217,25 +217,26 @@ def self_families(counts: Mapping[str, Any]) -> list[Family]:
         counts: name → number, or name → transport → number; names may have labels, as
             `name{label=value,…}`.
     """
-    found = [
-        each
+    families = [
+        family
         for key, value in counts.items()
         if key != "requests"
-        for each in _families_of(key, value)
+        for family in _families_of(key, value)
     ]
     return sorted(
-        joined_families([*found, *_outcomes(counts), *_of_process()]), key=lambda each: each.name
+        joined_families([*families, *_outcomes(counts), *_of_process()]),
+        key=lambda family: family.name,
     )
 
 
-def joined_families(several: Iterable[Family]) -> list[Family]:
+def joined_families(families: Iterable[Family]) -> list[Family]:
     """One family for each name, with the rows of all families of that name."""
     first: dict[str, Family] = {}
     rows: defaultdict[str, list[Row]] = defaultdict(list)
-    for each in several:
-        first.setdefault(each.name, each)
-        rows[each.name] += each.rows
-    return [replace(each, rows=rows[name]) for name, each in first.items()]
+    for family in families:
+        first.setdefault(family.name, family)
+        rows[family.name] += family.rows
+    return [replace(family, rows=rows[name]) for name, family in first.items()]
 
 
 def _number(
@@ -265,16 +266,16 @@ def _families_of(key: str, value: Any) -> Iterator[Family]:
 
 
 def _split(key: str) -> tuple[str, dict[str, str]]:
-    found = _LABELLED.fullmatch(key)
-    if found is None:
+    match = _LABELLED.fullmatch(key)
+    if match is None:
         return key, {}
     labels = {
         _LABELS.get(label, label): _ESCAPE.sub(r"\1", value)
-        for label, value in _PAIR.findall(found[2])
+        for label, value in _PAIR.findall(match[2])
     }
-    if found[1].startswith("forward."):
+    if match[1].startswith("forward."):
         labels["exporter"] = "forward"
-    return found[1], dict(sorted(labels.items()))
+    return match[1], dict(sorted(labels.items()))
 
 
 def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
@@ -323,17 +324,17 @@ def _metrics_data(
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     metrics = []
-    for each in families:
+    for family in families:
         points = [
-            sdk.NumberDataPoint(labels, begun_ns, now_ns, value) for _, labels, value in each.rows
+            sdk.NumberDataPoint(labels, begun_ns, now_ns, value) for _, labels, value in family.rows
         ]
         rising = sdk.AggregationTemporality.CUMULATIVE
         data = (
             sdk.Gauge(points)
-            if each.kind == "gauge"
+            if family.kind == "gauge"
             else sdk.Sum(points, rising, is_monotonic=True)
         )
-        metrics.append(sdk.Metric(each.name, None, each.unit, data))
+        metrics.append(sdk.Metric(family.name, None, family.unit, data))
     scope = sdk.ScopeMetrics(InstrumentationScope("otel_eval", VERSION), metrics, "")
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
 
@@ -376,7 +377,7 @@ class SelfMetricsExporter:
 
     def _send(self) -> None:
         with suppress_instrumentation():
-            found = _metrics_data(
+            metrics = _metrics_data(
                 self_families(self._counts()), self._resource, self._begun_ns, time.time_ns()
             )
-            self._exporter.export(found)  # the exporter logs failures
+            self._exporter.export(metrics)  # the exporter logs failures

@@ -18,7 +18,6 @@ from otel_eval.cli.results import split_inputs
 from otel_eval.cli.summary import percent
 from otel_eval.comparison import (
     AgentComparison,
-    ComparedResult,
     ComparedScorer,
     Comparison,
     ScorerComparison,
@@ -79,7 +78,13 @@ def show_comparison(
             " export the attribute with `results: {attributes: [...]}`"
         )
     comparison = compare(old, new, declared=bool(case))
-    text = _FORMS[form](comparison, old, new)
+    match form:
+        case "table":
+            text = _table(comparison)
+        case "markdown":
+            text = _markdown(comparison)
+        case _:
+            text = _json(comparison, len(old), len(new))
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -197,17 +202,15 @@ def _summary(comparison: Comparison) -> str:
     return f"{'worse than before' if worse else 'nothing got worse'}: {counts}"
 
 
-def _table(comparison: Comparison, *_: Sequence[ComparedResult]) -> str:
+def _table(comparison: Comparison) -> str:
     rows = [_scorer_row(scorer) for scorer in comparison.scorers]
     lines = columns(_SCORER_HEADER, rows, layout=layout_of(sys.stdout), widest=48) if rows else []
     others = [plain(line) for line in _other_lines(comparison)]
-    return (
-        "\n".join([*lines, *([""] if lines and others else []), *others, _summary(comparison)])
-        + "\n"
-    )
+    blank = [""] if lines and others else []
+    return "\n".join([*lines, *blank, *others, _summary(comparison), ""])
 
 
-def _markdown(comparison: Comparison, *_: Sequence[ComparedResult]) -> str:
+def _markdown(comparison: Comparison) -> str:
     """The comparison as a comment on a change."""
     comment = Comment("otel-eval compare")
     comment.add(f"### otel-eval: {escaped(_summary(comparison))}", "")
@@ -217,13 +220,10 @@ def _markdown(comparison: Comparison, *_: Sequence[ComparedResult]) -> str:
     return comment.text()
 
 
-def _json(comparison: Comparison, *sides: Sequence[ComparedResult]) -> str:
+def _json(comparison: Comparison, before: int, after: int) -> str:
     fields = asdict(comparison) | {
         "regressed": comparison.regressed,
         "lost": comparison.lost,
-        "results": {"before": len(sides[0]), "after": len(sides[1])},
+        "results": {"before": before, "after": after},
     }
     return json.dumps(fields, ensure_ascii=False, indent=2, default=str) + "\n"
-
-
-_FORMS: Final = {"table": _table, "markdown": _markdown, "json": _json}

@@ -70,5 +70,5 @@ class HtmlReport(ReportFormat):
 
 def _title(files: Sequence[str]) -> str:
     names = [Path(file).name for file in files[:_TITLE]]
-    more = len(files) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    others = len(files) - len(names)
+    return ", ".join(names) + (f" and {others} more" if others else "")

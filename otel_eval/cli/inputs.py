@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -31,27 +31,23 @@ def files_of(paths: Iterable[str]) -> list[str]:
 
 
 def _files_in(folder: str) -> list[str]:
-    files = sorted(
-        os.path.join(parent, name)
-        for parent, names in _visible(folder)
-        for name in names
-        if name.endswith(_SUFFIXES) and not name.startswith(".")
-    )
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename or folder}: {error.strerror or error}")
+
+    files: list[str] = []
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [
+            os.path.join(parent, name)
+            for name in names
+            if name.endswith(_SUFFIXES) and not name.startswith(".")
+        ]
     if not files:
         raise InputError(
             f"{folder}: the folder has no file with a name that ends in {', '.join(_SUFFIXES)};"
             " name the files"
         )
-    return files
-
-
-def _visible(folder: str) -> Iterator[tuple[str, list[str]]]:
-    def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename or folder}: {error.strerror or error}")
-
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield parent, names
+    return sorted(files)
 
 
 class InputMessages:

@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -39,17 +38,17 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
-        found = {
+        fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _message(record),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            found["exception"] = record.exc_info[0].__name__
+            fields["exception"] = record.exc_info[0].__name__
             if os.environ.get("OTEL_EVAL_DEBUG") == "1":
-                found["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-        return json.dumps(found, ensure_ascii=False)
+                fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -100,7 +99,7 @@ def configure_logging(form: str, level: str = "info") -> None:
     the level of our logger.
     """
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(each, RateLimitFilter) for each in handler.filters):
+        if not any(isinstance(limit, RateLimitFilter) for limit in handler.filters):
             handler.addFilter(RateLimitFilter())
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     _log.setLevel(logging.DEBUG if debugs else logging.getLevelNamesMapping()[level.upper()])
@@ -154,13 +153,11 @@ def is_json_configured(path: str) -> bool:
     if not os.path.isfile(path):  # a read from a pipe could block forever
         return False
     try:
-        with Path(path).open("rb") as file:
-            return (
-                _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace"))
-                is not None
-            )
+        with open(path, "rb") as file:
+            text = file.read(_MOST_READ).decode("utf-8", "replace")
     except OSError:
         return False
+    return _JSON_CONFIGURED.search(text) is not None
 
 
 def warn(lines: Iterable[str]) -> None:
@@ -181,4 +178,6 @@ def write_line(
 
 def writes_json() -> bool:
     """Whether log lines are JSON."""
-    return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers)
+    return any(
+        isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers
+    )

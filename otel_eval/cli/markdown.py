@@ -31,7 +31,7 @@ def escaped(text: str) -> str:
     """
     safe = plain(" ".join(text.split())).translate(_ESCAPES)
     safe = _ADDRESS.sub(
-        lambda found: "&#58;//" if found[0] == "://" else f"{found[0][:3]}&#46;", safe
+        lambda match: "&#58;//" if match[0] == "://" else f"{match[0][:3]}&#46;", safe
     )
     return _BLOCK.sub(r"\1\\", safe)
 
@@ -78,5 +78,5 @@ class Comment:
 
     def text(self) -> str:
         """The whole comment."""
-        more = [f"\n{self._left_out:,} more lines are not shown."] if self._left_out else []
-        return "\n".join([*self._lines, *more]) + "\n"
+        closing = [f"\n{self._left_out:,} more lines are not shown."] if self._left_out else []
+        return "\n".join([*self._lines, *closing]) + "\n"

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import Final, cast
 
 import click
@@ -82,7 +83,13 @@ def show_scores(
     file = WholeFile(output) if output is not None else nullcontext()
     with file as opened, InputMessages() as messages:
         layout = layout_of(sys.stdout) if opened is None else Layout()
-        write = opened.write if opened is not None else _writer(form)
+        write: Write
+        if opened is not None:
+            write = opened.write
+        elif form == "table":  # in the encoding of standard output; other formats are in UTF-8
+            write = partial(click.echo, nl=False)
+        else:
+            write = _write_utf8
         if form == "html":
             from otel_eval.cli.html_report import HtmlReport
 
@@ -126,11 +133,8 @@ def show_scores(
     )
 
 
-def _writer(form: str) -> Write:
-    """Writes to standard output: a table in its encoding, other formats in UTF-8."""
-    if form == "table":
-        return lambda text: click.echo(text, nl=False)
-    return lambda text: click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
+def _write_utf8(text: str) -> None:
+    click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
 
 
 def _write_reports(

@@ -55,14 +55,14 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     bound = server.start()
     hangs = False
     try:
-        places = [
+        listeners = [
             ("grpc", bound.grpc),
             ("http", bound.http),
             ("kafka", _topic(config)),
             ("telemetry", server.admin.address),
             ("ui", server.page.address if server.page else None),
         ]
-        addresses = " ".join(f"{name}={place}" for name, place in places if place)
+        addresses = " ".join(f"{name}={address}" for name, address in listeners if address)
         # Scripts wait for this line and read the ports from it, so it does not depend on the log
         # level.
         write_line(f"ready {addresses}", prefix="", level=logging.INFO)
@@ -215,16 +215,16 @@ def _reload(
         config = read()
         if ended.is_set():
             return
-        kept = server.reload(config)
+        unchanged_keys = server.reload(config)
     except Exception as error:  # noqa: BLE001 - a new configuration must not end the running server
         why = (
             " ".join(str(error).split())
             if isinstance(error, OtelEvalError)
             else f"unexpected {type(error).__name__}"
         )
-        _log.warning("reload: %s; the running configuration is kept", why)
+        _log.warning("reload: %s; the running configuration is unchanged_keys", why)
         return
-    for key in kept:
+    for key in unchanged_keys:
         _log.warning("reload: %s changed; that needs a restart", key)
     _log.warning("reload: done")
 
@@ -260,10 +260,10 @@ def drain(config: EvalConfig) -> int:
         signal.signal(number, stop_requests)
     # With several workers each had a directory of its own.
     for directory in directories_of(config.storage.directory):
-        kept = config.model_copy(
+        of_directory = config.model_copy(
             update={"storage": config.storage.model_copy(update={"directory": str(directory)})}
         )
-        server = Server(kept)
+        server = Server(of_directory)
         stop_requests.on_request(server.note_stop)
         if not server.drain(stopped):
             write_line("stopped before everything was delivered; the rest stays in storage")

@@ -49,11 +49,10 @@ def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, ru
             for trajectory in trajectories:
                 if selects(runs, trajectory):
                     messages.clear()
-                    _print(
-                        encoded([trajectory_fields(trajectory)])
-                        if form == "json"
-                        else [*run_block(trajectory, layout=layout), ""]
-                    )
+                    if form == "json":
+                        click.echo(encoded([trajectory_fields(trajectory)]), nl=False)
+                    else:
+                        click.echo("\n".join([*run_block(trajectory, layout=layout), ""]))
                     messages.count()
         except KeyboardInterrupt:
             messages.notice(f"interrupted after {plural(messages.done, 'run')}")
@@ -99,11 +98,11 @@ def show_explanations(
                 if not explained.runs:
                     tested |= tested_attributes(explained.trace)
                 messages.clear()
-                _print(explanation_block(explained, disclosure))
+                click.echo("\n".join(explanation_block(explained, disclosure)))
                 messages.count()
         except KeyboardInterrupt:
             messages.notice("interrupted")
-            _print(closing_lines(messages.done, with_run, tested, disclosure))
+            click.echo("\n".join(closing_lines(messages.done, with_run, tested, disclosure)))
             raise
     if trace_id and not messages.done:
         warn(
@@ -113,13 +112,5 @@ def show_explanations(
             ]
         )
     elif messages.done or not messages.problems:
-        _print(closing_lines(messages.done, with_run, tested, disclosure))
+        click.echo("\n".join(closing_lines(messages.done, with_run, tested, disclosure)))
     return 2 if messages.problems else 0
-
-
-def _print(lines: Sequence[str] | bytes) -> None:
-    """Print lines of text, or lines of JSON in UTF-8."""
-    if lines:
-        click.echo(
-            lines if isinstance(lines, bytes) else "\n".join(lines), nl=not isinstance(lines, bytes)
-        )

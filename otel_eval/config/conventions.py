@@ -89,14 +89,14 @@ def _not_empty(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 def _record(cls: type, *validators: Any) -> Any:
     """The pydantic type that reads a record of the class from a mapping of its fields."""
     hints = get_type_hints(cls)
-    defaults = {
-        each.name: ... if each.default is each.default_factory is MISSING else each.default
-        for each in fields(cls)
+    types: dict[str, Any] = {
+        field.name: (
+            _TYPES.get(hints[field.name], hints[field.name]),
+            ... if field.default is field.default_factory is MISSING else field.default,
+        )
+        for field in fields(cls)
     }
-    known: dict[str, Any] = {
-        name: (_TYPES.get(hint, hint), defaults[name]) for name, hint in hints.items()
-    }
-    shape = create_model(f"{cls.__name__}Shape", __base__=_Row, **known)
+    shape = create_model(f"{cls.__name__}Shape", __base__=_Row, **types)
     build = AfterValidator(
         lambda row: cls(**{key: getattr(row, key) for key in row.model_fields_set})
     )
@@ -203,28 +203,24 @@ def conventions_from_list(values: Iterable[Any]) -> tuple[Convention, ...]:
     Raises:
         ConfigError: all problems, each with the index of its table.
     """
-    own: dict[str, Convention] = {}
     tables: list[Convention] = []
     problems: list[str] = []
     for index, value in enumerate(values):
-        try:
-            convention = _convention(value, {**_BUILT_IN, **own})
-        except ConfigError as error:
-            problems += [joined(f"[{index}]", problem) for problem in error.problems]
-            continue
-        tables.append(convention)
-        own[convention.name] = convention
+        if isinstance(value, Convention):
+            tables.append(value)
+        elif not isinstance(value, Mapping):
+            problems.append(
+                f"[{index}]: {redacted_repr(value)} is not a convention; write a mapping"
+            )
+        else:
+            others = {**_BUILT_IN, **{table.name: table for table in tables}}
+            try:
+                tables.append(convention_from_mapping(value, others))
+            except ConfigError as error:
+                problems += [joined(f"[{index}]", problem) for problem in error.problems]
     if problems:
         raise ConfigError(*problems)
     return tuple(tables)
-
-
-def _convention(value: Any, tables: Mapping[str, Convention]) -> Convention:
-    if isinstance(value, Convention):
-        return value
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{redacted_repr(value)} is not a convention; write a mapping")
-    return convention_from_mapping(value, tables)
 
 
 _BUILT_IN: Final = {table.name: table for table in TABLES}
@@ -245,10 +241,10 @@ def mapping_of(convention: Convention) -> dict[str, Any]:
 def _differing(record: Any) -> dict[str, Any]:
     """The fields of a record that have not their default."""
     return {
-        each.name: value
-        for each in fields(record)
-        if (value := getattr(record, each.name)) != each.default
-        and not (value == {} and each.default_factory is dict)
+        field.name: value
+        for field in fields(record)
+        if (value := getattr(record, field.name)) != field.default
+        and not (value == {} and field.default_factory is dict)
     }
 
 

@@ -95,13 +95,13 @@ class ExportEndpoint(Shape):
         """
         from otel_eval.otlp.endpoint import Endpoint
 
-        known = type(self).model_fields
-        given: dict[str, Any] = {
-            name: getattr(self, name) for name in ("protocol", "compression") if name in known
-        }
-        tls = client_tls(self.tls, f"{key}.tls")
+        own = {"protocol", "compression"} & type(self).model_fields.keys()
         return Endpoint(
-            endpoint=self.endpoint, headers=self.headers, timeout_s=self.timeout, tls=tls, **given
+            endpoint=self.endpoint,
+            headers=self.headers,
+            timeout_s=self.timeout,
+            tls=client_tls(self.tls, f"{key}.tls"),
+            **{name: getattr(self, name) for name in own},
         )
 
 
@@ -118,9 +118,9 @@ class OtlpEndpoint(ExportEndpoint):
     def contradictions(self) -> Iterator[str]:
         """A URL that ends in the path of one signal, because the path is added for each signal."""
         yield from super().contradictions()
-        if self.protocol != "grpc" and (found := _OF_ONE_SIGNAL.search(self.endpoint)):
+        if self.protocol != "grpc" and (match := _OF_ONE_SIGNAL.search(self.endpoint)):
             yield (
-                f"endpoint: '{found[0]}' at its end is the path of one signal, which is added for"
+                f"endpoint: '{match[0]}' at its end is the path of one signal, which is added for"
                 " each; leave it out"
             )
 
@@ -315,8 +315,8 @@ class Delivery(Shape):
     """How often such an endpoint is tried again."""
 
 
-def _list_or_mapping(given: Any) -> str:
-    return LIST if isinstance(given, list | tuple) else MAPPING
+def _list_or_mapping(value: Any) -> str:
+    return LIST if isinstance(value, list | tuple) else MAPPING
 
 
 # A union without a discriminator would report the problems of both forms for one mistake.
@@ -398,7 +398,9 @@ class Exporters(Shape):
         """The OTLP endpoints, each by its place in the configuration."""
         if isinstance(self.otlp, OtlpExporter):
             return {"exporters.otlp": self.otlp}
-        return {f"exporters.otlp[{index}]": each for index, each in enumerate(self.otlp or ())}
+        return {
+            f"exporters.otlp[{index}]": endpoint for index, endpoint in enumerate(self.otlp or ())
+        }
 
     @property
     def score_products(self) -> Mapping[str, AnnotationEndpoint]:
@@ -425,7 +427,7 @@ class Exporters(Shape):
         """OTLP endpoints with the same name, and invalid options of exporters of packages."""
         yield from duplicates(
             "otlp",
-            [each.name for each in self.otlp_endpoints.values()],
+            [endpoint.name for endpoint in self.otlp_endpoints.values()],
             "give one of them another name",
         )
         if self.console and self.jsonl and self.jsonl.path == "-":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ def _located(error: ConfigError, path: Path, text: str) -> ConfigError:
 
 def _validated(given: Mapping[str, Any], folder: Path | None = None) -> EvalConfig:
     unset: dict[str, str] = {}
-    expanded = expand(given, os.environ, unset, always_text=_TEXT)
+    expanded = expand(given, os.environ, unset)
     if folder is not None and "evaluations" in expanded:
         expanded = {**expanded, "evaluations": _with_full_paths(folder, expanded["evaluations"])}
     problems = [*unset.values()]
@@ -100,14 +100,14 @@ def _with_full_paths(folder: Path, value: Any) -> Any:
     configuration file.
     """
     if isinstance(value, list):
-        return [_with_full_paths(folder, each) for each in value]
+        return [_with_full_paths(folder, item) for item in value]
     if not isinstance(value, Mapping):
         return value
-    found = {key: _with_full_paths(folder, each) for key, each in value.items()}
-    if "key" in found and is_file(found.get("dataset")):
-        written = os.fspath(found["dataset"])
-        found["dataset"] = DatasetPath(str(folder / written), written)
-    return found
+    mapping = {key: _with_full_paths(folder, item) for key, item in value.items()}
+    if "key" in mapping and is_file(mapping.get("dataset")):
+        written = os.fspath(mapping["dataset"])
+        mapping["dataset"] = DatasetPath(str(folder / written), written)
+    return mapping
 
 
 def _read(path: Path) -> str:
@@ -138,7 +138,8 @@ def expand(
     environment: Mapping[str, str],
     missing: dict[str, str],
     *,
-    always_text: Collection[str] = (),
+    path: str = "",
+    as_text: bool = False,
 ) -> Any:
     """The value with each `${env:NAME}` and `${env:NAME:-default}` (for unset or empty) in its
     texts replaced.
@@ -150,42 +151,46 @@ def expand(
         value: plain YAML values.
         environment: the variables.
         missing: gets path → problem for each variable that is not set and has no default.
-        always_text: keys below which values stay text, so that an API key of digits keeps its
-            leading zero.
+        path: where the value is.
+        as_text: whether values stay text, so that an API key of digits keeps its leading zero, as
+            they do below headers and other keys of texts.
     """
+    if isinstance(value, Mapping):
+        return {
+            key: expand(
+                inner,
+                environment,
+                missing,
+                path=f"{path}.{key}" if path else str(key),
+                as_text=as_text or key in _TEXT,
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [
+            expand(item, environment, missing, path=f"{path}[{index}]", as_text=as_text)
+            for index, item in enumerate(value)
+        ]
+    if not isinstance(value, str):
+        return value
+    whole = _REFERENCE.fullmatch(value)
+    text = _REFERENCE.sub(lambda match: _resolved(match, environment, missing, path), value)
+    if not whole or whole[1] or as_text:
+        return text
+    from otel_eval.config.yaml_text import typed
 
-    def expanded(value: Any, path: str, as_text: bool) -> Any:
-        if isinstance(value, Mapping):
-            return {
-                key: expanded(
-                    inner, f"{path}.{key}" if path else str(key), as_text or key in always_text
-                )
-                for key, inner in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [expanded(item, f"{path}[{i}]", as_text) for i, item in enumerate(value)]
-        if not isinstance(value, str):
-            return value
-        whole = _REFERENCE.fullmatch(value)
-        text = _REFERENCE.sub(lambda found: _resolved(found, environment, missing, path), value)
-        if not whole or whole[1] or as_text:
-            return text
-        from otel_eval.config.yaml_text import typed
-
-        return typed(text)
-
-    return expanded(value, "", False)
+    return typed(text)
 
 
 def _resolved(
-    found: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str
+    match: re.Match[str], environment: Mapping[str, str], missing: dict[str, str], path: str
 ) -> str:
     """The text that replaces a reference; an unset variable without default is added to
     `missing`.
     """
-    escaped, name, default = found.groups()
+    escaped, name, default = match.groups()
     if escaped:
-        return found[0][1:]
+        return match[0][1:]
     value = environment.get(name)
     if value or (value is not None and default is None):
         return value
@@ -203,11 +208,15 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
     named = {
         f"exporters.{name}": getattr(config.exporters, name) for name in Exporters.model_fields
     }
-    given = {**config.exporters.otlp_endpoints, **named, "telemetry.otlp": config.telemetry.otlp}
+    endpoints = {
+        **config.exporters.otlp_endpoints,
+        **named,
+        "telemetry.otlp": config.telemetry.otlp,
+    }
     return [
         f"{key}.endpoint: the URL holds a user, a password or a query; {_USE_HEADERS}"
-        for key, each in given.items()
-        if isinstance(each, ExportEndpoint) and holds_credentials(each.endpoint)
+        for key, target in endpoints.items()
+        if isinstance(target, ExportEndpoint) and holds_credentials(target.endpoint)
     ]
 
 

@@ -106,9 +106,9 @@ class Evaluation(Shape):
     # The last validator wraps the others.
     @model_validator(mode="wrap")
     @classmethod
-    def _with_any_judge_name(cls, given: Any, handler: Any) -> Any:
+    def _with_any_judge_name(cls, value: Any, handler: Any) -> Any:
         with any_judge_name():  # names of judges are resolved in the whole configuration
-            return handler(given)
+            return handler(value)
 
     def build(self) -> tuple[Scorer, ...]:
         """The scorers, ready to be called, in the order given."""
@@ -230,26 +230,26 @@ class JudgeEndpoint(Shape):
             )
 
 
-def _judge(given: Any, endpoint: Any) -> Any:
-    """Return a coroutine function, given itself or by its path; validate anything else as an
+def _judge(value: Any, endpoint: Any) -> Any:
+    """Return a coroutine function, value itself or by its path; validate anything else as an
     endpoint.
     """
-    is_path = isinstance(given, str) and ":" in given and "://" not in given
-    if isinstance(given, str) and not is_path:  # not quoted: it may be the key itself
+    is_path = isinstance(value, str) and ":" in value and "://" not in value
+    if isinstance(value, str) and not is_path:  # not quoted: it may be the key itself
         raise ValueError(
             "a text is no endpoint; write base_url, model and api_key_env, or the path"
             " package.module:function"
         )
-    if not callable(given) and not is_path:
-        return endpoint(given)
+    if not callable(value) and not is_path:
+        return endpoint(value)
     if is_path:
-        given = import_path(given)
-    if not is_coroutine_function(given):
+        value = import_path(value)
+    if not is_coroutine_function(value):
         raise ValueError(
-            f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt:"
+            f"{redacted_repr(value)} is not a coroutine function; write async def judge(prompt:"
             " str) -> str"
         )
-    return given
+    return value
 
 
 JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_judge)]
@@ -315,45 +315,53 @@ class EvalConfig(Shape):
     @property
     def own_conventions(self) -> Conventions:
         """The conventions in the form of a mapping, however they were given."""
-        given = self.conventions
-        return given if isinstance(given, Conventions) else Conventions(tables=given)
+        conventions = self.conventions
+        if isinstance(conventions, Conventions):
+            return conventions
+        return Conventions(tables=conventions)
 
     def named_scorers(self) -> list[tuple[str, Scorer]]:
         """Every scorer with the name of its evaluation, for inspection only: their judges are
         placeholders.
         """
         with any_judge_name():
-            return [(each.name, scorer) for each in self.evaluations for scorer in each.build()]
+            return [
+                (evaluation.name, scorer)
+                for evaluation in self.evaluations
+                for scorer in evaluation.build()
+            ]
 
     def contradictions(self) -> Iterator[str]:
         """Unknown judges, and evaluations with the same name."""
-        for place, evaluation in enumerate(self.evaluations):
-            for number, spec in enumerate(evaluation.scorers):
+        for index, evaluation in enumerate(self.evaluations):
+            for scorer_index, spec in enumerate(evaluation.scorers):
                 try:
                     # an evaluation that was given as an object may name unknown judges
                     scorer_of(spec)
                 except ConfigError as error:
                     yield from (
-                        f"evaluations[{place}].scorers[{number}].{problem}"
+                        f"evaluations[{index}].scorers[{scorer_index}].{problem}"
                         for problem in error.problems
                     )
         yield from duplicates(
-            "evaluations", [each.name for each in self.evaluations], "rename one of them"
+            "evaluations",
+            [evaluation.name for evaluation in self.evaluations],
+            "rename one of them",
         )
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_judge_names(cls, given: Any, handler: Any) -> Any:
+    def _with_judge_names(cls, value: Any, handler: Any) -> Any:
         """Make the names of judges known while scorers are validated, which happens before this
         object exists.
         """
-        if not isinstance(given, Mapping):
-            return handler(given)
-        judges = given.get("judges")
+        if not isinstance(value, Mapping):
+            return handler(value)
+        judges = value.get("judges")
         with named_judges(
             dict.fromkeys(judges, _placeholder_judge) if isinstance(judges, Mapping) else {}
         ):
-            return handler(given)
+            return handler(value)
 
 
 def with_ui(config: EvalConfig, endpoint: str) -> EvalConfig:

@@ -22,8 +22,8 @@ _ADDRESS: Final = re.compile(
 
 
 def _address(text: str) -> str:
-    found = _ADDRESS.fullmatch(text)
-    if not found or int(found["port"]) > 65535:
+    match = _ADDRESS.fullmatch(text)
+    if not match or int(match["port"]) > 65535:
         raise ValueError(
             f"{redacted_repr(redacted(text))} is not host:port; write e.g. 127.0.0.1:4317"
         )
@@ -97,7 +97,7 @@ class GrpcServer(HttpServer):
 
 
 # `grpc:` without a value is null in YAML.
-_NULL_AS_DEFAULTS: Final = BeforeValidator(lambda given: {} if given is None else given)
+_NULL_AS_DEFAULTS: Final = BeforeValidator(lambda value: {} if value is None else value)
 
 
 class Protocols(Shape):
@@ -255,13 +255,13 @@ class Receivers(Shape):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_is_on(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+    def _named_is_on(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
         # `otlp:` without a value means its defaults; left out, it is on unless Kafka is named.
-        if given.get("otlp", ...) is None:
-            return {**given, "otlp": {}}
-        return {"otlp": None, **given} if given.get("kafka") else given
+        if value.get("otlp", ...) is None:
+            return {**value, "otlp": {}}
+        return {"otlp": None, **value} if value.get("kafka") else value
 
 
 class Traces(Shape):

@@ -136,8 +136,8 @@ def _text_or_number(value: Any) -> str | bool | int | float:
 def _quantity_of(value: Any, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and one of the units; None if the value is neither."""
     if isinstance(value, str):
-        found = _QUANTITY.fullmatch(value.strip())
-        return float(found[1]) * units[found[2]] if found and found[2] in units else None
+        match = _QUANTITY.fullmatch(value.strip())
+        return float(match[1]) * units[match[2]] if match and match[2] in units else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Integers that a float cannot represent are out of range, too.

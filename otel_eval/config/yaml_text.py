@@ -156,10 +156,10 @@ def _yaml_problem(error: yaml.YAMLError, text: str, where: str) -> str:
 
 def _operator_hint(text: str, line: int) -> str:
     lines = text.splitlines()
-    found = _UNQUOTED.search(lines[line]) if 0 <= line < len(lines) else None
-    if not found:
+    match = _UNQUOTED.search(lines[line]) if 0 <= line < len(lines) else None
+    if not match:
         return ""
-    operator = found[1]
+    operator = match[1]
     return (
         f'an unquoted {operator} means something else in YAML; quote it, e.g. "{operator} 3" or'
         f' ["{operator}", 3]'
@@ -196,13 +196,13 @@ def _line_of(node: yaml.Node | None, path: str) -> int | None:
                 if isinstance(key, yaml.ScalarNode) and _is_first(key.value, path)
             ]
             if fitting:
-                length, key, value = max(fitting, key=lambda found: found[0])
+                length, key, value = max(fitting, key=lambda entry: entry[0])
                 path, line = path[length:].removeprefix("."), key.start_mark.line + 1
         elif isinstance(node, yaml.SequenceNode):
-            found = _INDEX.match(path)
-            if found and int(found[1]) < len(node.value):
-                value = node.value[int(found[1])]
-                path, line = path[found.end() :].removeprefix("."), value.start_mark.line + 1
+            match = _INDEX.match(path)
+            if match and int(match[1]) < len(node.value):
+                value = node.value[int(match[1])]
+                path, line = path[match.end() :].removeprefix("."), value.start_mark.line + 1
         node = value
     return line
 

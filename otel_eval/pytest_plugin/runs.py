@@ -241,27 +241,19 @@ def _problem_lines(results: Iterable[Result], *, allow_skipped: bool) -> list[st
 
 def _side_by_side(expected: Sequence[Any], run: Trajectory, *, content: bool) -> Iterator[str]:
     """Expected and actual calls in two columns; `-` marks a missing and `+` a further call."""
-    wanted = [*_expected_calls(expected, content=content)]
+    expected_calls = [*_expected_calls(expected, content=content)]
     actual = [(call.name, _call_text(call.name, call.arguments, content)) for call in run.calls]
-    left = max([len("expected"), *(len(text) for _, text in wanted)])
+    left = max([len("expected"), *(len(text) for _, text in expected_calls)])
     yield f"    {'expected':<{left}}   actual"
     matcher = SequenceMatcher(
-        None, [name for name, _ in wanted], [name for name, _ in actual], autojunk=False
+        None, [name for name, _ in expected_calls], [name for name, _ in actual], autojunk=False
     )
     for operation, begin, end, other_begin, other_end in matcher.get_opcodes():
         rows = max(end - begin, other_end - other_begin)
         for row in range(rows):
-            one = wanted[begin + row][1] if begin + row < end else ""
+            one = expected_calls[begin + row][1] if begin + row < end else ""
             two = actual[other_begin + row][1] if other_begin + row < other_end else ""
-            mark = (
-                " "
-                if operation == "equal"
-                else "-"
-                if one and not two
-                else "+"
-                if two and not one
-                else "!"
-            )
+            mark = " " if operation == "equal" else "-" if not two else "+" if not one else "!"
             yield f"  {mark} {one:<{left}}   {two}".rstrip()
 
 

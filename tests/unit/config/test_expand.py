@@ -37,7 +37,7 @@ def test_a_reference_becomes_its_value(written: Any, value: Any) -> None:
 def test_a_key_of_digits_stays_text_where_text_is_meant() -> None:
     """A leading zero is part of it."""
     given = {"headers": {"api-key": "${env:KEY}"}, "limit": "${env:KEY}"}
-    assert expand(given, {"KEY": "0123"}, {}, always_text={"headers"}) == {
+    assert expand(given, {"KEY": "0123"}, {}) == {
         "headers": {"api-key": "0123"},
         "limit": 123,
     }
