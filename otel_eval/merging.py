@@ -142,7 +142,7 @@ def _key_of(row: Row) -> _Key:
             raise InputError(f"not a result: {name} is missing or no text")
     is_late = row.get("reason") == _LATE
     no_run = "" if row.get("outcome") != _NO_RUN else _LATE if is_late else _NO_RUN
-    return _Key(*[row[name] for name in names], no_run=no_run)
+    return _Key._make([*(row[name] for name in names), no_run])
 
 
 def _by_outcome(row: Row) -> tuple[int, int, str, str]:

@@ -78,13 +78,10 @@ def show_comparison(
             " export the attribute with `results: {attributes: [...]}`"
         )
     comparison = compare(old, new, declared=bool(case))
-    match form:
-        case "table":
-            text = _table(comparison)
-        case "markdown":
-            text = _markdown(comparison)
-        case _:
-            text = _json(comparison, len(old), len(new))
+    if form == "json":
+        text = _json(comparison, len(old), len(new))
+    else:
+        text = _markdown(comparison) if form == "markdown" else _table(comparison)
     if output is None:
         click.echo(text, nl=False)
     else:
