@@ -30,7 +30,7 @@ from otel_eval.model import (
     Skipped,
     Trajectory,
 )
-from otel_eval.scorers.tool_names import ToolNameCheck, plural
+from otel_eval.scorers.tool_names import ToolNameCheck, plural, some_of
 
 _log = logging.getLogger("otel_eval")
 
@@ -303,14 +303,13 @@ class Coverage:
         """A text with the number of spans in traces without a run, by scope."""
         with self._lock:
             scopes, lone_calls = self._spans_of.most_common(), self.lone_calls
-        named = ", ".join(
+        named = [
             f"{redacted_repr(name) if name else '(unnamed)'} ({count})"
             for name, count in scopes[:_MOST_NAMED]
-        )
-        more = f" and {len(scopes) - _MOST_NAMED} more" if len(scopes) > _MOST_NAMED else ""
+        ]
         spans = plural(sum(count for _, count in scopes), "span")
         lone = f"; {lone_calls_text(lone_calls)}" if lone_calls else ""
-        of_scopes = f" of scopes {named}{more}" if scopes else ""
+        of_scopes = f" of scopes {some_of(named, len(scopes))}" if scopes else ""
         return f"no agent run found in {spans}{of_scopes}{lone}"
 
     def _no_match(self) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.app.stored_traces import EvaluationOfRun, ExplainedRun, ExplainedTrace
-from otel_eval.cli.render import OUTCOME_COLORS
+from otel_eval.cli.render import OUTCOME_COLORS, json_text
 from otel_eval.exporters.text_table import PLAIN_LAYOUT, Layout, columns, plain
 from otel_eval.model import Failed, Kind, Result, Scored
 from otel_eval.scorers.build import is_own_scorer
-from otel_eval.scorers.tool_names import plural, shortened
+from otel_eval.scorers.tool_names import plural, shortened, some_of
 from otel_eval.trajectory.explanation import Ignored, SpanExplanation, TraceExplanation
 
 _MOST_NAMES: Final = 12
@@ -68,11 +67,7 @@ class Disclosure:
 
     def value(self, value: Any) -> str:
         """The beginning of a value as JSON; redacted its type."""
-        return (
-            f"<{type(value).__name__}>"
-            if self.redact
-            else shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
-        )
+        return f"<{type(value).__name__}>" if self.redact else shortened(json_text(value), 60)
 
 
 def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
@@ -320,9 +315,6 @@ def _indented(text: str, shown: Disclosure, indent: int = 2) -> list[str]:
     )
 
 
-def _listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
+def _listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """The first names, and how many more there are."""
-    listed = list(names)
-    return ", ".join(listed[:most]) + (
-        f" and {len(listed) - most} more" if len(listed) > most else ""
-    )
+    return some_of(names[:most], len(names))

@@ -11,7 +11,7 @@ from otel_eval.cli.summary import Summary
 from otel_eval.config import EvalConfig
 from otel_eval.exporters.run_documents import run_document
 from otel_eval.model import Report
-from otel_eval.scorers.tool_names import plural
+from otel_eval.scorers.tool_names import plural, some_of
 from otel_eval.ui import ReportPage
 
 _TITLE: Final = 3  # names of files in a title
@@ -70,5 +70,4 @@ class HtmlReport(ReportFormat):
 
 def _title(files: Sequence[str]) -> str:
     names = [Path(file).name for file in files[:_TITLE]]
-    others = len(files) - len(names)
-    return ", ".join(names) + (f" and {others} more" if others else "")
+    return some_of(names, len(files))

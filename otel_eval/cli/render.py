@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_eval.cli.summary import duration_text
 from otel_eval.diagnostics import failure_text
 from otel_eval.exporters import console
-from otel_eval.exporters.result_rows import start_time
+from otel_eval.exporters.result_rows import duration_ms, start_time
 from otel_eval.exporters.text_table import (
     GREEN,
     PLAIN_LAYOUT,
@@ -28,7 +28,6 @@ from otel_eval.model import (
     Result,
     ToolCall,
     Trajectory,
-    elapsed_ns,
 )
 from otel_eval.scorers.tool_names import plural, shortened
 
@@ -158,13 +157,13 @@ def _headlines(
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
         *_ids(trajectory, full=full_ids),
         *(
-            f"{key}={value if isinstance(value, str) else _json(value)}"
+            f"{key}={value if isinstance(value, str) else json_text(value)}"
             for key, value in case.items()
         ),
         trajectory.service,
         f"{start[:10]} {start[11:19]}Z" if start else "",
         plural(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
-        _duration(trajectory),
+        duration_text(duration_ms(trajectory)),
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
         f"waiting: {trajectory.waiting}" if trajectory.waiting else "",
@@ -203,7 +202,7 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool, layout: Layout) -> l
             else "ok"
         )
         text = _call_text(call) if arguments else call.name
-        rows.append((str(number + 1), _duration(call), beside, outcome, text))
+        rows.append((str(number + 1), duration_text(duration_ms(call)), beside, outcome, text))
     return (
         columns(_CALL_HEADER, rows, indent=2, layout=layout, colors=_CALL_COLORS, colored=3)
         if rows
@@ -216,9 +215,9 @@ def _call_text(call: ToolCall) -> str:
     if call.arguments is UNRECORDED:
         return f"{call.name}(arguments not recorded)"
     if isinstance(call.arguments, dict):
-        inside = ", ".join(f"{key}={_json(value)}" for key, value in call.arguments.items())
+        inside = ", ".join(f"{key}={json_text(value)}" for key, value in call.arguments.items())
     else:
-        inside = _json(call.arguments)
+        inside = json_text(call.arguments)
     return f"{call.name}({inside})"
 
 
@@ -264,10 +263,6 @@ def label_line(summary: Mapping[str, Any], width: int = WIDTH) -> str:
     return shortened(plain(", ".join(shares) or "no labels"), width - len(skew)) + skew
 
 
-def _duration(timed: ToolCall | Trajectory) -> str:
-    elapsed = elapsed_ns(timed)
-    return duration_text(None if elapsed is None else elapsed / 1e6)
-
-
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """The value as JSON; what JSON has not as text."""
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory, elapsed_ns
+from otel_eval.exporters.result_rows import duration_ms
+from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 
 _MOST_AGENTS: Final = 1000
 
@@ -89,8 +90,8 @@ class AgentSummary:
         self.runs += 1
         self.calls += len(run.calls)
         self.calls_unknown += bool(run.calls_unknown)
-        if (elapsed := elapsed_ns(run)) is not None:
-            self.durations_ms.append(elapsed / 1e6)
+        if (duration := duration_ms(run)) is not None:
+            self.durations_ms.append(duration)
         counts = [count for count in (run.input_tokens, run.output_tokens) if count is not None]
         if counts:
             self.tokens += sum(counts)

@@ -11,7 +11,17 @@ from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the former of CPython; other Pythons: None
 from typing import Any, Final
 
-from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory, elapsed_ns
+from otel_eval.model import (
+    Failed,
+    NoRun,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    ToolCall,
+    Trajectory,
+    elapsed_ns,
+)
 
 SCHEMA: Final = 1
 """Version of the fields of a result: raised when one is removed or changes its meaning, not when
@@ -46,9 +56,9 @@ def start_time(run: Trajectory) -> str | None:
     return rfc3339(run.start_ns) if run.start_ns or run.end_ns else None
 
 
-def duration_ms(run: Trajectory) -> float | None:
-    """The duration of the run in milliseconds; None if it was not recorded or is negative."""
-    elapsed = elapsed_ns(run)
+def duration_ms(timed: ToolCall | Trajectory) -> float | None:
+    """The duration of a call or run in milliseconds; None if it was not recorded or is negative."""
+    elapsed = elapsed_ns(timed)
     return None if elapsed is None else elapsed / 1e6
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from otel_eval.exporters.result_rows import outcome_fields, run_fields, shared_fields
-from otel_eval.model import UNRECORDED, Report, ToolCall, Trajectory, elapsed_ns
+from otel_eval.exporters.result_rows import duration_ms, outcome_fields, run_fields, shared_fields
+from otel_eval.model import UNRECORDED, Report, ToolCall, Trajectory
 
 DOCUMENT: Final = 1
 """Version of the fields: raised when one is removed or changes its meaning."""
@@ -46,12 +46,11 @@ def run_document(report: Report, *, content: bool) -> dict[str, Any]:
 
 
 def _call_fields(call: ToolCall, run: Trajectory, *, content: bool) -> dict[str, Any]:
-    elapsed = elapsed_ns(call)
     begins = call.start_ns is not None and run.start_ns is not None
     fields: dict[str, Any] = {
         "name": call.name,
         "start_ms": ((call.start_ns or 0) - (run.start_ns or 0)) / _NS_PER_MS if begins else None,
-        "duration_ms": None if elapsed is None else elapsed / _NS_PER_MS,
+        "duration_ms": duration_ms(call),
         "error": call.error.type if call.error else None,
         "failure_unknown": call.failure_unknown,
         "agent": call.agent_path[-1] if call.agent_path else "",

@@ -18,7 +18,7 @@ from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
 from otel_eval.scorers.parameters import ToolName
 from otel_eval.scorers.partial_order import Concurrency, groups_of
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, tool
+from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, some_of, tool
 from otel_eval.validation import (
     LIST,
     MAPPING,
@@ -294,5 +294,4 @@ def _edits_text(edits: tuple[Edit, ...], calls: int) -> str:
     if not edits:
         return "fits the pattern"
     text = [_edit_text(edit, calls) for edit in edits[:_MOST_LISTED]]
-    more = f" and {len(edits) - len(text)} more" if len(edits) > len(text) else ""
-    return f"{plural(len(edits), 'edit')}: {', '.join(text)}{more}"
+    return f"{plural(len(edits), 'edit')}: {some_of(text, len(edits))}"

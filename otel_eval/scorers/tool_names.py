@@ -18,6 +18,7 @@ from otel_eval.globs import glob_matcher
 from otel_eval.model import HOSTED_TOOLS, SpanRef, ToolCall, Trajectory
 
 _MOST_LISTED: Final = 8
+_MOST_CALLED: Final = 8  # names of tools in a warning
 _LONGEST_NAME: Final = 60
 _MOST_SEEN: Final = 50
 
@@ -39,8 +40,14 @@ def numbered(name: str, position: int, noun: str = "call") -> str:
 
 def listed(items: Sequence[tuple[str, int]], noun: str = "call") -> str:
     """Names with positions: `call 1 (search), call 4 (open) and 2 more`."""
-    text = ", ".join([numbered(name, position, noun) for name, position in items[:_MOST_LISTED]])
-    return text if len(items) <= _MOST_LISTED else f"{text} and {len(items) - _MOST_LISTED} more"
+    first = [numbered(name, position, noun) for name, position in items[:_MOST_LISTED]]
+    return some_of(first, len(items))
+
+
+def some_of(texts: Sequence[str], total: int) -> str:
+    """The first of `total` texts, and how many more there are: `a, b and 2 more`."""
+    others = total - len(texts)
+    return ", ".join(texts) + (f" and {others} more" if others else "")
 
 
 def name_matcher(*patterns: str) -> Callable[[str], bool]:
@@ -195,9 +202,9 @@ class ToolNameCheck:
 
 
 def _list_called(seen: set[str]) -> str:
-    shown: Sequence[str] = sorted(seen)
-    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-    return f"; called were {', '.join(shown[:8])}{more}" if shown else "; no tool was called at all"
+    if not seen:
+        return "; no tool was called at all"
+    return f"; called were {some_of(sorted(seen)[:_MOST_CALLED], len(seen))}"
 
 
 def _matches(name: str, seen: str) -> bool:
