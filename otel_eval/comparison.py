@@ -396,12 +396,18 @@ def _counted(results: Sequence[ComparedResult]) -> SideSummary:
     )
 
 
-class _Case(NamedTuple):
-    """The results of a scorer for one case on both sides."""
+class _Sides(NamedTuple):
+    """Results of a scorer on both sides: of one case, or with the case "" of all runs."""
 
-    key: str
+    case: str
     before: list[ComparedResult]
     after: list[ComparedResult]
+
+    @property
+    def scored(self) -> _Sides:
+        """The results with a score."""
+        before, after = (list(filter(_is_scored, side)) for side in self[1:])
+        return _Sides(self.case, before, after)
 
     @property
     def is_single(self) -> bool:
@@ -409,8 +415,8 @@ class _Case(NamedTuple):
 
     def change(self, holds: Callable[[ComparedResult], bool]) -> float:
         """By how much the share of results for which `holds` rose."""
-        shares = [sum(map(holds, side)) / len(side) for side in (self.before, self.after)]
-        return shares[1] - shares[0]
+        before, after = (sum(map(holds, side)) / len(side) for side in self[1:])
+        return after - before
 
     def worse(self, holds: Callable[[ComparedResult], bool]) -> WorseRun:
         """The case as one that got worse; the first result after for which `holds` is False says
@@ -419,7 +425,7 @@ class _Case(NamedTuple):
         after = next(result for result in self.after if not holds(result))
         before = self.before[0]
         return WorseRun(
-            case=self.key,
+            case=self.case,
             before=before.run if self.is_single else None,
             after=after.run if self.is_single else None,
             explanation=after.explanation,
@@ -429,10 +435,6 @@ class _Case(NamedTuple):
 
 def _is_scored(result: ComparedResult) -> bool:
     return result.outcome == "scored"
-
-
-def _scored(results: Iterable[ComparedResult]) -> list[ComparedResult]:
-    return list(filter(_is_scored, results))
 
 
 def _passes(result: ComparedResult) -> bool:
@@ -454,14 +456,13 @@ class _Plan:
         *,
         declared: bool,
     ) -> None:
-        self._scorer, self._before, self._after = scorer, before, after
-        sides = [
+        self._scorer = scorer
+        self._all = _Sides("", before, after)
+        old, new = (
             _grouped([result for result in side if result.run.case], lambda result: result.run.case)
             for side in (before, after)
-        ]
-        self._cases = [
-            _Case(key, sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]
-        ]
+        )
+        self._cases = [_Sides(case, old[case], new[case]) for case in old if case in new]
         self._way = self._way_to_compare(declared=declared)
         # one for the rate of passes and one for the rate of scores
         self.number_of_tests = 0 if self._way == "cases" else 2
@@ -470,33 +471,26 @@ class _Plan:
         if declared and self._cases:
             return "cases" if all(case.is_single for case in self._cases) else "pairs"
         # Inputs that happen to recur do not stand for the runs if most runs have no counterpart.
-        paired = [
-            sum(len(case.before) for case in self._cases),
-            sum(len(case.after) for case in self._cases),
-        ]
-        enough = 2 * paired[0] >= len(self._before) and 2 * paired[1] >= len(self._after)
+        paired = _joined(self._cases)
+        enough = 2 * len(paired.before) >= len(self._all.before) and 2 * len(paired.after) >= len(
+            self._all.after
+        )
         return "pairs" if self._cases and enough else "groups"
 
     def decide(self, level: float) -> ScorerComparison:
         """Return the comparison, for tests at this level."""
-        change, p_scores = self._test(_is_scored, self._cases, self._before, self._after, level)
+        change, p_scores = self._test(_is_scored, self._cases, self._all, level)
         scored_cases = [
-            case
-            for case in [
-                _Case(key, _scored(before), _scored(after)) for key, before, after in self._cases
-            ]
-            if case.before and case.after
+            scored for case in self._cases if (scored := case.scored).before and scored.after
         ]
-        finding, p_passes = self._test(
-            _passes, scored_cases, _scored(self._before), _scored(self._after), level
-        )
+        finding, p_passes = self._test(_passes, scored_cases, self._all.scored, level)
         if change == "regression" and finding != "regression":
             finding = "loss"
         return ScorerComparison(
             scorer=self._scorer,
             way=self._way,
-            before=_counted(self._before),
-            after=_counted(self._after),
+            before=_counted(self._all.before),
+            after=_counted(self._all.after),
             finding=finding,
             p_value=p_scores if finding == "loss" else p_passes,
             worse=[case.worse(_passes) for case in scored_cases if case.change(_passes) < 0],
@@ -505,15 +499,14 @@ class _Plan:
                 for case in self._cases
                 if case.change(_is_scored) < 0 and (self._way == "cases" or finding == "loss")
             ],
-            counts=self._before[0].counts and self._after[0].counts,
+            counts=self._all.before[0].counts and self._all.after[0].counts,
         )
 
     def _test(
         self,
         holds: Callable[[ComparedResult], bool],
-        cases: Sequence[_Case],
-        before: Sequence[ComparedResult],
-        after: Sequence[ComparedResult],
+        cases: Sequence[_Sides],
+        sides: _Sides,
         level: float,
     ) -> tuple[Finding, float | None]:
         """How the share of results for which `holds` changed, and the p-value of the test."""
@@ -525,9 +518,7 @@ class _Plan:
         if self._way == "pairs" and not _are_balanced(cases):
             rise, p_value = better - worse, mcnemar_exact(worse, better)
         else:
-            if self._way == "pairs":
-                before = [result for case in cases for result in case.before]
-                after = [result for case in cases for result in case.after]
+            _, before, after = _joined(cases) if self._way == "pairs" else sides
             old, new = sum(map(holds, before)), sum(map(holds, after))
             # the difference of the two shares, times both numbers of runs
             rise = new * len(before) - old * len(after)
@@ -539,7 +530,16 @@ class _Plan:
         return ("improvement" if rise > 0 else "regression"), p_value
 
 
-def _are_balanced(cases: Sequence[_Case]) -> bool:
+def _joined(cases: Sequence[_Sides]) -> _Sides:
+    """The results of all the cases."""
+    return _Sides(
+        "",
+        [result for case in cases for result in case.before],
+        [result for case in cases for result in case.after],
+    )
+
+
+def _are_balanced(cases: Sequence[_Sides]) -> bool:
     """Whether each case has as many runs on both sides, and some have several: then the runs can be
     put together, and what differs between cases only makes the test more careful.
     """

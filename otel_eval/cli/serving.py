@@ -55,10 +55,11 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     bound = server.start()
     hangs = False
     try:
+        kafka = config.receivers.kafka
         listeners = [
             ("grpc", bound.grpc),
             ("http", bound.http),
-            ("kafka", _topic(config)),
+            ("kafka", kafka and f"{kafka.topic}@{','.join(kafka.brokers)}"),
             ("telemetry", server.admin.address),
             ("ui", server.page.address if server.page else None),
         ]
@@ -94,12 +95,6 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     return 0
 
 
-def _topic(config: EvalConfig) -> str:
-    """The topic that is read and where it is; "" if none is."""
-    kafka = config.receivers.kafka
-    return f"{kafka.topic}@{','.join(kafka.brokers)}" if kafka else ""
-
-
 def _server_of(config: EvalConfig) -> Server | FrontServer:
     if config.workers > 1:
         from otel_eval.app.workers.front import FrontServer
@@ -121,8 +116,9 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
 
     built = config.named_scorers()
     evaluations = [
-        f"{each.name} ({', '.join(s.name for of, s in built if of == each.name)})"
-        for each in config.evaluations
+        f"{evaluation.name}"
+        f" ({', '.join(scorer.name for of, scorer in built if of == evaluation.name)})"
+        for evaluation in config.evaluations
     ]
     return (
         source or "the default evaluation, no configuration file",
