@@ -218,7 +218,7 @@ def _reload(
             if isinstance(error, OtelEvalError)
             else f"unexpected {type(error).__name__}"
         )
-        _log.warning("reload: %s; the running configuration is unchanged_keys", why)
+        _log.warning("reload: %s; the running configuration is kept", why)
         return
     for key in unchanged_keys:
         _log.warning("reload: %s changed; that needs a restart", key)

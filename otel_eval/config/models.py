@@ -231,7 +231,7 @@ class JudgeEndpoint(Shape):
 
 
 def _judge(value: Any, endpoint: Any) -> Any:
-    """Return a coroutine function, value itself or by its path; validate anything else as an
+    """Return a coroutine function, given itself or by its path; validate anything else as an
     endpoint.
     """
     is_path = isinstance(value, str) and ":" in value and "://" not in value
