@@ -7,15 +7,17 @@ cycle: each is cut at its smallest span id, and that span becomes a root.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from otel_eval.interfaces import Frame
 
 _NO_PARENT: Final = frozenset({b"", b"\0" * 8})
 
 _Children = dict[bytes, list[bytes]]
+_Value = TypeVar("_Value")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -44,6 +46,14 @@ class SpanTree:
         return self.roots[bisect_right(self.roots, place) - 1]
 
 
+def grouped(values: Iterable[_Value], key: Callable[[_Value], _Key]) -> dict[_Key, list[_Value]]:
+    """The values by their keys, in order."""
+    groups: dict[_Key, list[_Value]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
+
+
 def within(places: list[int], first: int, last: int) -> list[int]:
     """Those of ascending places that are in a range."""
     return places[bisect_left(places, first) : bisect_left(places, last)]
@@ -53,6 +63,11 @@ def first_within(places: Sequence[int], first: int, last: int) -> int | None:
     """The first of ascending places that is in a range, or None."""
     at = bisect_left(places, first)
     return places[at] if at < len(places) and places[at] < last else None
+
+
+def holds(places: list[int], first: int, last: int) -> bool:
+    """Whether one of ascending places is in a range."""
+    return first_within(places, first, last) is not None
 
 
 def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:

@@ -111,6 +111,9 @@ class ToolResult:
     meaning: Meaning = ""
 
 
+Mention = ToolRequest | ToolResult
+
+
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of
 # JSON and Python could hide it. An expression with a fixed beginning is searched as fast as plain
 # text, so there is one for each beginning.
@@ -134,19 +137,19 @@ def may_mention(text: str) -> bool:
     )
 
 
-def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | ToolResult]:
+def read_messages(value: Any, *, plain: bool = False) -> list[Mention]:
     """Every tool request and tool result in the messages, in order.
 
     Args:
         value: messages as an attribute holds them: JSON text, or lists and objects.
         plain: whether the value is already decoded by `decode`.
     """
-    found: list[ToolRequest | ToolResult] = []
+    found: list[Mention] = []
     _read(value if plain else decode(value), "", 0, found)
     return found
 
 
-def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult]) -> None:
+def _read(value: Any, key: str, depth: int, found: list[Mention]) -> None:
     """Add the requests and results in a decoded value that was found under the key; recurses to
     `MAX_DEPTH` at most.
     """
@@ -170,7 +173,7 @@ def _read(value: Any, key: str, depth: int, found: list[ToolRequest | ToolResult
         _read_text(value, key, depth, found)
 
 
-def _read_text(text: str, key: str, depth: int, found: list[ToolRequest | ToolResult]) -> None:
+def _read_text(text: str, key: str, depth: int, found: list[Mention]) -> None:
     """Add what a text holds that is JSON where messages may be written so."""
     if text[:1] in _OPENING and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
         held = decode(text, literals=False)
@@ -178,7 +181,7 @@ def _read_text(text: str, key: str, depth: int, found: list[ToolRequest | ToolRe
             _read(held, key, depth + 1, found)
 
 
-def _trajectory(value: dict[str, Any]) -> Iterator[ToolRequest | ToolResult]:
+def _trajectory(value: dict[str, Any]) -> Iterator[Mention]:
     """The calls of a program of DSPy, numbered: `tool_name_0`, `tool_args_0`, `observation_0`."""
     for key, name in value.items():
         number = key.removeprefix("tool_name_")
@@ -191,7 +194,7 @@ def _trajectory(value: dict[str, Any]) -> Iterator[ToolRequest | ToolResult]:
                 yield ToolResult("", name, observation)
 
 
-def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
+def _mention(value: dict[str, Any], key: str) -> Mention | None:
     """Read an object as a result or else a request, since some results also match a shape of a
     request; None if it is neither.
     """
@@ -222,7 +225,7 @@ class _ShapeReader:
     def __init__(self, number: int, shape: MessageShape) -> None:
         self.number: Final = number
         self.shape: Final = shape
-        self.read: Final[Callable[[dict[str, Any]], ToolRequest | ToolResult]] = (
+        self.read: Final[Callable[[dict[str, Any]], Mention]] = (
             self._result if shape.is_result else self._request
         )
         self._needs: Final = [first_of(path) for path in shape.needs]
@@ -370,10 +373,10 @@ def known_id(text: Any) -> str:
 
 
 _POSITIONAL_ID: Final = re.compile(r"(.+)_\d+", re.DOTALL)
-_Mention = TypeVar("_Mention", bound=ToolRequest | ToolResult)
+_AnyMention = TypeVar("_AnyMention", bound=Mention)
 
 
-def without_positional_id(mention: _Mention) -> _Mention:
+def without_positional_id(mention: _AnyMention) -> _AnyMention:
     """The mention without an id that consists of the tool's name and a number; a result gets the
     name from it.
     """

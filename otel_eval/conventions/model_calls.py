@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import (
+    Mention,
     ToolRequest,
     ToolResult,
     known_id,
@@ -60,7 +61,7 @@ _CLAUDE_TOOL_RESULT: Final = "tool_result"
 _CLAUDE_RESPONSE: Final = "assistant_response"
 
 
-def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | ToolResult]]]:
+def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Mention]]]:
     """The tool requests and results in an event, with the side of the conversation they are on.
 
     An empty list means that messages were recorded and hold neither.
@@ -114,7 +115,7 @@ def _content(event: SpanEvent) -> dict[str, Any]:
     return {**held, **packed} if isinstance(packed, dict) else held
 
 
-def _tool_results(held: dict[str, Any]) -> list[ToolRequest | ToolResult]:
+def _tool_results(held: dict[str, Any]) -> list[Mention]:
     """The results in a tool message, or its whole content as one result."""
     found = read_messages({"content": held.get("content")})
     if found or "content" not in held:
@@ -260,9 +261,6 @@ def _listed(content: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-_Mentions = Sequence[ToolRequest | ToolResult]
-
-
 class _KnownHistory(NamedTuple):
     """A history that was read.
 
@@ -274,7 +272,7 @@ class _KnownHistory(NamedTuple):
     """
 
     start: Any
-    found: _Mentions = ()
+    found: Sequence[Mention] = ()
     last: str = ""
 
 
@@ -311,10 +309,10 @@ class Histories:
 
     def __init__(self) -> None:
         self._known: Final[dict[Hashable, _KnownHistory]] = {}
-        self._messages: Final[dict[Hashable, _Mentions]] = {}
-        self._events: Final[dict[Hashable, Sequence[tuple[Side, _Mentions]]]] = {}
+        self._messages: Final[dict[Hashable, Sequence[Mention]]] = {}
+        self._events: Final[dict[Hashable, Sequence[tuple[Side, Sequence[Mention]]]]] = {}
 
-    def of_text(self, conversation: Hashable, text: str) -> _Mentions:
+    def of_text(self, conversation: Hashable, text: str) -> Sequence[Mention]:
         """The tool requests and results in messages that are recorded as one text.
 
         Args:
@@ -341,7 +339,7 @@ class Histories:
             self._known[conversation] = _KnownHistory(text.rstrip(SPACES)[:-1], found)
         return found
 
-    def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> _Mentions:
+    def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> Sequence[Mention]:
         """The tool requests and results in flattened messages: a mapping from part, without the
         common prefix, to value.
         """
@@ -357,7 +355,7 @@ class Histories:
             self._known[conversation] = _KnownHistory(parts, found, next(reversed(added)))
         return found
 
-    def _message(self, message: dict[str, Any]) -> _Mentions:
+    def _message(self, message: dict[str, Any]) -> Sequence[Mention]:
         """The requests and results in one flattened message; equal messages of text are read
         once.
         """
@@ -371,7 +369,7 @@ class Histories:
             found = self._messages[key] = read_messages([nested(message)], plain=True)
         return found
 
-    def of_user_event(self, event: SpanEvent) -> _Mentions:
+    def of_user_event(self, event: SpanEvent) -> Sequence[Mention]:
         """The results of tools in a message of the user."""
         text = event.attributes.get("content")
         if event.name != _USER_MESSAGE or not isinstance(text, str) or not may_mention(text):
@@ -384,7 +382,7 @@ class Histories:
             self._messages[key] = found
         return found
 
-    def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, _Mentions]]:
+    def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, Sequence[Mention]]]:
         """The tool requests and results in an event, as `read_event` returns them."""
         if event.body is not None or not _is_text(event.attributes):
             return [*read_event(event)]

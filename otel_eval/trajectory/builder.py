@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Final
 
 from otel_eval.interfaces import ClosedTrace
@@ -17,26 +17,24 @@ from otel_eval.model import (
     SpanRef,
     ToolCall,
     Trajectory,
-    Unnamed,
 )
 from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
-from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
+from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.recovery import Moment, Recovered, UnspannedCalls
-from otel_eval.trajectory.run_attributes import AgentPaths, RunAttributes, TokenCounts, span_refs
+from otel_eval.trajectory.run_attributes import RunAttributes, TokenCounts
 from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import (
+    MOMENT,
     ToolCallBuilder,
     call_builders,
-    named,
-    read_contents,
+    in_an_object,
 )
 from otel_eval.trajectory.unknown_calls import UnknownCalls
 
 _NOT_READ: Final = "they are not read: no evaluation is for runs inside others"
-_MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
 def build(
@@ -104,20 +102,15 @@ class _Work:
         self.recovered_places: list[int] = []
         self.messages: Final = TraceMessages(spans)
         self.run_attributes: Final = RunAttributes(spans)
-        self.paths: Final = AgentPaths(spans, self.run_attributes.agent)
         self.recovery: Final = UnspannedCalls(spans, self.messages, limits)
         self.unknown_calls: Final = UnknownCalls(spans, self.messages, self.recovery)
 
     def find_calls(self, builders: dict[int, ToolCallBuilder]) -> None:
         """The calls of all runs that are not too large."""
         builders = {place: builders[place] for place in self.spans.tools}
-        read_contents(builders.values())
-        calls, doubtful = merge_again(
-            self.spans,
-            merge_within(self.spans, builders, self.limits),
-            self.messages.ids_in_output,
+        calls, self.unknown_calls.doubtful = merge_spans(
+            self.spans, builders, self.messages, self.limits
         )
-        self.unknown_calls.doubtful = doubtful
         self.recovery.find(calls)
         if self.spans.plan.wants_content_of_calls:
             self.messages.fill(calls, self.limits)
@@ -130,10 +123,8 @@ class _Work:
         members = spans.tree.ids[run.first : run.last]
         for first, last in run.others:
             members += spans.tree.ids[first:last]
-        if run.outermost:
-            return Run(self._trajectory(run), members, run.span_id)
-        former = spans.kinds[run.first] is not Kind.AGENT
-        enclosing = self._enclosing_run(run.first)
+        former = not run.outermost and spans.kinds[run.first] is not Kind.AGENT
+        enclosing = b"" if run.outermost else self._enclosing_run(run.first)
         return Run(self._trajectory(run), members, run.span_id, enclosing, former)
 
     def _enclosing_run(self, place: int) -> bytes:
@@ -145,9 +136,8 @@ class _Work:
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         spans, attributes, first = self.spans, self.run_attributes, run.first
-        agents, models = (
-            within(places, run.first, run.last) for places in (self.agents, self.model_calls)
-        )
+        agents = within(self.agents, first, run.last)
+        models = within(self.model_calls, first, run.last)
         try:
             contents = self._contents(run, agents, models)
         except TooLarge as error:
@@ -209,9 +199,14 @@ class _Work:
             tokens=self.run_attributes.tokens(run, models),
             input=run_input,
             output=run_output,
-            spans=span_refs(self.spans, run) if "spans" in self.spans.plan.needs else (),
+            spans=self._span_refs(run) if "spans" in self.spans.plan.needs else (),
             conversation=self.run_attributes.conversation_id(run, agents or models),
         )
+
+    def _span_refs(self, run: Candidate) -> tuple[SpanRef, ...]:
+        """Every span of the run in order of time."""
+        places = sorted(range(run.first, run.last), key=self.spans.moment)
+        return tuple(map(self.spans.span_ref, places))
 
     def _calls(
         self, run: Candidate, agents: Sequence[int], models: list[int]
@@ -246,7 +241,7 @@ class _Work:
         enclosing_agent = self.spans.enclosing_agent
         paths: dict[int, tuple[str, ...]] = {-1: ()}
         ordered: list[tuple[Moment, ToolCallBuilder | Recovered]] = [
-            *((_MOMENT(call), call) for call in mine),
+            *((MOMENT(call), call) for call in mine),
             *((each.moment, each) for each in recovered),
         ]
         ordered.sort(key=itemgetter(0))
@@ -255,7 +250,7 @@ class _Work:
             is_agent = self.spans.kinds[call.place] is Kind.AGENT
             agent = call.place if is_agent else enclosing_agent[call.place]
             if agent not in paths:
-                paths[agent] = self.paths.of(agent, run.first)
+                paths[agent] = self.run_attributes.agent_path(agent, run.first)
             calls.append(
                 replace(call.call, agent_path=paths[agent])
                 if isinstance(call, Recovered)
@@ -304,12 +299,9 @@ def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
 
 
 def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
-    arguments: Any = call.arguments
-    if arguments is not UNRECORDED and not named(arguments):
-        arguments = Unnamed(__value__=arguments)
     return ToolCall(
         name=call.name,
-        arguments=arguments,
+        arguments=in_an_object(call.arguments),
         result=call.result,
         error=call.error,
         call_id=call.call_id,

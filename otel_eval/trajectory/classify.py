@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
@@ -26,7 +27,7 @@ from otel_eval.interfaces import (
     Wanted,
 )
 from otel_eval.model import Kind, SpanRef
-from otel_eval.span_trees import SpanTree, span_tree_of
+from otel_eval.span_trees import SpanTree, grouped, span_tree_of
 
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
@@ -91,7 +92,7 @@ class Plan:
 MAX_ENCLOSING: Final = 64
 
 
-@dataclass(slots=True)
+@dataclass
 class ClassifiedTrace:
     """The spans of a trace with their kinds and their nearest relevant ancestors: what all runs of
     the trace share.
@@ -128,7 +129,6 @@ class ClassifiedTrace:
     call_ids: dict[int, str] = field(default_factory=dict)
     pauses: dict[int, str] = field(default_factory=dict)
     unexecuted: dict[int, str] = field(default_factory=dict)
-    _nested_models: dict[int, list[int]] | None = None
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
     _span_refs: list[SpanRef] = field(default_factory=list)
 
@@ -236,11 +236,21 @@ class ClassifiedTrace:
         """
         if len(self.models) == len(self.model_calls):
             return ()
-        if self._nested_models is None:
-            self._nested_models = {}
-            for model in self.models:
-                self._nested_models.setdefault(self.ancestor[model], []).append(model)
-        return self._nested_models.get(place, ())
+        return self._models_below.get(place, ())
+
+    @cached_property
+    def _models_below(self) -> dict[int, list[int]]:
+        return grouped(self.models, self.ancestor.__getitem__)
+
+    @cached_property
+    def model_calls_in_order(self) -> list[int]:
+        """The places of model calls in order of time."""
+        return sorted(self.model_calls, key=self.moment)
+
+    @cached_property
+    def model_calls_of(self) -> dict[int, list[int]]:
+        """Owner → places of its model calls in order of time."""
+        return grouped(self.model_calls_in_order, self.owner)
 
     def span_ref(self, place: int) -> SpanRef:
         """The span as scorers of spans see it; runs within runs share these."""

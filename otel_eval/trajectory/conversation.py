@@ -13,9 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-from otel_eval.conventions.messages import ToolRequest, ToolResult, message_text, read_messages
+from otel_eval.conventions.messages import (
+    Mention,
+    ToolRequest,
+    ToolResult,
+    message_text,
+    read_messages,
+)
 from otel_eval.errors import InputError
-from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory, Unnamed
+from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
+from otel_eval.trajectory.tool_calls import in_an_object
 
 _ASKING: Final = frozenset({"user", "human"})
 _ANSWERING: Final = frozenset({"assistant", "ai", "model"})
@@ -165,10 +172,10 @@ def _is_made_by_model(value: Mapping[str, Any]) -> bool:
     return role in _ANSWERING or _is_made_item(value)
 
 
-def _each_once(mentions: Sequence[ToolRequest | ToolResult]) -> list[ToolRequest | ToolResult]:
+def _each_once(mentions: Sequence[Mention]) -> list[Mention]:
     """The mentions of one message, without requests that it holds in two forms."""
     ids = set[str]()
-    found: list[ToolRequest | ToolResult] = []
+    found: list[Mention] = []
     for mention in mentions:
         if isinstance(mention, ToolRequest) and mention.call_id:
             if mention.call_id in ids:
@@ -222,12 +229,9 @@ class _Calls:
         for number, (request, message) in enumerate(self._requests):
             answer = self._answers.get(number)
             has_failed = request.failed or (answer is not None and answer.failed)
-            arguments = request.arguments
-            if arguments is not UNRECORDED and not isinstance(arguments, dict):
-                arguments = {} if arguments in (None, "") else Unnamed(__value__=arguments)
             yield ToolCall(
                 name=request.name,
-                arguments=arguments,
+                arguments=in_an_object(request.arguments),
                 result=UNRECORDED if answer is None else answer.result,
                 error=ToolError("_OTHER") if has_failed else None,
                 call_id=request.call_id,

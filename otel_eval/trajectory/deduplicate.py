@@ -25,33 +25,53 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from otel_eval.model import UNRECORDED
+from otel_eval.span_trees import grouped
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits, limit_overlaps
+from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.tool_calls import (
+    MOMENT,
     ToolCallBuilder,
     arguments_key,
     call_id_of,
     mcp_name,
     named,
+    read_contents,
 )
 
 _HostKey = tuple[int, str, str]
 """The agent's place, what is the same, and its text."""
 
 
-def merge_within(
+def merge_spans(
+    spans: ClassifiedTrace,
+    calls: dict[int, ToolCallBuilder],
+    messages: TraceMessages,
+    limits: RunLimits,
+) -> tuple[list[ToolCallBuilder], list[int]]:
+    """Read the content of the calls of tool spans, and merge spans within spans and those of
+    replayed calls.
+
+    Returns:
+        the calls in order of place, and the places of those of which it is unknown whether they are
+        attempts.
+    """
+    read_contents(calls.values())
+    return _merge_again(spans, _merge_within(spans, calls, limits), messages)
+
+
+def _merge_within(
     spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder], limits: RunLimits
 ) -> list[ToolCallBuilder]:
     """The calls, in order of place, after spans within spans were merged."""
     hosts = _hosts(spans, calls)
     if not hosts:
         return list(calls.values())
-    inner_places: dict[int, list[int]] = {}
-    for place, host in hosts.items():
-        inner_places.setdefault(host, []).append(place)
+    inner_places = grouped(hosts, hosts.__getitem__)
     # Inner spans have higher places than outer ones, so going down meets the inner ones first.
     resolved: dict[int, list[ToolCallBuilder]] = {}
     others: list[ToolCallBuilder] = []
@@ -181,7 +201,7 @@ def _attempts(same: Iterable[ToolCallBuilder]) -> list[ToolCallBuilder]:
     """
     attempts: list[ToolCallBuilder] = []
     until = 0
-    for call in sorted(same, key=lambda d: (d.start, d.end, d.span_id)):
+    for call in sorted(same, key=MOMENT):
         if attempts and call.start < until:
             attempts[-1].inherit(call)
         else:
@@ -190,24 +210,16 @@ def _attempts(same: Iterable[ToolCallBuilder]) -> list[ToolCallBuilder]:
     return attempts
 
 
-def merge_again(
-    spans: ClassifiedTrace, calls: list[ToolCallBuilder], outputs: Callable[[int], Iterable[str]]
+def _merge_again(
+    spans: ClassifiedTrace, calls: list[ToolCallBuilder], messages: TraceMessages
 ) -> tuple[list[ToolCallBuilder], list[int]]:
-    """The calls, in order of place, after spans of replayed ones were merged.
-
-    Args:
-        spans: the trace's.
-        calls: those that are left after `merge_within`.
-        outputs: the ids that the output of a model call holds.
-
-    Returns:
-        the calls, and the places of those of which it is unknown whether they are attempts.
+    """The calls after spans of replayed ones were merged, and the places of those of which it is
+    unknown whether they are attempts.
     """
-    groups: dict[tuple[int, str, str], list[ToolCallBuilder]] = {}
-    for call in calls:
-        call_id = call_id_of(spans, call)
-        if call_id:
-            groups.setdefault((spans.owner(call.place), call.name, call_id), []).append(call)
+    groups = grouped(
+        [call for call in calls if call_id_of(spans, call)],
+        lambda call: (spans.owner(call.place), call.name, call_id_of(spans, call)),
+    )
     groups = {
         key: group
         for key, group in groups.items()
@@ -217,14 +229,17 @@ def merge_again(
         return calls, []
     replayed: set[int] = set()
     doubtful: list[int] = []
-    models = _Models(spans, outputs)
+    requests: dict[int, Counter[str]] = {}  # owner → in how many outputs each id stands
     for (owner, _, call_id), group in groups.items():
-        group.sort(key=lambda call: (call.start, call.end, call.span_id))
-        if models.request_again(owner, call_id):
+        if owner not in requests:
+            outputs = map(messages.ids_in_output, spans.model_calls_of.get(owner, ()))
+            requests[owner] = Counter(chain.from_iterable(map(set, outputs)))
+        if requests[owner][call_id] > 1:
             continue
+        group.sort(key=MOMENT)
         first = group[0]
         for call in group[1:]:
-            if models.any_between(owner, first.end, call.start):
+            if _is_model_called(spans, owner, first.end, call.start):
                 first = call
             elif first.scope == call.scope and call.start >= first.end:
                 if first.unsure or call.unsure:
@@ -234,29 +249,11 @@ def merge_again(
     return [call for call in calls if call.place not in replayed], sorted(doubtful)
 
 
-class _Models:
-    """What the model calls of each agent show of call ids; read when it is first needed."""
-
-    def __init__(self, spans: ClassifiedTrace, outputs: Callable[[int], Iterable[str]]) -> None:
-        self._spans, self._outputs = spans, outputs
-        self._places: dict[int, list[int]] = {}
-        self._times: dict[int, Counter[str]] = {}
-        for place in sorted(spans.model_calls, key=spans.moment):
-            self._places.setdefault(spans.owner(place), []).append(place)
-
-    def request_again(self, owner: int, call_id: str) -> bool:
-        """Whether an id stands in the outputs of two model calls of the agent."""
-        if owner not in self._times:
-            self._times[owner] = Counter(
-                each for place in self._places.get(owner, ()) for each in set(self._outputs(place))
-            )
-        return self._times[owner][call_id] > 1
-
-    def any_between(self, owner: int, first: int, last: int) -> bool:
-        """Whether a model call of the agent started between two instants."""
-        places, readers = self._places.get(owner, []), self._spans.readers
-        at = bisect_left(places, first, key=lambda place: readers[place].start_ns)
-        return at < len(places) and readers[places[at]].start_ns <= last
+def _is_model_called(spans: ClassifiedTrace, owner: int, first: int, last: int) -> bool:
+    """Whether a model call of the agent started between two instants."""
+    places, readers = spans.model_calls_of.get(owner, []), spans.readers
+    at = bisect_left(places, first, key=lambda place: readers[place].start_ns)
+    return at < len(places) and readers[places[at]].start_ns <= last
 
 
 _Key = tuple[str, Hashable]
@@ -322,10 +319,8 @@ def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[T
     """
     if len({call.scope for call in calls}) < 2:
         return calls
-    by_name: dict[str, list[ToolCallBuilder]] = {}
-    for call in calls:
-        by_name.setdefault(mcp_name(call), []).append(call)
-    separate = [call for group in by_name.values() for call in _merge_group(spans, group)]
+    groups = grouped(calls, mcp_name).values()
+    separate = [call for group in groups for call in _merge_group(spans, group)]
     return sorted(separate, key=lambda call: call.place)
 
 
@@ -340,16 +335,17 @@ def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[T
     ordered = sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id))
     has_ids = all(call.call_id for call in group)
     entries = [
-        _entry(call, numbers[call.scope], None if has_ids else arguments_key(spans, call))
+        _Entry(
+            call,
+            1 << numbers[call.scope],
+            None if has_ids else arguments_key(spans, call),
+            call.name if mcp_name(call) != call.name else "",
+        )
         for call in ordered
     ]
     # A span without arguments must not take the place of the one that surely describes the call.
     entries = _merged(entries, _Entry.surely_common, surely=True)
     return [entry.call for entry in _merged(entries, _Entry.common, surely=False)]
-
-
-def _entry(call: ToolCallBuilder, scope: int, arguments: Hashable) -> _Entry:
-    return _Entry(call, 1 << scope, arguments, call.name if mcp_name(call) != call.name else "")
 
 
 def _merged(

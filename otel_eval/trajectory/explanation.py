@@ -19,11 +19,11 @@ from otel_eval.conventions.reader import Recognition
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
-from otel_eval.trajectory.deduplicate import merge_again, merge_beside, merge_within
+from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate, find_runs, roots_of
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, read_contents
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
 
 _PLACE: Final = attrgetter("place")
 _EVERY_ATTRIBUTE: Final = Wanted(frozenset(), ("",))
@@ -189,10 +189,7 @@ def _repeated(
     the builders, so they are of no further use.
     """
     readable = {place: builders[place] for place in limits.readable(list(builders))}
-    read_contents(readable.values())
-    calls, _ = merge_again(
-        spans, merge_within(spans, readable, limits), TraceMessages(spans).ids_in_output
-    )
+    calls, _ = merge_spans(spans, readable, TraceMessages(spans), limits)
     separate = {call.place for call in calls}
     for run in runs:
         if run.outermost:

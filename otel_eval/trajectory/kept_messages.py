@@ -13,6 +13,7 @@ from typing import Any
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.messages import Meaning, ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OfferedTools
+from otel_eval.conventions.tool_spans import result_text
 from otel_eval.conventions.values import parse_json
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.pairing import SpanMessages
@@ -46,9 +47,7 @@ def _request_fields(request: ToolRequest) -> list[Any]:
 
 def _result_fields(result: ToolResult, tables: Sequence[ReadTable]) -> list[Any]:
     meaning = result.meaning
-    text = result.result if isinstance(result.result, str) else ""
-    if not text and result.result is not UNRECORDED:
-        text = json.dumps(result.result, default=str)
+    text = result_text(result.result)
     if text and any(table.is_refusal(text) for table in tables):
         meaning = "refused"
     elif text and any(table.is_output(text) for table in tables):

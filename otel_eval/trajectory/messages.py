@@ -18,6 +18,7 @@ from otel_eval.caching import cached_property
 from otel_eval.conventions import Field, MessageRow, Side
 from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.messages import (
+    Mention,
     ToolRequest,
     ToolResult,
     may_mention,
@@ -38,6 +39,7 @@ from otel_eval.conventions.table import KEPT_MESSAGES, KEPT_TOOLS
 from otel_eval.conventions.values import decode
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
+from otel_eval.span_trees import grouped
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.kept_messages import offered_value, restored, written
 from otel_eval.trajectory.limits import RunLimits
@@ -58,7 +60,7 @@ class TraceMessages:
     def __init__(self, spans: ClassifiedTrace) -> None:
         self._spans = spans
         self._of_spans: dict[int, SpanMessages] = {}
-        self._owns: dict[int, SpanMessages] = {}
+        self._of_spans_alone: dict[int, SpanMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
         self._histories = Histories()
         self._finishes: dict[int, Finish] = {}
@@ -86,14 +88,13 @@ class TraceMessages:
 
     def of_span_itself(self, place: int) -> SpanMessages:
         """The requests and results in the messages of this span alone."""
-        known = self._owns.get(place)
+        known = self._of_spans_alone.get(place)
         if known is None:
             table = self._spans.table(place)
-            is_known = table is not NO_TABLE
-            known = self._owns[place] = (
-                _read_span(self._spans, place, table, self._histories)
-                if is_known
-                else SpanMessages()
+            known = self._of_spans_alone[place] = (
+                SpanMessages()
+                if table is NO_TABLE
+                else _read_span(self._spans, place, table, self._histories)
             )
         return known
 
@@ -131,9 +132,7 @@ class TraceMessages:
         """Give the calls what only messages recorded: by call id, else by order among calls of the
         same name.
         """
-        groups: dict[int, list[ToolCallBuilder]] = {}
-        for call in calls:
-            groups.setdefault(self._spans.enclosing_agent[call.place], []).append(call)
+        groups = grouped(calls, lambda call: self._spans.enclosing_agent[call.place])
         for agent, group in groups.items():
             if any(self._misses(call) for call in group):
                 messages = self._nearest_of(agent)
@@ -182,28 +181,19 @@ class TraceMessages:
     @cached_property
     def _models_of(self) -> dict[int, list[int]]:
         """The places of model spans in order of time, by the agent that encloses them."""
-        return self._by_agent(sorted(self._spans.models, key=self._spans.moment))
+        models = sorted(self._spans.models, key=self._spans.moment)
+        return grouped(models, self._spans.enclosing_agent.__getitem__)
 
     @cached_property
     def _steps_of(self) -> dict[int, list[int]]:
         """The places of agent spans, by the agent that encloses them."""
-        return self._by_agent(self._spans.agents)
-
-    def _by_agent(self, places: list[int]) -> dict[int, list[int]]:
-        by_agent: dict[int, list[int]] = {}
-        for place in places:
-            by_agent.setdefault(self._spans.enclosing_agent[place], []).append(place)
-        return by_agent
+        return grouped(self._spans.agents, self._spans.enclosing_agent.__getitem__)
 
     def joined(
         self, models: list[int], agents: Sequence[int] = (), windows: Sequence[Window] = ()
     ) -> AgentMessages:
         """The messages of these spans, in order of time, as those of one agent."""
-        of_models, of_agents = (
-            [self.of_span(place) for place in models],
-            [self.of_span(place) for place in agents],
-        )
-        return join(of_models, of_agents, windows)
+        return join([*map(self.of_span, models)], [*map(self.of_span, agents)], windows)
 
     def windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model
@@ -264,11 +254,11 @@ def _read_span(
 
 def _read_history(
     spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
-) -> list[ToolRequest | ToolResult]:
+) -> list[Mention]:
     """Read the messages from before the span. They are decoded only here, so histories that are not
     needed take no memory.
     """
-    history: list[ToolRequest | ToolResult] = []
+    history: list[Mention] = []
     attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
     for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
         conversation = (spans.enclosing_agent[place], row.key)
@@ -285,7 +275,7 @@ def _read_history(
     return history
 
 
-def _unmasked(mention: ToolRequest | ToolResult, table: ReadTable) -> ToolRequest | ToolResult:
+def _unmasked(mention: Mention, table: ReadTable) -> Mention:
     """What messages of which a part was replaced still show: ids, and names that are whole."""
     name = "" if table.is_masked(mention.name) else mention.name
     if isinstance(mention, ToolRequest):
@@ -308,7 +298,7 @@ def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str,
 
 def _read_output(
     row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable
-) -> tuple[Sequence[ToolRequest | ToolResult], Sequence[ToolRequest | ToolResult]]:
+) -> tuple[Sequence[Mention], Sequence[Mention]]:
     """The requests and results that were produced in the span, and those from before it."""
     if row.key.endswith("."):
         if not may_mention_in(value):

@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.conventions import Side
-from otel_eval.conventions.messages import ToolRequest, ToolResult, without_positional_id
+from otel_eval.conventions.messages import Mention, ToolRequest, ToolResult, without_positional_id
 from otel_eval.conventions.values import frozen
 from otel_eval.model import UNRECORDED
+from otel_eval.span_trees import grouped
 from otel_eval.trajectory.limits import RunLimits
-from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
-
-_Mentions = Sequence[ToolRequest | ToolResult]
+from otel_eval.trajectory.tool_calls import MOMENT, ToolCallBuilder, named
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class SpanMessages:
     broken: bool = False
     answers: list[ToolResult] = field(default_factory=list)
     positional_ids: bool = False
-    _others: list[_Mentions | Callable[[], _Mentions]] = field(default_factory=list)
+    _others: list[Sequence[Mention] | Callable[[], Sequence[Mention]]] = field(default_factory=list)
     _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
 
-    def add(self, side: Side, mentions: _Mentions, *, conclusive: bool) -> None:
+    def add(self, side: Side, mentions: Sequence[Mention], *, conclusive: bool) -> None:
         """Add the requests and results of one attribute or event."""
         if side is not Side.OUTPUT:
             self._others.append(mentions)
@@ -57,13 +57,7 @@ class SpanMessages:
                 self.broken = True
         self.recorded = not self.broken and (self.recorded or conclusive)
 
-    def mentioned(self) -> Iterator[ToolRequest | ToolResult]:
-        """What is read already of the messages from before the span, and results in its output."""
-        for other in self._others:
-            if not callable(other):
-                yield from other
-
-    def put_off(self, read: Callable[[], _Mentions]) -> None:
+    def put_off(self, read: Callable[[], Sequence[Mention]]) -> None:
         """Add messages from before the span; `read` is called when they are first needed."""
         self._others.append(read)
 
@@ -127,28 +121,6 @@ def _is_other(one: ToolRequest, other: ToolRequest) -> bool:
     )
 
 
-def history_of(spans: Iterable[SpanMessages], reused: frozenset[str]) -> History:
-    """Collect what the spans hold beside the requests in their outputs; of equal ids the first
-    counts, of reused ones none.
-    """
-    found = History()
-    longest: list[ToolResult] = []
-    for span in spans:
-        earlier, results = span.history()
-        for request in earlier:
-            if request.call_id and request.call_id not in reused:
-                found.earlier.setdefault(request.call_id, request)
-        for result in results:
-            if result.call_id and result.call_id not in reused:
-                found.results.setdefault(result.call_id, result)
-        longest = max(longest, results, key=len)
-    # Each request repeats the whole history, so the longest one holds every result once.
-    for result in longest:
-        if not result.call_id and result.name:
-            found.without_id.setdefault(result.name, []).append(result)
-    return found
-
-
 @dataclass(slots=True)
 class AgentMessages:
     """The messages of one agent: requests, each once, and what else its spans hold, which is read
@@ -181,10 +153,27 @@ class AgentMessages:
         return self.by_id.get(call_id) or self.history().earlier.get(call_id)
 
     def history(self) -> History:
-        """Requests made before the spans, and results of tools, from the spans' messages."""
-        if self._history is None:
-            self._history = history_of(self.spans, self.reused)
-        return self._history
+        """Requests made before the spans, and results of tools, from the spans' messages; of equal
+        ids the first counts, of reused ones none.
+        """
+        if self._history is not None:
+            return self._history
+        history = self._history = History()
+        longest: list[ToolResult] = []
+        for span in self.spans:
+            earlier, results = span.history()
+            for request in earlier:
+                if request.call_id and request.call_id not in self.reused:
+                    history.earlier.setdefault(request.call_id, request)
+            for result in results:
+                if result.call_id and result.call_id not in self.reused:
+                    history.results.setdefault(result.call_id, result)
+            longest = max(longest, results, key=len)
+        # Each request repeats the whole history, so the longest one holds every result once.
+        for result in longest:
+            if not result.call_id and result.name:
+                history.without_id.setdefault(result.name, []).append(result)
+        return history
 
     def __bool__(self) -> bool:
         return bool(
@@ -278,9 +267,7 @@ def fill(
     claimed = _claim_by_id(messages, calls, needs)
     # Each instrumentation describes the same calls, so the spans of each are paired with all
     # requests.
-    groups: dict[tuple[str, str], list[ToolCallBuilder]] = {}
-    for call in sorted(calls, key=lambda each: (each.start, each.end, each.span_id)):
-        groups.setdefault((call.name, call.scope), []).append(call)
+    groups = grouped(sorted(calls, key=MOMENT), attrgetter("name", "scope"))
     for (name, _), group in groups.items():
         taken = {claimed[call.place] for call in group if call.place in claimed}
         waiting = [call for call in group if call.place not in claimed]

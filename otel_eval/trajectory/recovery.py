@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.caching import cached_property
@@ -21,14 +22,17 @@ from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools
 from otel_eval.conventions.tool_spans import result_text
 from otel_eval.conventions.values import frozen
-from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError, Unnamed
+from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError
+from otel_eval.span_trees import grouped, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.pairing import Window, ids_of
 from otel_eval.trajectory.tool_calls import (
+    MOMENT,
     ToolCallBuilder,
     call_id_of,
+    in_an_object,
     mcp_name,
     named,
     recorded_arguments,
@@ -44,6 +48,7 @@ Key = tuple[str, str]
 """What a request and its answer have in common: an id or a name."""
 
 _NAMELESS: Final[Key] = ("name", "")
+_PLACE: Final = attrgetter("place")
 
 
 @dataclass(slots=True, eq=False)
@@ -127,11 +132,10 @@ class UnspannedCalls:
         self.requesting = {request.place for request in requests}
         if not requests:
             return
-        pairing = _Pairing(self._spans, self._models, requests, self._limits)
-        surplus = pairing.without_span(calls)
+        surplus = self._without_span(requests, calls)
         if surplus:
             self._name_ids(requests)
-            surplus = pairing.without_span(calls, ids_of_content=True)
+            surplus = self._without_span(requests, calls, ids_of_content=True)
         surplus = [request for request in surplus if self._is_for_a_tool(request)]
         surplus = self._without_handoffs(self._readable(surplus))
         self._sort_out(self._readable(requests), surplus)
@@ -140,15 +144,31 @@ class UnspannedCalls:
         """The requests of runs that are not too large."""
         return [request for request in requests if not self._limits.reason(request.place)]
 
-    # What was requested
+    def _without_span(
+        self,
+        requests: list[Request],
+        calls: Sequence[ToolCallBuilder],
+        *,
+        ids_of_content: bool = False,
+    ) -> list[Request]:
+        """Pair the requests with the calls that left spans; returns those that no call is paired
+        with, in order.
 
-    @cached_property
-    def _models(self) -> dict[int, list[int]]:
-        """Owner → its model calls in order of time."""
-        by_owner: dict[int, list[int]] = {}
-        for place in sorted(self._spans.model_calls, key=self._spans.moment):
-            by_owner.setdefault(self._spans.owner(place), []).append(place)
-        return by_owner
+        Args:
+            requests: all requests.
+            calls: the calls.
+            ids_of_content: whether to read ids that stand only in the content of calls.
+        """
+        for request in requests:
+            request.calls = []
+        index = _RequestIndex(requests)
+        # Each instrumentation describes the same calls, so the spans of each are paired with all
+        # requests.
+        for group in grouped(calls, attrgetter("scope")).values():
+            _ScopePairing(self._spans, group, index, self._limits, ids_of_content).pair()
+        return [request for request in requests if not request.calls]
+
+    # What was requested
 
     def _requests(self) -> list[Request]:
         """The requests of the trace, each once, in order of time; those of agents' own messages
@@ -156,7 +176,7 @@ class UnspannedCalls:
         """
         requests: list[Request] = []
         known: dict[tuple[int, str], int] = {}
-        for owner, models in self._models.items():
+        for owner, models in self._spans.model_calls_of.items():
             asked_in = [self._asked_in(place) for place in models]
             if not any(asked_in):
                 continue
@@ -215,12 +235,11 @@ class UnspannedCalls:
         if not after:
             return ()
         before, _ = messages.history()
-        known = Counter(_content(request) for request in before)
+        known = Counter(request.identity for request in before)
         added: list[ToolRequest] = []
         for request in after:
-            content = _content(request)
-            if known[content]:
-                known[content] -= 1
+            if known[request.identity]:
+                known[request.identity] -= 1
             elif request.name:
                 added.append(request)
         return added
@@ -228,7 +247,9 @@ class UnspannedCalls:
     @cached_property
     def _following(self) -> dict[int, int]:
         """The place of each model call but the last of its agent → that of the next one."""
-        return dict(pair for models in self._models.values() for pair in pairwise(models))
+        return dict(
+            pair for models in self._spans.model_calls_of.values() for pair in pairwise(models)
+        )
 
     def _number_of(self, place: int, models: list[int]) -> int:
         """The index of a model call among those of its agent."""
@@ -267,27 +288,24 @@ class UnspannedCalls:
         messages may be those of earlier runs too.
         """
         requesting, silent = self._requesting
-        last = self._spans.end(agent)
-        return _holds(requesting, agent, last) or (
-            _holds(self._spans.model_calls, agent, last) and not _holds(silent, agent, last)
+        is_requesting, has_models, is_silent = (
+            holds(places, agent, self._spans.end(agent))
+            for places in (requesting, self._spans.model_calls, silent)
         )
+        return is_requesting or (has_models and not is_silent)
 
     def _name_ids(self, requests: list[Request]) -> None:
         """Give requests without ids those by which later messages repeat them."""
         if all(request.call_id for request in requests):
             return
-        by_root: dict[int, list[Request]] = {}
-        places_of_root: dict[int, list[int]] = {}
-        for request in requests:
-            by_root.setdefault(self._spans.tree.root_of(request.place), []).append(request)
-        for place in (*self._spans.model_calls, *self._spans.agents):
-            places_of_root.setdefault(self._spans.tree.root_of(place), []).append(place)
+        root_of = self._spans.tree.root_of
+        places_of = grouped((*self._spans.model_calls, *self._spans.agents), root_of)
+        by_root = grouped(requests, lambda request: root_of(request.place))
         for root, group in by_root.items():
-            places = sorted(places_of_root.get(root, ()), key=self._spans.moment)
-            joined = self._messages.joined(places)
+            places = sorted(places_of.get(root, ()), key=self._spans.moment)
             ids = ids_of(
-                joined,
-                [(self._messages.of_span(each.place), each.asked) for each in group],
+                self._messages.joined(places),
+                [(self._messages.of_span(request.place), request.asked) for request in group],
             )
             for request, call_id in zip(group, ids, strict=True):
                 request.call_id = call_id
@@ -326,7 +344,7 @@ class UnspannedCalls:
                 del handoffs[at]
             else:
                 left.append(request)
-        return sorted(left, key=lambda request_left: request_left.place)
+        return sorted(left, key=_PLACE)
 
     # What was answered
 
@@ -343,8 +361,7 @@ class UnspannedCalls:
                 place, moment = request.place, spans.moment(request.place)
             message = spans.hex_id(place) if place in batches else ""
             if request.calls:
-                first = min(request.calls, key=lambda call: call.start)
-                moment = max(moment, (first.start, first.end, first.span_id))
+                moment = max(moment, MOMENT(min(request.calls, key=attrgetter("start"))))
                 for call in request.calls:
                     call.message = message
                 self._find_refusals(request)
@@ -356,8 +373,8 @@ class UnspannedCalls:
             elif answer is None or not self._is_output(request, answer):
                 at = (*moment[:2], moment[2] + number.to_bytes(4))
                 self.calls.append(Recovered(place, at, self._recovered(request, answer, message)))
-        self.calls.sort(key=lambda each: each.place)
-        self.open.sort(key=lambda each: each.place)
+        self.calls.sort(key=_PLACE)
+        self.open.sort(key=_PLACE)
 
     def _answered(
         self, requests: list[Request], surplus: list[Request]
@@ -402,7 +419,7 @@ class UnspannedCalls:
     def open_of(self, first: int, last: int) -> list[Request]:
         """The open requests of a range of places."""
         return self.open[
-            bisect_left(self.open, first, key=_place) : bisect_left(self.open, last, key=_place)
+            bisect_left(self.open, first, key=_PLACE) : bisect_left(self.open, last, key=_PLACE)
         ]
 
     def _answer_beside(self, request: Request) -> ToolResult | None:
@@ -442,7 +459,7 @@ class UnspannedCalls:
         """How many results of a key without an id there are before a request if none is missing:
         those from before the run, and one for each earlier request of its agent.
         """
-        models = self._models.get(request.owner, [])
+        models = self._spans.model_calls_of.get(request.owner, [])
         at = self._number_of(request.place, models)
         asked = self._asked_by_name(request.owner).get("" if key is _NAMELESS else key[1], ())
         first = self._answers_in(models[0]).get(key, ()) if models else ()
@@ -454,7 +471,7 @@ class UnspannedCalls:
         """
         if owner not in self._asked_before:
             by_name = self._asked_before[owner] = {"": []}
-            for number, place in enumerate(self._models.get(owner, ())):
+            for number, place in enumerate(self._spans.model_calls_of.get(owner, ())):
                 for asked in self._asked_in(place):
                     by_name[""].append(number)
                     if asked.name:
@@ -463,7 +480,7 @@ class UnspannedCalls:
 
     def _later(self, request: Request) -> Iterator[int]:
         """The spans whose messages may hold the answer to a request, the most likely first."""
-        spans, models = self._spans, self._models.get(request.owner, [])
+        spans, models = self._spans, self._spans.model_calls_of.get(request.owner, [])
         if spans.kinds[request.place] is Kind.MODEL:
             at = self._number_of(request.place, models)
             yield from models[at + 1 : at + 1 + _MOST_LATER]
@@ -477,10 +494,11 @@ class UnspannedCalls:
         step as an agent.
         """
         spans, root = self._spans, self._spans.tree.root_of(request.place)
-        after = bisect_right(self._in_order, spans.moment(request.place), key=spans.moment)
+        models = spans.model_calls_in_order
+        after = bisect_right(models, spans.moment(request.place), key=spans.moment)
         others = (
             place
-            for place in self._in_order[after : after + _MOST_LATER]
+            for place in models[after : after + _MOST_LATER]
             if spans.owner(place) != request.owner and spans.tree.root_of(place) == root
         )
         repeated = request.asked.name, request.call_id
@@ -492,10 +510,6 @@ class UnspannedCalls:
             earlier, _ = self._messages.of_span(place).history()
             self._repeated[place] = frozenset((each.name, each.call_id) for each in earlier)
         return self._repeated[place]
-
-    @cached_property
-    def _in_order(self) -> list[int]:
-        return sorted(self._spans.model_calls, key=self._spans.moment)
 
     def _answers_in(self, place: int) -> dict[Key, list[ToolResult]]:
         """The results in the messages of a span, by id and, without ids, by name."""
@@ -519,14 +533,12 @@ class UnspannedCalls:
         text = _text_of(answer)
         if text and any(table.is_refusal(text) for table in self._tables(request)):
             return True
-        offered = self._tools_of(request.place).names
+        tools, name = self._tools_of(request.place), request.asked.name
         return (
-            offered is not None
+            tools.names is not None
             and not request.asked.hosted
-            and (
-                request.asked.name not in offered
-                and request.asked.name not in self._tools_of(request.place).outputs
-            )
+            and name not in tools.names
+            and name not in tools.outputs
         )
 
     def _find_refusals(self, request: Request) -> None:
@@ -554,9 +566,6 @@ class UnspannedCalls:
 
     def _recovered(self, request: Request, answer: ToolResult | None, message: str) -> ToolCall:
         needs, asked = self._spans.plan.needs, request.asked
-        arguments: Any = asked.arguments if "arguments" in needs else UNRECORDED
-        if arguments is not UNRECORDED and not named(arguments):
-            arguments = {} if arguments in (None, "") else Unnamed(__value__=arguments)
         error, unknown = None, None
         if request.asked.hosted or not any(
             table.convention.refusals for table in self._tables(request)
@@ -571,7 +580,7 @@ class UnspannedCalls:
         shown = UNRECORDED if answer is None or "results" not in needs else answer.result
         return ToolCall(
             name=asked.name,
-            arguments=arguments,
+            arguments=in_an_object(asked.arguments) if "arguments" in needs else UNRECORDED,
             result=shown,
             error=error,
             call_id=request.call_id,
@@ -585,76 +594,24 @@ def _text_of(answer: ToolResult | None) -> str:
     return "" if answer is None else result_text(answer.result)
 
 
-def _content(request: ToolRequest) -> Hashable:
-    """Equal for a request and its repetition in a later message."""
-    return request.call_id or (request.name, frozen(request.arguments))
-
-
-def _hashed(arguments: Any) -> Hashable:
-    """Equal for equal arguments; those that differ nearly always differ in the hash, which is
-    compared first.
+def _key_of(arguments: Any) -> Hashable:
+    """Equal for equal arguments by name, None without any; those that differ nearly always differ
+    in the hash, which is compared first.
     """
+    if not named(arguments):
+        return None
     key = frozen(arguments)
     return hash(key), key
-
-
-def _place(request: Request) -> int:
-    return request.place
 
 
 def _is_named_as_call(request: Request) -> bool:
     return not request.asked.name.startswith(("transfer", "handoff", "hand_off"))
 
 
-def _holds(places: list[int], first: int, last: int) -> bool:
-    return bisect_left(places, last) > bisect_left(places, first)
-
-
 def _by_key(results: Iterable[ToolResult]) -> dict[Key, list[ToolResult]]:
-    by_key: dict[Key, list[ToolResult]] = {}
-    for result in results:
-        key = ("id", result.call_id) if result.call_id else ("name", result.name)
-        by_key.setdefault(key, []).append(result)
-    return by_key
-
-
-class _Pairing:
-    """Pairs the requests of a trace with the calls that left spans."""
-
-    def __init__(
-        self,
-        spans: ClassifiedTrace,
-        models: dict[int, list[int]],
-        requests: list[Request],
-        limits: RunLimits,
-    ) -> None:
-        self._spans = spans
-        self._models = models
-        self._requests = requests
-        self._limits = limits
-
-    def without_span(
-        self, calls: Sequence[ToolCallBuilder], *, ids_of_content: bool = False
-    ) -> list[Request]:
-        """The requests that no call is paired with, in order.
-
-        Args:
-            calls: those that left spans.
-            ids_of_content: whether to read ids that stand only in the content of calls.
-        """
-        for request in self._requests:
-            request.calls = []
-        index = _RequestIndex(self._requests)
-        by_scope: dict[str, list[ToolCallBuilder]] = {}
-        for call in calls:
-            by_scope.setdefault(call.scope, []).append(call)
-        # Each instrumentation describes the same calls, so the spans of each are paired with all
-        # requests.
-        for group in by_scope.values():
-            _ScopePairing(
-                self._spans, self._models, group, index, self._limits, ids_of_content
-            ).pair()
-        return [request for request in self._requests if not request.calls]
+    return grouped(
+        results, lambda result: ("id", result.call_id) if result.call_id else ("name", result.name)
+    )
 
 
 class _RequestIndex:
@@ -666,10 +623,9 @@ class _RequestIndex:
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = requests
-        self.by_id: dict[str, list[Request]] = {}
-        for request in requests:
-            if request.call_id:
-                self.by_id.setdefault(request.call_id, []).append(request)
+        by_id = grouped(requests, attrgetter("call_id"))
+        by_id.pop("", None)
+        self.by_id: Final[dict[str, list[Request]]] = by_id
 
     @cached_property
     def order(self) -> dict[int, int]:
@@ -679,18 +635,12 @@ class _RequestIndex:
     @cached_property
     def by_window(self) -> dict[tuple[int, str], list[Request]]:
         """By the place of their span and the tool's name."""
-        requests: dict[tuple[int, str], list[Request]] = {}
-        for request in self._requests:
-            requests.setdefault((request.place, request.asked.name), []).append(request)
-        return requests
+        return grouped(self._requests, attrgetter("place", "asked.name"))
 
     @cached_property
     def by_name(self) -> dict[str, list[Request]]:
         """By the tool's name."""
-        requests: dict[str, list[Request]] = {}
-        for request in self._requests:
-            requests.setdefault(request.asked.name, []).append(request)
-        return requests
+        return grouped(self._requests, attrgetter("asked.name"))
 
     @cached_property
     def names(self) -> dict[str, list[str]]:
@@ -708,14 +658,12 @@ class _ScopePairing:
     def __init__(
         self,
         spans: ClassifiedTrace,
-        models: dict[int, list[int]],
         calls: list[ToolCallBuilder],
         index: _RequestIndex,
         limits: RunLimits,
         ids_of_content: bool,
     ) -> None:
         self._spans = spans
-        self._models = models
         self._calls = calls
         self._index = index
         self._limits = limits
@@ -752,8 +700,7 @@ class _ScopePairing:
         return not (request.call_id and call_id != request.call_id and call_id in self._index.by_id)
 
     def _free_by_time(self) -> list[ToolCallBuilder]:
-        calls = [call for call in self._calls if call.place in self._free]
-        return sorted(calls, key=lambda call: (call.start, call.end, call.span_id))
+        return sorted((call for call in self._calls if call.place in self._free), key=MOMENT)
 
     def _left(self, groups: Iterable[list[Request]]) -> list[list[Request]]:
         """What is not paired of each group of requests, in order of the first of them."""
@@ -793,8 +740,7 @@ class _ScopePairing:
     def _pair_later(self, requests: list[Request], calls: list[ToolCallBuilder]) -> None:
         """Pair each request with the first call that started with or after its model call."""
         for request in requests:
-            asked = request.asked.arguments
-            key = _hashed(asked) if named(asked) else None
+            key = _key_of(request.asked.arguments)
             for call in calls:
                 if (
                     call.place in self._free
@@ -850,8 +796,7 @@ class _ScopePairing:
         if key is None:
             return False
         if call.place not in self._keys:
-            arguments = recorded_arguments(self._spans, call)
-            self._keys[call.place] = _hashed(arguments) if named(arguments) else None
+            self._keys[call.place] = _key_of(recorded_arguments(self._spans, call))
         return self._keys[call.place] not in (None, key)
 
     def _model_before(self, call: ToolCallBuilder) -> int:
@@ -859,18 +804,14 @@ class _ScopePairing:
         spans = self._spans
         owner = spans.owner(call.place)
         for _ in range(_MOST_AGENTS):
-            models = self._models.get(owner)
+            models = self._spans.model_calls_of.get(owner)
             if models or owner < 0:
                 break
             owner = spans.owner(owner)
         if not models:
-            models = self._all_models
+            models = self._spans.model_calls_in_order
         at = bisect_right(models, call.start, key=lambda place: spans.readers[place].start_ns)
         return models[at - 1] if at else -1
-
-    @cached_property
-    def _all_models(self) -> list[int]:
-        return sorted(self._spans.model_calls, key=self._spans.moment)
 
 
 def _endings(name: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ each call.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -15,7 +15,7 @@ from otel_eval.conventions.fields import NO_TABLE, ReadTable
 from otel_eval.conventions.messages import message_text, read_messages
 from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.conventions.values import decode
-from otel_eval.model import UNRECORDED, Kind, SpanRef
+from otel_eval.model import UNRECORDED, Kind
 from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
@@ -33,6 +33,12 @@ class TokenCounts:
     output: int | None = None
 
 
+_AgentPath = tuple[list[int], tuple[str, ...]]
+"""The places of agents, the nearest first and each negated so that they ascend, and their names,
+the nearest last.
+"""
+
+
 class RunAttributes:
     """Reads the attributes of runs; what several runs share is read once."""
 
@@ -41,6 +47,7 @@ class RunAttributes:
         self._agents: dict[int, dict[str, Any]] = {}
         self._names: dict[int, str] = {}
         self._conversation_ids: dict[int, str] = {}
+        self._agent_paths: dict[int, _AgentPath] = {}
 
     def attributes(self, place: int) -> dict[str, Any]:
         """The attributes of an agent span that its table asks for."""
@@ -59,6 +66,28 @@ class RunAttributes:
                 self.attributes(place), name
             )
         return known
+
+    def agent_path(self, agent: int, first: int) -> tuple[str, ...]:
+        """Names of an agent and of those that enclose it, from `first` down, of the nearest
+        `MAX_ENCLOSING`. One without a name is left out, and one within another of the same name is
+        the same agent.
+        """
+        if agent == first:  # as in most runs
+            return (self.agent(agent),) if self.agent(agent) else ()
+        if agent not in self._agent_paths:
+            self._agent_paths[agent] = self._find_path(agent)
+        places, names = self._agent_paths[agent]
+        return names[len(names) - bisect_right(places, -first) :]
+
+    def _find_path(self, agent: int) -> _AgentPath:
+        agents: list[int] = []
+        for _ in range(MAX_ENCLOSING):
+            if agent < 0:
+                break
+            if self.agent(agent) and not (agents and self.agent(agent) == self.agent(agents[-1])):
+                agents.append(agent)
+            agent = self._spans.enclosing_agent[agent]
+        return [-place for place in agents], tuple(map(self.agent, reversed(agents)))
 
     def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
         """The run's agent: its own name, else that of the first agent directly within it (a
@@ -270,52 +299,3 @@ def _count(value: Any, words: tuple[str, ...]) -> int | None:
         and held == held // 1
     )
     return int(held) if is_count else None
-
-
-def span_refs(spans: ClassifiedTrace, run: Candidate) -> tuple[SpanRef, ...]:
-    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` of its
-    ancestors, in the run or not.
-    """
-    return tuple(
-        spans.span_ref(place) for place in sorted(range(run.first, run.last), key=spans.moment)
-    )
-
-
-_Path = tuple[list[int], tuple[str, ...]]
-"""The places of agents, the nearest first and each negated so that they ascend, and their names,
-the nearest last.
-"""
-
-
-class AgentPaths:
-    """Paths of agents; an agent without a name is left out, and one within another of the same name
-    is the same agent.
-    """
-
-    def __init__(self, spans: ClassifiedTrace, name: Callable[[int], str]) -> None:
-        self._spans, self._name = spans, name
-        self._paths: Final[dict[int, _Path]] = {}
-
-    def of(self, place: int, first: int) -> tuple[str, ...]:
-        """Names of the agents that enclose a span, from `first` down; only the nearest
-        `MAX_ENCLOSING` are considered.
-        """
-        agent = (
-            place if self._spans.kinds[place] is Kind.AGENT else self._spans.enclosing_agent[place]
-        )
-        if agent == first:  # as in most runs
-            return (self._name(agent),) if self._name(agent) else ()
-        if agent not in self._paths:
-            self._paths[agent] = self._path(agent)
-        places, names = self._paths[agent]
-        return names[len(names) - bisect_right(places, -first) :]
-
-    def _path(self, agent: int) -> _Path:
-        found: list[int] = []
-        for _ in range(MAX_ENCLOSING):
-            if agent < 0:
-                break
-            if self._name(agent) and not (found and self._name(agent) == self._name(found[-1])):
-                found.append(agent)
-            agent = self._spans.enclosing_agent[agent]
-        return [-each for each in found], tuple(self._name(each) for each in reversed(found))

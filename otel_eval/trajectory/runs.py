@@ -28,7 +28,7 @@ from enum import Enum
 
 from otel_eval.conventions.reader import is_mcp_server, parent_is_remote
 from otel_eval.model import Kind, Trajectory
-from otel_eval.span_trees import first_within, within
+from otel_eval.span_trees import holds, within
 from otel_eval.trajectory.classify import ClassifiedTrace
 
 CUT = "a parent of spans within the run never arrived"
@@ -200,7 +200,7 @@ def _lone_calls(spans: ClassifiedTrace, root: int, last: int) -> tuple[int, ...]
     """
     if spans.kinds[root] is Kind.TOOL:
         return (root,)
-    if any(first_within(places, root, last) is not None for places in (spans.agents, spans.models)):
+    if holds(spans.agents, root, last) or holds(spans.models, root, last):
         return ()
     found: list[int] = []
     until = root  # the end of the calls so far: what lies below one is part of it
@@ -274,10 +274,8 @@ def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
         origin=origin,
         start=spans.readers[root].start_ns,
         service=spans.resource_scopes[root].service,
-        agents=first_within(spans.agents, root, last) is not None,
-        content=any(
-            first_within(places, root, last) is not None for places in (spans.tools, spans.models)
-        ),
+        agents=holds(spans.agents, root, last),
+        content=holds(spans.tools, root, last) or holds(spans.models, root, last),
         calls=_lone_calls(spans, root, last) if is_local else (),
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.tool_spans import SpanState, ToolSpan, arguments_in_attributes
 from otel_eval.conventions.values import frozen
-from otel_eval.model import UNRECORDED, Kind, ToolError
+from otel_eval.model import UNRECORDED, Kind, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
 
 
@@ -67,9 +68,22 @@ class ToolCallBuilder:
         self.unsure = (self.unsure or other.unsure) and not self.certain
 
 
+MOMENT: Final = attrgetter("start", "end", "span_id")
+"""The key by which builders of calls are ordered in time, as `ClassifiedTrace.moment`."""
+
+
 def named(arguments: Any) -> bool:
     """Whether the arguments are an object, and so need no names from elsewhere."""
     return isinstance(arguments, dict)
+
+
+def in_an_object(arguments: Any) -> Any:
+    """Recorded arguments as `ToolCall` holds them: nothing at all is how a call without arguments
+    is written, and another bare value becomes `Unnamed`.
+    """
+    if arguments is UNRECORDED or named(arguments):
+        return arguments
+    return {} if arguments in (None, "") else Unnamed(__value__=arguments)
 
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:

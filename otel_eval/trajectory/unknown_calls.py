@@ -19,7 +19,7 @@ from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.model_calls import Finish
 from otel_eval.interfaces import Wanted
 from otel_eval.model import Kind
-from otel_eval.span_trees import first_within
+from otel_eval.span_trees import first_within, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.pauses import Pauses
@@ -274,7 +274,7 @@ class UnknownCalls:
 
     def lacks_hosted(self, run: Candidate) -> bool:
         """Whether calls of tools that the model's provider ran may have left no trace."""
-        return first_within(self._lacking_hosted, run.first, run.last) is not None
+        return holds(self._lacking_hosted, run.first, run.last)
 
     @cached_property
     def _lacking_hosted(self) -> list[int]:

@@ -218,6 +218,15 @@ def test_a_bare_value_in_a_request_has_no_name_with_or_without_a_span(spans: tup
     assert (type(call.arguments), call.arguments) == (Unnamed, {"__value__": "Paris"})
 
 
+@pytest.mark.parametrize("spans", [(), (tool("a", 3, id="c1"),)])
+def test_a_request_with_an_empty_text_has_no_arguments_with_or_without_a_span(
+    spans: tuple[FakeSpan, ...],
+):
+    asks, answers = model("m", 1, asked("look", "", "c1")), model("n", 9)
+    (call,) = trajectory(RUN, asks, *spans, answers).calls
+    assert call.arguments == {}
+
+
 def test_what_the_provider_ran_is_a_call_and_what_nothing_answered_is_unknown():
     """Whatever the table says."""
     searched = {"type": "tool_call_response", "id": "c2", "response": "found"}
