@@ -212,12 +212,12 @@ class AsyncEvaluator:
         with self._changed:
             capacity = self._capacity(size * len(report.pending))
             for pending in report.pending[:capacity]:
-                self._begin_soon(_Job(report, pending, progress, size))
+                self._schedule(_Job(report, pending, progress, size))
             refused = report.pending[capacity:]
             self._counts["late_refused"] += len(refused)
         for pending in refused:
             outcome = Failed("timeout" if self._stopped else "judge_queue_full")
-            self._out(report, pending, progress, outcome)
+            self._emit_result(report, pending, progress, outcome)
 
     def _capacity(self, size: int) -> int:
         """Return how many results of a run of this size in bytes fit into the queue. An empty queue
@@ -228,7 +228,7 @@ class AsyncEvaluator:
             return 0
         return max(0, self._max - len(self._open))
 
-    def _begin_soon(self, job: _Job) -> None:
+    def _schedule(self, job: _Job) -> None:
         self._last += 1
         self._open[self._last] = job
         if self._thread is None:
@@ -266,13 +266,15 @@ class AsyncEvaluator:
             if job.reported:
                 return False
             job.reported = True
-        self._out(job.report, job.pending, job.progress, outcome)
+        self._emit_result(job.report, job.pending, job.progress, outcome)
         with self._changed:
             self._open.pop(number, None)
             self._changed.notify_all()
         return True
 
-    def _out(self, report: Report, pending: Pending, progress: _Progress, outcome: Outcome) -> None:
+    def _emit_result(
+        self, report: Report, pending: Pending, progress: _Progress, outcome: Outcome
+    ) -> None:
         self._counts["late_results"] += 1
         results = (pending.result(outcome),)
         with self._changed:

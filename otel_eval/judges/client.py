@@ -132,39 +132,39 @@ class JudgeClient:
         if answer is not None:
             self.count("judges.cache_hits")
             return answer
-        shared = (await self._on_loop()).shared
+        shared = (await self._state_of_loop()).shared
         return await shared.once(
             key, lambda: self._answer(request), lambda: self.count("judges.cache_hits")
         )
 
     async def _answer(self, request: _JudgeRequest) -> str:
-        reply = await self._formed(request)
+        reply = await self._ask(request)
         answer = last_object(reply, request.schema)
         if answer is None:
             request.prompt += _ONCE_MORE
-            reply = await self._formed(request)
+            reply = await self._ask(request)
             answer = last_object(reply, request.schema) or reply
         parse_reply(answer, request.schema)  # raises before an unusable answer is cached
         self._cache.put(request.key, answer)
         return answer
 
-    async def _formed(self, request: _JudgeRequest) -> str:
+    async def _ask(self, request: _JudgeRequest) -> str:
         """Request an answer in the preferred response format, or, if it is refused, in others that
         the endpoint may support.
         """
         form = self._forms.best
         try:
-            return await self._in_form(form, request)
+            return await self._ask_in_format(form, request)
         except _Refused as refused:
             if refused.status not in _FORM_UNKNOWN:
                 raise
-            async with (await self._on_loop()).format_lock:
-                answer = await self._in_others(form, request)
+            async with (await self._state_of_loop()).format_lock:
+                answer = await self._ask_in_other_formats(form, request)
             if answer is None:
                 raise
             return answer
 
-    async def _in_others(self, refused: int, request: _JudgeRequest) -> str | None:
+    async def _ask_in_other_formats(self, refused: int, request: _JudgeRequest) -> str | None:
         """Request an answer in the formats that may be tried after a refused one; return None if
         none is accepted.
         """
@@ -172,12 +172,12 @@ class JudgeClient:
         others = self._forms.weaker(request.key) if best == refused else range(best, best + 1)
         for form in others:
             with suppress(_Refused):
-                return await self._in_form(form, request)
+                return await self._ask_in_format(form, request)
         if others and best == refused:
             self._forms.in_vain()
         return None
 
-    async def _in_form(self, form: int, request: _JudgeRequest) -> str:
+    async def _ask_in_format(self, form: int, request: _JudgeRequest) -> str:
         answer = await self._limits.repeat(
             lambda: self._attempt(request, form_fields(form, request.schema))
         )
@@ -219,7 +219,7 @@ class JudgeClient:
             self.count("judges.responses_without_usage")
 
     async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
-        state = await self._on_loop()
+        state = await self._state_of_loop()
         state.in_flight += 1
         body = bytearray()
         try:
@@ -257,7 +257,7 @@ class JudgeClient:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _on_loop(self) -> _OnLoop:
+    async def _state_of_loop(self) -> _OnLoop:
         loop = asyncio.get_running_loop()
         state = self._states.get(loop)
         if state is None:

@@ -570,22 +570,22 @@ def private_copy(trajectory: Trajectory, needs: frozenset[str]) -> Trajectory:
         trajectory,
         input_tokens=trajectory.input_tokens if reads_tokens else None,
         output_tokens=trajectory.output_tokens if reads_tokens else None,
-        calls=tuple(map(_call, trajectory.calls)),
-        input=_copied(trajectory.input),
-        output=_copied(trajectory.output),
-        attributes=_copied(dict(trajectory.attributes)),
-        resource=_copied(dict(trajectory.resource)),
+        calls=tuple(map(_copy_call, trajectory.calls)),
+        input=_copy_value(trajectory.input),
+        output=_copy_value(trajectory.output),
+        attributes=_copy_value(dict(trajectory.attributes)),
+        resource=_copy_value(dict(trajectory.resource)),
     )
     return make_immutable(copy, ImmutableTrajectory)
 
 
-def _call(call: ToolCall) -> ToolCall:
-    copy = replace(call, arguments=_copied(call.arguments), result=_copied(call.result))
+def _copy_call(call: ToolCall) -> ToolCall:
+    copy = replace(call, arguments=_copy_value(call.arguments), result=_copy_value(call.result))
     return make_immutable(copy, ImmutableCall)
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if isinstance(value, dict):
-        copied = {key: _copied(member) for key, member in value.items()}
+        copied = {key: _copy_value(member) for key, member in value.items()}
         return Unnamed(copied) if type(value) is Unnamed else copied
-    return [_copied(member) for member in value] if isinstance(value, list) else value
+    return [_copy_value(member) for member in value] if isinstance(value, list) else value

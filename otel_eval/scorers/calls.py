@@ -139,7 +139,7 @@ class Matching(BaseScorer):
         )
         value = self.adjusted(value, expected - len(alignment.pairs), called - len(alignment.pairs))
         return Finding(
-            value, *alignment.explained(content=self.include_content, noun=self.compared_noun)
+            value, *alignment.explain(content=self.include_content, noun=self.compared_noun)
         )
 
     def adjusted(self, value: float, missing: int, extra: int) -> float:

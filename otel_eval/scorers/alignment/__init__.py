@@ -245,7 +245,7 @@ class Alignment:
                 pairs.append((row, column))
         return pairs
 
-    def explained(self, *, content: bool, noun: str = "call") -> Reasons:
+    def explain(self, *, content: bool, noun: str = "call") -> Reasons:
         """Return explanation and details; `noun` is what the explanation calls an actual call.
 
         With `content`, both include arguments and results of the calls that are not matched, or

@@ -17,8 +17,15 @@ from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
 from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting
-from otel_eval.scorers.cel.tree import Expr, nodes, parse
-from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, read, text_functions
+from otel_eval.scorers.cel.vocabulary import (
+    TOO_LARGE,
+    Expr,
+    FieldsRead,
+    nodes,
+    parse,
+    read,
+    text_functions,
+)
 from otel_eval.scorers.parameters import FullText
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
@@ -149,7 +156,7 @@ def _invalid(message: str) -> Failed:
     return Failed("ExpressionError", _first_line(message))
 
 
-def compiled(source: str, labels: Mapping[str, Any] | None = None) -> Program:
+def compile_expression(source: str, labels: Mapping[str, Any] | None = None) -> Program:
     """Compile and check an expression.
 
     Args:
@@ -302,7 +309,7 @@ _MOST_SHOWN: Final = 80
 
 
 def _score_program(source: str) -> Program:
-    program = compiled(source)
+    program = compile_expression(source)
     if program.returns not in _SCORES:
         raise own_words(
             f"is not a score, it gives {program.returns}; compare it with something, or count"

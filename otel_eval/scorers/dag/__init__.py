@@ -34,9 +34,9 @@ from otel_eval.scorers.dag.walk import (
     Step,
     TreePlan,
     WalkResult,
-    answered,
-    finished,
-    shown_of,
+    ask_node,
+    data_for,
+    run_to_end,
     walk,
 )
 from otel_eval.scorers.judge import AskingScorer, JudgeSpec
@@ -224,7 +224,7 @@ class Dag(AskingScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Return the outcome for one run, for a tree without judges."""
-        outcome: Finding | Outcome = finished(self.opinion(trajectory))
+        outcome: Finding | Outcome = run_to_end(self.opinion(trajectory))
         return outcome
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
@@ -234,12 +234,12 @@ class Dag(AskingScorer):
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None
             labels = [self.nodes[task].label for task in self.plan.reads[node.name]]
-            data = shown_of(
+            data = data_for(
                 node, trajectory, reference, {label: outputs[label] for label in labels}
             )
             if isinstance(data, Skipped):
                 return data
-            answer = await answered(self.judge, node, self.prompt_for(node, data), data)
+            answer = await ask_node(self.judge, node, self.prompt_for(node, data), data)
             return (
                 NodeAnswer(answer.value)
                 if isinstance(answer, NodeAnswer) and not self.include_content
@@ -247,15 +247,15 @@ class Dag(AskingScorer):
             )
 
         evaluation = ExpressionEvaluator(Bindings(self.reading, trajectory, reference))
-        return await self._ended(await walk(self.plan, evaluation, ask), trajectory)
+        return await self._outcome_of(await walk(self.plan, evaluation, ask), trajectory)
 
-    async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
+    async def _outcome_of(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
         explained = _path_text(self.plan.nodes, walked.path)
         details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
         if isinstance(end, NodeVerdict):
             if end.score is None:
-                return await _scored_by(end.scorer, trajectory, explained, details)
+                return await _score_by(end.scorer, trajectory, explained, details)
             return Finding(
                 end.score / 10,
                 f"{explained} → {end.score:g} of 10",
@@ -264,7 +264,7 @@ class Dag(AskingScorer):
         return prefixed(end, "", {**details, **end.details})
 
 
-async def _scored_by(
+async def _score_by(
     further: Any, trajectory: Trajectory, explained: str, details: dict[str, Any]
 ) -> Finding | Outcome:
     """Return the score of the scorer that the last verdict leads to."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 from pydantic import TypeAdapter, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
-from otel_eval.scorers.cel import compiled
+from otel_eval.scorers.cel import compile_expression
 from otel_eval.scorers.dag.parse import (
     PARTS,
     Node,
@@ -55,7 +55,7 @@ def _resolved_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
     problems: list[str] = []
     for name in _ordered(before):
         above[name] = frozenset(before[name]).union(*(above[parent] for parent in before[name]))
-        node = compiled_nodes[name] = _compiled(f".{name}", nodes[name], types, problems)
+        node = compiled_nodes[name] = _compile(f".{name}", nodes[name], types, problems)
         problems += _unreadable(f".{name}", node, labels, above[name])
         if (
             node.asks is not None
@@ -103,7 +103,7 @@ def _expression_problems(nodes: Mapping[Any, Any]) -> Iterator[str]:
     for name, node in mappings.items():
         if isinstance(node.get("cel"), str):
             try:
-                compiled(node["cel"], labels)
+                compile_expression(node["cel"], labels)
             except ConfigError as error:
                 yield from (f".{name}.cel: {problem}" for problem in error.problems)
 
@@ -148,14 +148,14 @@ def _ordered(before: Mapping[str, list[str]]) -> list[str]:
         ) from None
 
 
-def _compiled(where: str, node: Node, types: dict[str, Any], problems: list[str]) -> Node:
+def _compile(where: str, node: Node, types: dict[str, Any], problems: list[str]) -> Node:
     """Return the node with its compiled expression; add the type of its output to `types`, and
     problems to `problems`.
     """
     if node.cel is None:
         return node
     try:
-        program = compiled(node.cel, types)
+        program = compile_expression(node.cel, types)
     except ConfigError as error:
         problems += [f"{where}.cel: {problem}" for problem in error.problems]
         return node

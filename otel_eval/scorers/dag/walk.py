@@ -86,7 +86,7 @@ class WalkResult(NamedTuple):
     end: NodeVerdict | Skipped | Failed
 
 
-def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def run_to_end(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Return the value of a coroutine that never suspends.
 
     Raises:
@@ -108,14 +108,14 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
     while ready and state.end is None:
         coming: list[str] = []
         judged = (
-            await _judged([plan.nodes[name] for name in ready], state.outputs, ask)
+            await _ask_judges([plan.nodes[name] for name in ready], state.outputs, ask)
             if plan.judge_nodes
             else {}
         )
         for name in ready:
             node = plan.nodes[name]
             result = (
-                judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
+                judged[name] if node.program is None else _evaluate(node, node.program, evaluation)
             )
             if type(result) is Skipped or type(result) is Failed:
                 trouble = result if trouble is None else trouble
@@ -186,7 +186,7 @@ class WalkState:
         )
 
 
-async def _judged(
+async def _ask_judges(
     nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask
 ) -> dict[str, NodeAnswer | Skipped | Failed]:
     """Request the judges' answers for all nodes without an expression concurrently; return them by
@@ -203,7 +203,7 @@ async def _judged(
     return {node.name: answer for node, answer in zip(judge_nodes, answers, strict=True)}
 
 
-def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
+def _evaluate(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
     """Return the value, or a `Skipped` or `Failed` outcome if there is none; no expression has such
     an outcome as its value.
     """
@@ -229,7 +229,7 @@ _TEXTS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type
 _NAMES: Final = {"input": "run.input", "output": "run.output"}
 
 
-def shown_of(
+def data_for(
     node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]
 ) -> dict[str, Any] | Skipped:
     """Return the data for the judge of a node: the parts of the run that it reads, and outputs of
@@ -263,7 +263,7 @@ def shown_of(
     return parts | dict(sorted(outputs.items()))
 
 
-async def answered(
+async def ask_node(
     judge: Judge, node: Node, instruction: str, data: Mapping[str, Any]
 ) -> NodeAnswer | Skipped | Failed:
     """Return the judge's answer, or a `Skipped` or `Failed` outcome; after an unusable answer, the
