@@ -267,6 +267,7 @@ def results_of_rows(rows: Iterable[Mapping[str, Any]], *, case: str = "") -> lis
 
 
 def _results_of(row: Mapping[str, Any], case: str) -> Iterator[tuple[int, ComparedResult]]:
+    """Yield the results of a row or run document, each with its revision."""
     if row.get("outcome") == "no_run":
         return
     try:
@@ -365,6 +366,7 @@ def _grouped(
 def _not_compared(
     before: Iterable[ComparedScorer], after: Iterable[ComparedScorer]
 ) -> Iterator[str]:
+    """Yield a sentence for each scorer without results of one policy on both sides."""
     policies: defaultdict[tuple[str, str, str], tuple[list[str], list[str]]]
     policies = defaultdict(lambda: ([], []))
     for side, scorers in enumerate((before, after)):
@@ -381,12 +383,14 @@ def _not_compared(
 
 
 def _missing_cases(before: Sequence[ComparedResult], after: Sequence[ComparedResult]) -> list[str]:
+    """The cases that ran before and did not run after, each with its agent."""
     ran = {(result.run.agent, result.run.case) for result in after}
     missing = {(result.run.agent, result.run.case) for result in before if result.run.case} - ran
     return [f"{agent or '(unnamed)'}: {case}" for agent, case in sorted(missing)]
 
 
 def _counted(results: Sequence[ComparedResult]) -> SideSummary:
+    """The numbers of one side."""
     values = [result.value for result in results if result.value is not None]
     return SideSummary(
         runs=len(results),
@@ -468,6 +472,7 @@ class _Plan:
         self.number_of_tests = 0 if self._way == "cases" else 2
 
     def _way_to_compare(self, *, declared: bool) -> Way:
+        """The strongest way that the cases allow."""
         if declared and self._cases:
             return "cases" if all(case.is_single for case in self._cases) else "pairs"
         # Inputs that happen to recur do not stand for the runs if most runs have no counterpart.
@@ -565,6 +570,7 @@ def parting(before: Sequence[str] | None, after: Sequence[str] | None) -> str:
 def _compare_agents(
     before: Sequence[ComparedResult], after: Sequence[ComparedResult]
 ) -> Iterator[AgentComparison]:
+    """Yield how runs changed, for each agent that has runs on both sides."""
     old, new = _runs_by_agent(before), _runs_by_agent(after)
     for agent in sorted(old.keys() & new.keys()):
         sides = old[agent], new[agent]
@@ -603,6 +609,7 @@ def _tools_of(runs: Sequence[ComparedRun]) -> Counter[str] | None:
 
 
 def _only_in(tools: Counter[str] | None, others: Counter[str] | None) -> dict[str, int]:
+    """The tools that are not among the others; {} if either are unknown."""
     if tools is None or others is None:
         return {}
     return {name: count for name, count in sorted(tools.items()) if name not in others}

@@ -198,6 +198,7 @@ def _split_traces(results: Mapping[_Key, Row]) -> set[str]:
 
 
 def _rendered(results: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the preferred row of each result, with the others and the mark of a split trace."""
     by_result: dict[_Key, list[Row]] = {}
     for key, row in results.items():
         by_result.setdefault(key._replace(evaluator=""), []).append(row)

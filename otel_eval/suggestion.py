@@ -92,6 +92,7 @@ def suggest_policies(
 def _policy_of(
     agent: str, runs: Sequence[Trajectory], *, elsewhere: Sequence[str]
 ) -> SuggestedPolicy:
+    """The policy of one agent; `elsewhere` are the tools that only other agents have."""
     known = [run for run in runs if not (run.calls_unknown or run.incomplete or run.too_large)]
     rules: list[_SeenSpec] = [
         *((spec, len(known)) for spec in _tool_specs(known, elsewhere)),

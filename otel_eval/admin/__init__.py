@@ -146,7 +146,6 @@ class _AdminHandler(PageHandler):
     server: AdminServer
 
     def do_GET(self) -> None:
-        self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         if not self._is_for_us():
             why = (
                 "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"

@@ -266,6 +266,7 @@ def _families_of(key: str, value: Any) -> Iterator[Family]:
 
 
 def _split(key: str) -> tuple[str, dict[str, str]]:
+    """The name of a counter, and its labels as metrics have them."""
     match = _LABELLED.fullmatch(key)
     if match is None:
         return key, {}

@@ -183,7 +183,7 @@ def check(config: str, against: bool, traces: tuple[str, ...]) -> int:
     )
     if not against:
         return 0
-    from otel_eval.cli.checking import show_coverage
+    from otel_eval.cli.stored import show_coverage
 
     return show_coverage(traces, loaded)
 

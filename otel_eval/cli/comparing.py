@@ -118,6 +118,7 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def _finding(comparison: ScorerComparison) -> str:
+    """The finding with the p-value of the test that decided."""
     p_value = (
         ""
         if comparison.p_value is None or comparison.finding == "unchanged"
@@ -131,6 +132,7 @@ _SCORER_HEADER: Final = ("scorer", "before", "after", "mean", "by", "finding")
 
 
 def _scorer_row(comparison: ScorerComparison) -> tuple[str, ...]:
+    """The cells below `_SCORER_HEADER`."""
     return (
         _name_of(comparison.scorer),
         _side_text(comparison.before),
@@ -148,6 +150,7 @@ def _side_text(side: SideSummary) -> str:
 
 
 def _worse_lines(comparison: ScorerComparison) -> Iterator[str]:
+    """A line for each case that got worse, the first 20 of each kind."""
     for kind, cases in (("does not pass", comparison.worse), ("not scored", comparison.lost)):
         if (
             comparison.finding in ("within noise", "unchanged", "improvement")
@@ -167,6 +170,7 @@ def _case_text(case: WorseRun) -> str:
 
 
 def _agent_lines(agent: AgentComparison) -> Iterator[str]:
+    """How runs, durations, tokens and tools of an agent changed."""
     name = agent.agent or "(unnamed)"
     changes = [f"runs {agent.runs[0]} → {agent.runs[1]}"]
     for label, values, unit in (
@@ -190,6 +194,7 @@ def _other_lines(comparison: Comparison) -> list[str]:
 
 
 def _summary(comparison: Comparison) -> str:
+    """Whether something got worse, and how often each finding occurs."""
     if not comparison.scorers:
         return "nothing to compare"
     findings = [scorer.finding for scorer in comparison.scorers]

@@ -70,6 +70,7 @@ def _holds_results(path: str) -> bool:
 
 
 def _rows_of(path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON objects of a file of results."""
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():

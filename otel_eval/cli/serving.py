@@ -96,6 +96,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
 
 
 def _server_of(config: EvalConfig) -> Server | FrontServer:
+    """The server: with several workers the one in front of them."""
     if config.workers > 1:
         from otel_eval.app.workers.front import FrontServer
 

@@ -1,14 +1,16 @@
-"""Stored traces on the command line: `trajectory` and `explain`."""
+"""Stored traces on the command line: `trajectory`, `explain` and `check --against`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from otel_eval.app import stored_traces
 from otel_eval.app.replay_coverage import ReplayCoverage
+from otel_eval.app.rule_coverage import RuleCoverage, rule_coverage
 from otel_eval.cli.explanation import (
     Disclosure,
     closing_lines,
@@ -23,8 +25,11 @@ from otel_eval.diagnostics import lone_calls_text
 from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import selects
 from otel_eval.exporters.result_rows import encoded
-from otel_eval.exporters.text_table import layout_of
-from otel_eval.scorers.tool_names import plural
+from otel_eval.exporters.text_table import layout_of, plain
+from otel_eval.scorers.tool_names import plural, shortened
+
+_NOTHING_MATCHED: Final = 3  # exit code
+_LONGEST_NOTE: Final = 100  # characters
 
 
 def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, runs: str) -> int:
@@ -114,3 +119,29 @@ def show_explanations(
     elif messages.done or not messages.problems:
         click.echo("\n".join(closing_lines(messages.done, with_run, tested, disclosure)))
     return 2 if messages.problems else 0
+
+
+def show_coverage(files: Sequence[str], config: EvalConfig) -> int:
+    """Print what each rule of a policy decides on the runs of the files (`check --against`).
+
+    Returns:
+        0; 2 if an input is invalid; 3 if no run matches an evaluation.
+    """
+    with InputMessages() as messages:
+        rules = rule_coverage(files_of(files), config, on_problem=messages.problem)
+    if not any(rule.passed or rule.not_passed or rule.failed or rule.skipped for rule in rules):
+        warn(["no evaluation matches a run; `otel-eval explain` with the same files shows why"])
+        return 2 if messages.problems else _NOTHING_MATCHED
+    click.echo("  pass  do not pass  skipped  failed  rule")
+    for rule in rules:
+        click.echo(_rule_line(rule))
+    return 2 if messages.problems else 0
+
+
+def _rule_line(rule: RuleCoverage) -> str:
+    """Numbers of runs, the rule, and what to know of it."""
+    numbers = (
+        f"{rule.passed:>6}  {rule.not_passed:>11}  {rule.skipped.total():>7}  {rule.failed:>6}"
+    )
+    note = shortened(plain(rule.note), _LONGEST_NOTE)
+    return f"{numbers}  {plain(rule.evaluation)}, {plain(rule.rule)}{note and f' ({note})'}"

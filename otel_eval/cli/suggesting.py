@@ -79,6 +79,7 @@ def policy_lines(policies: Sequence[SuggestedPolicy]) -> Iterator[str]:
 
 
 def _evaluation_lines(policy: SuggestedPolicy) -> Iterator[str]:
+    """The lines of one evaluation; without an active rule all are commented out."""
     agent = policy.agent or "(unnamed)"
     mark = "# " if all(rule.inactive for rule in policy.rules) else ""
     yield f"  {mark}- name: {_yaml(f'{agent} as observed')}"
@@ -106,6 +107,7 @@ def _names(rules: Sequence[SuggestedRule]) -> list[str]:
 
 
 def _name_of(spec: Mapping[str, Any]) -> str:
+    """A name that says what the scorer is about."""
     match spec["type"]:
         case "required_tools":
             return f"calls {spec['patterns'][0]}"

@@ -170,6 +170,7 @@ def scorer_rows(summary: Summary) -> list[tuple[str, ...]]:
 
 
 def _skipped_text(scorer: ScorerSummary) -> str:
+    """How many results were skipped, with the most frequent reason."""
     labels = f"{scorer.recorded:,} labels recorded" if scorer.recorded else ""
     if not scorer.skipped:
         return labels or "-"

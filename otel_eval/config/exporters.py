@@ -389,7 +389,7 @@ class Exporters(Shape):
         fields = [name for name in type(self).model_fields if name not in _FOR_ALL]
         options = {name: getattr(self, name) for name in fields}
         return {
-            **{name: each for name, each in options.items() if each is not None},
+            **{name: value for name, value in options.items() if value is not None},
             **self.of_packages,
         }
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from otel_eval.config.exporters import ExportEndpoint, Exporters
+from otel_eval.config.exporters import ExportEndpoint
 from otel_eval.config.models import EvalConfig
 from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.values import DatasetPath, is_file
@@ -205,12 +205,9 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
 
     Judges' URLs are refused earlier, when the configuration is read.
     """
-    named = {
-        f"exporters.{name}": getattr(config.exporters, name) for name in Exporters.model_fields
-    }
     endpoints = {
         **config.exporters.otlp_endpoints,
-        **named,
+        **{f"exporters.{name}": options for name, options in config.exporters.configured.items()},
         "telemetry.otlp": config.telemetry.otlp,
     }
     return [

@@ -140,6 +140,7 @@ _Loader.add_constructor("tag:yaml.org,2002:str", _text)
 
 
 def _yaml_problem(error: yaml.YAMLError, text: str, where: str) -> str:
+    """What is wrong in the document, where, and what to do."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     if mark is None:
@@ -155,6 +156,7 @@ def _yaml_problem(error: yaml.YAMLError, text: str, where: str) -> str:
 
 
 def _operator_hint(text: str, line: int) -> str:
+    """What to do about an unquoted operator in the line, or ""."""
     lines = text.splitlines()
     match = _UNQUOTED.search(lines[line]) if 0 <= line < len(lines) else None
     if not match:

@@ -331,6 +331,12 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
 class PageHandler(ConnectionHandler):
     """The requests of a connection to a `PageServer`: one, because requests are rare."""
 
+    def parse_request(self) -> bool:
+        """Parse the head, which tells whether a body follows."""
+        is_valid = super().parse_request()
+        self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        return is_valid
+
     def answer(
         self, code: int, content_type: str, text: str, extra: Mapping[str, str] | None = None
     ) -> None:

@@ -196,6 +196,7 @@ def shows_content() -> bool:
 
 
 def _config_of(policy: Policy) -> EvalConfig:
+    """The configuration of a policy; scorers without one evaluate every run."""
     if isinstance(policy, str | os.PathLike):
         return load(policy)
     if isinstance(policy, Mapping) and "type" not in policy:
@@ -258,6 +259,7 @@ def _side_by_side(expected: Sequence[Any], run: Trajectory, *, content: bool) ->
 
 
 def _expected_calls(expected: Sequence[Any], *, content: bool) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each expected call, in order."""
     for item in expected:
         if isinstance(item, str):
             yield item, plain(item)

@@ -86,7 +86,6 @@ class _RunsHandler(PageHandler):
     server: RunsServer
 
     def do_GET(self) -> None:
-        self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         if not self._is_for_us():
             return None
         if self.path not in ("/", "/events"):
@@ -154,6 +153,7 @@ class _RunsHandler(PageHandler):
         return address in (host.strip().casefold(), self.server.public_address)
 
     def _is_allowed(self) -> bool:
+        """Whether the request has a valid token, or the cookie given for one."""
         if self.server.allow is None:
             return True
         try:
