@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from otel_eval.assembly import evidence_of
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE
-from otel_eval.conventions.reader import DROPPED, Classification, parent_is_remote
+from otel_eval.conventions.reader import DROPPED, parent_is_remote
 from otel_eval.evaluations import FailedCondition, Matcher, RunMatch, ScorerSet
 from otel_eval.interfaces import (
     LATE,
@@ -226,7 +226,7 @@ class Engine:
         parent, payload, resource_scope = frame
         try:
             span = resource_scope.reader(payload)
-            classification = self._classified(span, resource_scope.scope_name)
+            classification = self.plan.reader.of_scope(resource_scope.scope_name).read(span)
             if classification is DROPPED:
                 return Role.OTHER
             if classification.kind is Kind.TOOL:
@@ -250,10 +250,6 @@ class Engine:
         slim = resource_scope.slim(payload, self.plan.run_wanted)
         return frame if slim is payload else (parent, slim, resource_scope)
 
-    def _classified(self, span: SpanReader, scope_name: str) -> Classification:
-        scope = self.plan.reader.of_scope(scope_name)
-        return DROPPED if scope.dropped else scope.read(span)
-
     def describes_agent(self, span: SpanReader, scope_name: str) -> bool:
         """Whether a span, which may still be open, is an agent span."""
         return self.agent_of(span, scope_name, named=False) is not None
@@ -263,8 +259,8 @@ class Engine:
         it is not an agent span.
         """
         try:
-            classification = self._classified(span, scope_name)
-            if classification is DROPPED or classification.kind is not Kind.AGENT:
+            classification = self.plan.reader.of_scope(scope_name).read(span)
+            if classification.kind is not Kind.AGENT:
                 return None
             table = classification.table
             return (

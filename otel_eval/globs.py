@@ -26,6 +26,15 @@ def glob(pattern: str) -> re.Pattern[str]:
     return re.compile("|".join(map(_expression, pattern.split("|"))), re.DOTALL)
 
 
+_NOTHING = re.compile("(?!)")
+
+
+def any_glob(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Compile patterns of `glob` as one that matches what any of them does."""
+    joined = "|".join(patterns)
+    return glob(joined) if joined else _NOTHING
+
+
 def _expression(pattern: str) -> str:
     """The regular expression of one alternative."""
     # Only the end of the text follows the last `*`, so it may backtrack: that takes linear time.

@@ -20,7 +20,7 @@ from otel_eval.conventions.table import (
     Side,
 )
 from otel_eval.conventions.values import SPACES, decode, first_of, text_of
-from otel_eval.globs import captured, glob
+from otel_eval.globs import any_glob, captured, glob
 from otel_eval.interfaces import SpanEvent, Wanted
 
 # Memo keys beyond these limits come from attributes with free text: there memory matters more than
@@ -74,14 +74,15 @@ class ReadTable:
                 *convention.unreliable_finish_reasons,
             )
         }
-        self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
+        # finish reasons and texts of results are compared without case
+        self._tool_finishes = any_glob(map(str.lower, convention.tool_finish_reasons))
         self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
-        self._not_requests = tuple(glob(each) for each in convention.not_requests)
-        self._client_tools = tuple(glob(each) for each in convention.client_tools)
-        self._client_types = tuple(glob(each) for each in convention.client_tool_types)
-        self._refusals = tuple(glob(each.lower()) for each in convention.refusals)
-        self._output_results = tuple(glob(each.lower()) for each in convention.output_results)
-        self._repeats = tuple(glob(each) for each in convention.repeats)
+        self._not_requests = any_glob(convention.not_requests)
+        self._client_tools = any_glob(convention.client_tools)
+        self._client_types = any_glob(convention.client_tool_types)
+        self._refusals = any_glob(map(str.lower, convention.refusals))
+        self._output_results = any_glob(map(str.lower, convention.output_results))
+        self._repeats = any_glob(convention.repeats)
         self.finish_wanted = Wanted(
             frozenset(
                 {
@@ -278,7 +279,7 @@ class ReadTable:
         """False for names that a model requests and no tool answers, such as output tools and
         handoffs.
         """
-        return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
+        return bool(name) and not self._not_requests.fullmatch(name)
 
     def is_client_tool(self, name: str, offered_type: str) -> bool:
         """Whether the program around the agent runs the tool.
@@ -287,14 +288,13 @@ class ReadTable:
             name: the tool's name.
             offered_type: the type under which the model call lists it, or "".
         """
-        return any(each.fullmatch(name) for each in self._client_tools) or any(
-            each.fullmatch(offered_type) for each in self._client_types
+        return bool(
+            self._client_tools.fullmatch(name) or self._client_types.fullmatch(offered_type)
         )
 
     def is_refusal(self, result: str) -> bool:
         """Whether a result is the framework's text for a tool that it did not run."""
-        text = result[:MEMO_BYTES].lower()
-        return any(each.fullmatch(text) for each in self._refusals)
+        return self._refusals.fullmatch(result[:MEMO_BYTES].lower()) is not None
 
     def is_marked_refused(self, read: Mapping[str, Any]) -> bool | None:
         """Whether a tool span is marked as that of a call that was refused; None if it has no such
@@ -305,16 +305,15 @@ class ReadTable:
 
     def is_output(self, result: str) -> bool:
         """Whether a result is the framework's text for a request that was the run's output."""
-        text = result[:MEMO_BYTES].lower()
-        return any(each.fullmatch(text) for each in self._output_results)
+        return self._output_results.fullmatch(result[:MEMO_BYTES].lower()) is not None
 
     def asks_for_tools(self, finish_reason: str) -> bool:
         """Whether a model call with this finish reason ended in order to call tools."""
-        return any(each.fullmatch(finish_reason.lower()) for each in self._tool_finishes)
+        return self._tool_finishes.fullmatch(finish_reason.lower()) is not None
 
     def is_repeated_by(self, scope: str) -> bool:
         """Whether spans of the scope record the model calls of this client beside its own."""
-        return any(each.fullmatch(scope) for each in self._repeats)
+        return self._repeats.fullmatch(scope) is not None
 
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""

@@ -227,7 +227,7 @@ class ScopeReader:
     `metadata`), the few candidates that remain to be tested.
 
     Attributes:
-        dropped: all spans of the scope are left out; `read` does not look at this.
+        dropped: all spans of the scope are left out.
         known: a table is for this scope.
         lacks_tool_spans: a table for this scope says that calls of tools leave no spans; then none
             of its other tables may promise them.
@@ -240,16 +240,14 @@ class ScopeReader:
         "_rules",
         "_searched",
         "_tests_name",
-        "dropped",
         "known",
         "lacks_tool_spans",
         "wanted",
     )
 
-    def __init__(
-        self, rules: Sequence[_CompiledRule], memos: list[_Memo], *, dropped: bool
-    ) -> None:
-        self.dropped = dropped
+    dropped = False
+
+    def __init__(self, rules: Sequence[_CompiledRule], memos: list[_Memo]) -> None:
         scoped = [rule.convention for rule in rules if rule.convention.scopes]
         self.known = bool(scoped)
         self.lacks_tool_spans = any(convention.tool_spans is False for convention in scoped)
@@ -369,6 +367,18 @@ class ScopeReader:
         return Recognition(decided.convention.name, decided.rule, looked_at=attributes)
 
 
+class _OwnScopeReader(ScopeReader):
+    """Drops the spans that this package records about its own work: they must not be evaluated in
+    turn.
+    """
+
+    __slots__ = ()
+    dropped = True
+
+    def read(self, span: SpanReader) -> Classification:
+        return DROPPED
+
+
 def _is_standard(attributes: Mapping[str, Any]) -> bool:
     """Whether a span has the standard attributes of a tool call."""
     key, operation = STANDARD_OPERATION
@@ -416,13 +426,13 @@ class Reader:
 
     def _for(self, scope: str) -> ScopeReader:
         """Find or create the reader with the rules that apply to a scope."""
-        # Spans that this package records about its own work must not be evaluated in turn.
         is_ours = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
         indexes = [index for index, table in enumerate(self._tables) if table.applies_to(scope)]
         key = is_ours, tuple(indexes)
         if key not in self._readers:
             rules = [rule for index in indexes for rule in self._tables[index].rules]
-            self._readers[key] = ScopeReader(rules, self._memos, dropped=is_ours)
+            reader = _OwnScopeReader if is_ours else ScopeReader
+            self._readers[key] = reader(rules, self._memos)
         return self._readers[key]
 
 

@@ -219,7 +219,7 @@ class HoldFilter:
                 resource_scope.reader(payload),
                 self._reader.of_scope(resource_scope.scope_name),
             )
-            classified = DROPPED if scope.dropped else scope.read(span)
+            classified = scope.read(span)
             own = classified is not DROPPED and (
                 classified.kind is Kind.AGENT or is_local_root(frame, span)
             )

@@ -7,7 +7,7 @@ Spans of evaluations, of this project and of others, are left out with everythin
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
@@ -15,9 +15,9 @@ from typing import Any, Final
 from otel_eval.caching import cached_property
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE, ReadTable
-from otel_eval.conventions.reader import DROPPED, Classification, Reader, ScopeReader
+from otel_eval.conventions.reader import DROPPED, Classification, Reader
 from otel_eval.conventions.tool_spans import ToolSpanReader
-from otel_eval.globs import glob
+from otel_eval.globs import any_glob
 from otel_eval.interfaces import (
     ClosedTrace,
     Frame,
@@ -72,7 +72,7 @@ class Plan:
         )
         unrecognized = NO_TABLE.keys_wanted(*self.agent_fields)
         self.run_wanted: Final = Wanted(unrecognized.keys | attributes, unrecognized.prefixes)
-        self._declared: Final = [glob(pattern) for pattern in records_tool_spans]
+        self._declared: Final = any_glob(records_tool_spans)
         self._tool_readers: Final[dict[str, ToolSpanReader]] = {}
 
     def tool_reader(self, table: ReadTable) -> ToolSpanReader:
@@ -84,7 +84,7 @@ class Plan:
 
     def declared(self, scope: str) -> bool:
         """Whether the configuration declares that each tool call of the scope leaves a span."""
-        return any(pattern.fullmatch(scope) for pattern in self._declared)
+        return self._declared.fullmatch(scope) is not None
 
 
 # Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the
@@ -287,7 +287,7 @@ def classified_with(
     held = [frames[span_id] for span_id in tree.ids]
     readers = [resource_scope.reader(payload) for _, payload, resource_scope in held]
     resource_scopes = list(map(itemgetter(2), held))
-    read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(resource_scopes)}
+    read_by = {each: plan.reader.of_scope(each.scope_name).read for each in set(resource_scopes)}
     classifications = [
         read_by[resource_scope](span)
         for resource_scope, span in zip(resource_scopes, readers, strict=True)
@@ -301,14 +301,6 @@ def classified_with(
         for span_id, classification in zip(tree.ids, classifications, strict=True)
         if classification is DROPPED
     }
-
-
-def _read(scope: ScopeReader) -> Callable[[SpanReader], Classification]:
-    return _drop if scope.dropped else scope.read
-
-
-def _drop(_: SpanReader) -> Classification:
-    return DROPPED
 
 
 def _without(spans: ClassifiedTrace, dropped: set[bytes]) -> dict[bytes, Frame]:
