@@ -112,7 +112,7 @@ class _CompiledRule:
         self.encoded: Final = table.convention.json_encoded
         # A value of short literal alternatives cannot match a long text, so such a rule never has
         # to search one.
-        short = "*" not in rule.value and not any(map(_is_long, rule.value.split("|")))
+        short = "*" not in rule.value and not any(map(is_long, rule.value.split("|")))
         self._may_match_long: Final = self.value is not None and (
             self.names_span or not short or self.encoded
         )
@@ -134,7 +134,7 @@ class _CompiledRule:
     def needs_long_text(self, attributes: Mapping[str, Any], span_name: str) -> bool:
         """Whether the rule can be decided only by searching a long text of this span."""
         value = attributes.get(self.rule.key) if self._may_match_long else None
-        return isinstance(value, str) and _is_long(value) and self._matches_name(span_name)
+        return isinstance(value, str) and is_long(value) and self._matches_name(span_name)
 
     def matches(self, attributes: Mapping[str, Any], span_name: str) -> bool:
         """Whether the span meets all conditions of the rule; an empty attribute counts as
@@ -323,7 +323,7 @@ class ScopeReader:
         """An attribute as a part of a memo key: its value where rules compare it and it is short,
         else only its presence.
         """
-        if isinstance(value, str) and value and (key in self.wanted.presence or _is_long(value)):
+        if isinstance(value, str) and value and (key in self.wanted.presence or is_long(value)):
             return key
         return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
 
@@ -397,7 +397,7 @@ def _resolve(entry: Classification | _Undecided, attributes: Mapping[str, Any]) 
     return UNRECOGNIZED
 
 
-def _is_long(text: str) -> bool:
+def is_long(text: str) -> bool:
     """Whether the text has more than `LONG_TEXT` bytes in UTF-8, as the extension counts."""
     return len(text) > LONG_TEXT or (
         4 * len(text) > LONG_TEXT and len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from sys import getsizeof
@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind, Status, get_current_span
 
-from otel_eval.conventions.reader import exported_resource
+from otel_eval.conventions.reader import exported_resource, is_long
 from otel_eval.conventions.values import writable
 from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
 from otel_eval.sdk_internals import (
@@ -299,6 +299,9 @@ def otlp_value(value: Any) -> Any:
 
 
 _AS_IT_IS: Final = frozenset({str, bool, float, type(None)})
+_LEAST: Final = -(2**63)  # an integer of OTLP
+_MOST: Final = 2**63 - 1
+_ERROR: Final = 2  # the code of a status
 
 
 class SdkSpanReader:
@@ -339,12 +342,50 @@ class SdkSpanReader:
         """The wanted attributes that the span has."""
         return _wanted(self._span.attributes, wanted)
 
-    def events(self) -> Iterator[SpanEvent]:
+    def events(self) -> list[SpanEvent]:
         """The span's events in order."""
-        return (
+        return [
             SpanEvent(event.name, otlp_value(attributes_of(event.attributes).copy()))
             for event in self._span.events
-        )
+        ]
+
+    def fingerprint(self, wanted: Wanted) -> bytes | None:
+        """Bytes that are equal only where the wanted attributes, apart from texts that do not
+        matter, and their order are equal; None if one of them is no plain value.
+        """
+        keys, presence, is_short = wanted.keys, wanted.presence, wanted.short
+        marks: list[Any] = [self.name] if wanted.named else []
+        for key, value in list(self._span.attributes.items()):
+            if key not in keys:
+                continue
+            kind = type(value)
+            if kind is str and value and (key in presence or (is_short and is_long(value))):
+                marks.append((key,))
+            elif kind in _AS_IT_IS or (kind is int and _LEAST <= value <= _MOST):
+                marks.append((key, value))
+            else:
+                return None
+        return repr(marks).encode()
+
+    def call(
+        self, described_by: Wanted, call_id: Wanted, result: Wanted, words: tuple[bytes, ...]
+    ) -> tuple[bytes, str, bool] | None:
+        """The fingerprint of `described_by`, the id of the call and whether its result says
+        anything, of a span that did not fail and whose result is a text without any of the words;
+        None if the span is not such a one.
+        """
+        if self.status_code == _ERROR:
+            return None
+        mark = self.fingerprint(described_by)
+        ids = list(self.attributes(call_id).values())
+        results = list(self.attributes(result).values())
+        if mark is None or len(ids) > 1 or not all(type(text) is str for text in ids + results):
+            return None
+        for text in results:
+            raw = text.encode("utf-8", "surrogatepass")
+            if any(word in raw for word in words):
+                return None
+        return mark, ids[0] if ids else "", any(results)
 
 
 def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
