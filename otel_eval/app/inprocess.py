@@ -230,7 +230,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         _processors.add(self)
         if self._uses_providers:
             more: dict[str, Any] = {
-                "found": self.be_last_registered_at_exit,
+                "on_use": self.be_last_registered_at_exit,
                 "window": window_limits(settings),
                 "form": result_format(settings),
             }

@@ -65,12 +65,13 @@ class _Batch:
     not_sent: Counter[str] = field(default_factory=Counter)
 
     def result(self) -> ExportResult:
-        parts: Any = {
-            "failed": tuple(self.refused),
-            "deferred": tuple(self.deferred),
-            "reasons": self.refused | self.deferred,
-        }
-        return ExportResult("ok", not_sent=self.not_sent, **parts)
+        return ExportResult(
+            "ok",
+            failed=tuple(self.refused),
+            deferred=tuple(self.deferred),
+            reasons=self.refused | self.deferred,
+            not_sent=self.not_sent,
+        )
 
 
 class AnnotationExporter(Exporter):
@@ -116,13 +117,8 @@ class AnnotationExporter(Exporter):
         self._client: Final = HttpClient(
             to, dict.fromkeys(("Content-Type", "Accept"), self.media_type)
         )
-        self._known, self._unscored, self._max_wait_s, self._clock = (
-            known,
-            unscored,
-            max_wait,
-            clock,
-        )
-        self._sends_verdict: Final = verdict
+        self._known, self._unscored, self._sends_verdict = known, unscored, verdict
+        self._max_wait_s, self._clock = max_wait, clock
         # the last revision, if it is above 0
         self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()
         self._failed: dict[str, _FailedResult] = {}  # by result id

@@ -65,17 +65,19 @@ SERVICE_VERSION: Final = "otel_eval.service_version"
 ENVIRONMENT: Final = "otel_eval.environment"
 VERDICT: Final = "otel_eval.verdict"
 _ORIGIN: Final = (
-    *(EVALUATION, "otel_eval.completeness", "otel_eval.revision", SERVICE, AGENT_NAME),
+    EVALUATION,
+    "otel_eval.completeness",
+    "otel_eval.revision",
+    SERVICE,
+    AGENT_NAME,
     # Not in the conventions. Logfire shows only events that have it, grouped by it (docs:
     # evaluate/live-evals, 2026-11-22).
     "gen_ai.evaluation.target",
-    *(
-        SERVICE_VERSION,
-        ENVIRONMENT,
-        "otel_eval.evaluator.id",
-        "otel_eval.schema",
-        VERDICT,
-    ),
+    SERVICE_VERSION,
+    ENVIRONMENT,
+    "otel_eval.evaluator.id",
+    "otel_eval.schema",
+    VERDICT,
 )
 # Before the name of each score, or of the evaluation, on the run's own span. Names of scorers may
 # have dots, so that what belongs to one score is not below its name.
@@ -158,16 +160,17 @@ def score_attributes(report: Report, name_of: Callable[[Result], str]) -> dict[s
     evaluation, and value, label and explanation of each score.
     """
     # all reports of one revision that have a verdict have the same: the first one has it
-    known = report.verdict is not None and not report.late
-    found: dict[str, Any] = {f"{VERDICT}.{report.evaluation}": report.verdict} if known else {}
+    attributes: dict[str, Any] = {}
+    if report.verdict is not None and not report.late:
+        attributes[f"{VERDICT}.{report.evaluation}"] = report.verdict
     for result in report.results:
         name = name_of(result)
         if isinstance(result.outcome, Scored):
-            found[f"{_SCORE_VALUES}{name}"] = float(result.outcome.value)
-        found[f"{_SCORE_LABELS}{name}"] = label_of(result)
+            attributes[f"{_SCORE_VALUES}{name}"] = float(result.outcome.value)
+        attributes[f"{_SCORE_LABELS}{name}"] = label_of(result)
         if result.outcome.explanation:
-            found[f"{_SCORE_REASONS}{name}"] = result.outcome.explanation
-    return {sendable(key): _sendable(value) for key, value in found.items()}
+            attributes[f"{_SCORE_REASONS}{name}"] = result.outcome.explanation
+    return {sendable(key): _sendable(value) for key, value in attributes.items()}
 
 
 def label_of(result: Result) -> str:
@@ -201,12 +204,15 @@ def origin_of(report: Report) -> tuple[Any, ...]:
     remember them.
     """
     run = report.trajectory
-    of_run = run.service, run.agent, run.agent or run.name, run.service_version, run.environment
     return (
         report.evaluation,
         run.completeness.value,
         report.revision,
-        *of_run,
+        run.service,
+        run.agent,
+        run.agent or run.name,
+        run.service_version,
+        run.environment,
         report.stamp.evaluator,
         SCHEMA,
         report.verdict or "",

@@ -166,22 +166,7 @@ class CaseFolder(Exporter):
                 self._put(trace, of_run[0], verdict)
 
     def _is_case(self, results: Iterable[Result]) -> bool:
-        return not self._when_of(results).isdisjoint(self._when)
-
-    @staticmethod
-    def _when_of(results: Iterable[Result]) -> set[str]:
-        found = set[str]()
-        for result in results:
-            outcome = result.outcome
-            if result.severity == "warn" or outcome.passed:
-                continue
-            if isinstance(outcome, Scored):
-                found.add("not_passed")
-            elif not isinstance(outcome, Skipped):
-                found.add("failed")
-            elif outcome.reason not in INAPPLICABLE_REASONS:
-                found.add("skipped")
-        return found
+        return any(_kind_of(result) in self._when for result in results)
 
     def _wait(self, key: _RunKey, trace: ClosedTrace, verdict: Verdict) -> None:
         with self._lock:
@@ -198,18 +183,18 @@ class CaseFolder(Exporter):
         for report in batch:
             key = _key_of(report)
             with self._lock:
-                held = self._waiting.get(key)
-                if held is None:
+                if key not in self._waiting:
                     continue
-                verdict = verdict_of(report.results, held[1])
+                trace, earlier = self._waiting[key]
+                verdict = verdict_of(report.results, earlier)
                 is_case = self._is_case(report.results)
                 if is_case or not report.awaited:
                     del self._waiting[key]
                 else:
-                    self._waiting[key] = held[0], verdict
+                    self._waiting[key] = trace, verdict
             sampled = not report.awaited and verdict is Verdict.PASS
             if is_case or (sampled and _share_of(key) < self._sample):
-                self._put(held[0], report, verdict)
+                self._put(trace, report, verdict)
         return ExportResult("accepted")
 
     def _put(self, trace: ClosedTrace, report: Report, verdict: Verdict) -> None:
@@ -295,9 +280,8 @@ class CaseFolder(Exporter):
             with suppress(OSError):  # another process may remove cases, too
                 ages.append((entry.stat().st_mtime_ns, entry.path))
         for _, path in sorted(ages)[: max(0, len(ages) - self._keep)]:
-            for each in (Path(path), Path(path).with_suffix(RECORD_SUFFIX)):
-                with suppress(FileNotFoundError):
-                    each.unlink()
+            Path(path).unlink(missing_ok=True)
+            Path(path).with_suffix(RECORD_SUFFIX).unlink(missing_ok=True)
 
     def flush(self, timeout_s: float) -> bool:
         """Write what is queued; False if that took longer."""
@@ -307,6 +291,18 @@ class CaseFolder(Exporter):
         """Write what is queued."""
         self._worker.drain(timeout_s)
         self._worker.end()
+
+
+def _kind_of(result: Result) -> str:
+    """Which of `not_passed`, `skipped` and `failed` a result is; "" for none."""
+    outcome = result.outcome
+    if result.severity == "warn" or outcome.passed:
+        return ""
+    if isinstance(outcome, Scored):
+        return "not_passed"
+    if not isinstance(outcome, Skipped):
+        return "failed"
+    return "" if outcome.reason in INAPPLICABLE_REASONS else "skipped"
 
 
 def case_of(run: Trajectory) -> str:
@@ -409,8 +405,8 @@ def _retain(holder: dict[str, Any], kept: Callable[[str, Any], Any]) -> None:
         remains = kept(pair["key"], value)
         if remains is None:
             continue
-        held = pair["value"] if remains == value else {"stringValue": remains}
-        attributes.append({"key": pair["key"], "value": held})
+        encoded = pair["value"] if remains == value else {"stringValue": remains}
+        attributes.append({"key": pair["key"], "value": encoded})
     holder["attributes"] = attributes
 
 
@@ -418,12 +414,12 @@ def _plain(value: Mapping[str, Any]) -> Any:
     """The value of an attribute in OTLP/JSON; integers stay text."""
     if not value:
         return None
-    kind, held = next(iter(value.items()))
+    kind, content = next(iter(value.items()))
     if kind == "arrayValue":
-        return [_plain(item) for item in held.get("values", ())]
+        return [_plain(item) for item in content.get("values", ())]
     if kind == "kvlistValue":
-        return {item["key"]: _plain(item.get("value", {})) for item in held.get("values", ())}
-    return held
+        return {item["key"]: _plain(item.get("value", {})) for item in content.get("values", ())}
+    return content
 
 
 def _sdk_span(trace_id: bytes, kept: Any) -> ReadableSpan:

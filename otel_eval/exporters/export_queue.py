@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from otel_eval.counters import Counters, named_count
 from otel_eval.delivery_queue import DeliveryQueue, Entry
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
-from otel_eval.exporters.partial import parts_of, refusals_of, results_of
 from otel_eval.model import UNRECORDED, Report
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, reason_of
+from otel_eval.retry import Attempts, ExportResult, Place, RetryPolicy, reason_of
 from otel_eval.scorers.tool_names import plural
 
 Acknowledge = Callable[[str, Sequence[Report]], None]
@@ -306,12 +305,15 @@ def queue_of(
         room_s: how long the program waits while the queue is full before results are dropped, in
             seconds.
     """
-    limits: dict[str, Any] = {
-        "max_results": _MAX_RESULTS,
-        "linger_s": _LINGER_IN_PROCESS_S,
-        "room_s": room_s,
-    }
-    queue = ExportQueue(exporter, counters, dead_letters=dead_letters, retry=retry, **limits)
+    queue = ExportQueue(
+        exporter,
+        counters,
+        max_results=_MAX_RESULTS,
+        dead_letters=dead_letters,
+        retry=retry,
+        linger_s=_LINGER_IN_PROCESS_S,
+        room_s=room_s,
+    )
     queue.start()
     return queue
 
@@ -323,3 +325,39 @@ def without_content(report: Report) -> Report:
     run = report.trajectory
     light = replace(run, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
     return replace(report, trajectory=light, call_count=len(run.calls))
+
+
+def results_of(reports: Sequence[Report]) -> int:
+    """The number of results in the reports."""
+    return sum([len(report.results) for report in reports])
+
+
+def refusals_of(
+    result: ExportResult, reports: Sequence[Report]
+) -> list[tuple[str, Sequence[Report]]]:
+    """The reports of an accepted batch that were refused, grouped by reason."""
+    by_reason: dict[str, list[Place]] = {}
+    for place in result.failed:
+        by_reason.setdefault(result.reasons.get(place, result.reason), []).append(place)
+    return [
+        (reason, list(parts_of(reports, places).values())) for reason, places in by_reason.items()
+    ]
+
+
+def parts_of(reports: Sequence[Report], places: Sequence[Place]) -> dict[int, Report]:
+    """The reports at these places, by index in the batch; only with the results at these places if
+    results are named.
+    """
+    results: dict[int, set[int]] = {}
+    for place in places:
+        if isinstance(place, int):
+            results.setdefault(place, set()).update(range(len(reports[place].results)))
+        else:
+            results.setdefault(place[0], set()).add(place[1])
+    return {index: _with_results(reports[index], some) for index, some in sorted(results.items())}
+
+
+def _with_results(report: Report, indices: Collection[int]) -> Report:
+    if len(indices) == len(report.results):
+        return report
+    return replace(report, results=tuple([report.results[index] for index in sorted(indices)]))

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final, Literal
 
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.exporters import Exporter
@@ -213,57 +213,49 @@ class Fanout:
 
     def flush(self, timeout_s: float) -> bool:
         """Flush every exporter; False if one failed or took longer than `timeout_s` seconds."""
-        return self._in_parallel(
-            "flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s
-        )
+        is_flushed, _ = self._in_parallel("flush", timeout_s)
+        return is_flushed
 
     def close(self, timeout_s: float) -> None:
         """Close every exporter; one that hangs is left at the deadline, and logged."""
         self._closed = True
-        self._in_parallel(
-            "close",
-            lambda exporter, left_s: exporter.close(left_s),
-            timeout_s,
-            self._warn_not_closed,
-        )
+        _, unfinished = self._in_parallel("close", timeout_s)
+        for exporter in unfinished if self._has_exported else ():  # else metrics that are all 0
+            queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
+            what = f"{queued:g} results" if queued else "its last results"
+            self._warnings.say(
+                f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what
+            )
         for name, lost in list(self._unlogged.items()):
             _log.warning("%s: %d more results were lost", name, lost)
         for worker in self._workers:
             worker.end()
 
-    def _warn_not_closed(self, exporter: Exporter) -> None:
-        if not self._has_exported:  # for instance metrics that are all 0
-            return
-        queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
-        what = f"{queued:g} results" if queued else "its last results"
-        self._warnings.say(
-            f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what
-        )
-
     def _in_parallel(
-        self,
-        what: str,
-        call: Callable[[Exporter, float], Any],
-        timeout_s: float,
-        timed_out: Callable[[Exporter], None] = lambda _: None,
-    ) -> bool:
+        self, act: Literal["flush", "close"], timeout_s: float
+    ) -> tuple[bool, list[Exporter]]:
+        """Flush or close each exporter on its thread; return whether all succeeded, and those that
+        did not finish in time.
+        """
         deadline = time.monotonic() + timeout_s
-        outcomes: dict[int, bool] = {}
+        succeeded = [False] * len(self._exporters)
 
         def run(index: int) -> None:
             exporter = self._exporters[index]
+            method = exporter.flush if act == "flush" else exporter.close
             try:
-                outcomes[index] = call(exporter, max(0.0, deadline - time.monotonic())) is not False
+                succeeded[index] = method(max(0.0, deadline - time.monotonic())) is not False
             except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
-                outcomes[index] = False
                 self._warnings.say(
-                    exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error)
+                    exporter.name, "%s of %s failed (%s)", act, exporter.name, reason_of(error)
                 )
 
         for index, worker in enumerate(self._workers):
             worker.put(partial(run, index))
             worker.ensure()
-        for exporter, worker in zip(self._exporters, self._workers, strict=True):
-            if not worker.drain(max(0.0, deadline - time.monotonic())):
-                timed_out(exporter)
-        return all(outcomes.get(index, False) for index in range(len(self._exporters)))
+        unfinished = [
+            exporter
+            for exporter, worker in zip(self._exporters, self._workers, strict=True)
+            if not worker.drain(max(0.0, deadline - time.monotonic()))
+        ]
+        return all(succeeded), unfinished

@@ -110,8 +110,8 @@ class GlobalProvidersExporter(ProviderExporter):
         pipeline: returns the processors and the resource of the provider whose spans are evaluated,
             or None.
         counters: where `results.undeliverable` is counted.
-        found: called when a provider is first used, so that exit hooks can be moved in front of the
-            provider's.
+        on_use: called when a provider is first used, so that exit hooks can be moved in front of
+            the provider's.
         window: the limits of the metrics' sliding windows; None: there are none.
         form: what results carry besides the attributes of their events.
         only: whether there is no other exporter; then missing providers are reported although no
@@ -129,7 +129,7 @@ class GlobalProvidersExporter(ProviderExporter):
         pipeline: Callable[[], tuple[Any, Any] | None] = lambda: None,
         *,
         counters: Counters | None = None,
-        found: Callable[[], None] = lambda: None,
+        on_use: Callable[[], None] = lambda: None,
         window: WindowLimits | None = None,
         form: ResultFormat = PLAIN,
         only: bool = True,
@@ -142,7 +142,7 @@ class GlobalProvidersExporter(ProviderExporter):
             logger_provider,
             meter_provider,
         )
-        self._pipeline, self._found, self._window = pipeline, found, window
+        self._pipeline, self._on_use, self._window = pipeline, on_use, window
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
         # signal → exporter, and the provider or pipeline behind it
@@ -158,27 +158,25 @@ class GlobalProvidersExporter(ProviderExporter):
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
         """Start the counters of these results at 0, if metrics are exported."""
-        found = (
-            self._exporter_of("metrics")
-            if self._signals is None or "metrics" in self._signals
-            else None
-        )
-        if found is not None and not is_shut_down(found[1]):
-            found[0].expect(evaluation, scorers, source)
+        if self._signals is not None and "metrics" not in self._signals:
+            return
+        known = self._exporter_of("metrics")
+        if known is not None and not is_shut_down(known[1]):
+            known[0].expect(evaluation, scorers, source)
 
     def _export(self, report: Report) -> bool:
-        failed: Exception | None = None
+        failure: Exception | None = None
         accepted = False
-        for signal in self._wanted():
+        for signal in self._signals_in_use():
             try:
                 accepted = self._send(signal, report) or accepted
             except Exception as error:  # noqa: BLE001 - the failure of one signal must not affect the others; raised below
-                failed = error
-        if failed is not None:
-            raise failed
+                failure = error
+        if failure is not None:
+            raise failure
         return accepted
 
-    def _wanted(self) -> tuple[str, ...]:
+    def _signals_in_use(self) -> tuple[str, ...]:
         if self._signals is not None:
             return tuple(signal for signal in SIGNALS if signal in self._signals)
         metrics = ("metrics",) if self._exporter_of("metrics") else ()
@@ -187,15 +185,14 @@ class GlobalProvidersExporter(ProviderExporter):
         return ("spans", *metrics) if self._only or self._exporter_of("spans") else metrics
 
     def _send(self, signal: str, report: Report) -> bool:
-        found = self._exporter_of(signal)
-        if found is not None and not is_shut_down(found[1]):
-            found[0].export((report,))
+        known = self._exporter_of(signal)
+        if known is None:
+            subject, why = signal, f"there is {_MISSING[signal]}"
+        elif is_shut_down(known[1]):
+            subject, why = f"{signal} closed", _SHUT_DOWN
+        else:
+            known[0].export((report,))
             return True
-        subject, why = (
-            (signal, f"there is {_MISSING[signal]}")
-            if found is None
-            else (f"{signal} closed", _SHUT_DOWN)
-        )
         self._counters.add("results.undeliverable", len(report.results), signal=signal)
         self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, why)
         return False
@@ -204,16 +201,16 @@ class GlobalProvidersExporter(ProviderExporter):
         """The exporter of a signal and its provider; None if there is no provider, or one without
         processors.
         """
-        found = self._exporters.get(signal)
-        if found is None:
-            found = self._makers[signal]()
-            # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which
-            # processors may be added.
-            if found is None:
-                return None
-            self._exporters[signal] = found
-            self._found()
-        return found
+        if signal in self._exporters:
+            return self._exporters[signal]
+        created = self._makers[signal]()
+        # Looked up again each time: with OTEL_LOGS_EXPORTER=none there is a provider to which
+        # processors may be added.
+        if created is None:
+            return None
+        self._exporters[signal] = created
+        self._on_use()
+        return created
 
     def _logs(self) -> tuple[Exporter, Any] | None:
         provider = self._loggers if self._loggers is not None else _real(get_logger_provider())
@@ -225,8 +222,13 @@ class GlobalProvidersExporter(ProviderExporter):
         provider = self._meters if self._meters is not None else _real(get_meter_provider())
         if provider is None:
             return None
-        options: dict[str, Any] = {"window": self._window, "counters": self._counters}
-        return MetricsExporter(provider, by_version=self._form.by_version, **options), provider
+        exporter = MetricsExporter(
+            provider,
+            window=self._window,
+            by_version=self._form.by_version,
+            counters=self._counters,
+        )
+        return exporter, provider
 
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:

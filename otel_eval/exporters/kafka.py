@@ -91,11 +91,8 @@ class KafkaTopicExporter(Exporter):
         form: ResultFormat = PLAIN,
     ) -> None:
         self.name = "kafka"
-        self._settings, self._topic, self._timeout_s = (
-            producer_settings(settings, timeout_s),
-            topic,
-            timeout_s,
-        )
+        self._settings: Final = producer_settings(settings, timeout_s)
+        self._topic, self._timeout_s = topic, timeout_s
         self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event belongs to a run
         self._records: Final = (
             _json_records if self.exports_no_run else partial(_otlp_records, form)
@@ -105,17 +102,10 @@ class KafkaTopicExporter(Exporter):
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Write the records of the batch, and wait until they are acknowledged."""
         producer, failures = self._open_producer(), list[tuple[Place, Any]]()
-        for at, report in enumerate(batch):
-            for number, (key, value) in enumerate(self._records(report)):
-                place = (at, number) if report.results else at
-                _produce(
-                    producer,
-                    self._topic,
-                    key,
-                    value,
-                    partial(_add_failure, failures, place),
-                    self._timeout_s,
-                )
+        for report_index, report in enumerate(batch):
+            for result_index, (key, value) in enumerate(self._records(report)):
+                place = (report_index, result_index) if report.results else report_index
+                self._produce(producer, key, value, partial(_add_failure, failures, place))
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
             producer.flush(_LAST_S)
@@ -131,6 +121,23 @@ class KafkaTopicExporter(Exporter):
             # That of the parent is kept: a child that frees it would wait forever for its threads.
             self._producers[os.getpid()] = Producer(self._settings, logger=ClientLog())
         return self._producers[os.getpid()]
+
+    def _produce(
+        self, producer: Producer, key: bytes, value: bytes, done: Callable[..., None]
+    ) -> None:
+        """Pass a record to librdkafka, waiting once if its queue is full; `done` is called with the
+        error, or None.
+        """
+        from confluent_kafka import KafkaException
+
+        produce = partial(producer.produce, self._topic, value, key, on_delivery=done)
+        try:
+            produce()
+        except BufferError:
+            producer.flush(self._timeout_s)
+            produce()
+        except KafkaException as error:
+            done(error.args[0], None)
 
     def _result(self, failures: Sequence[tuple[Place, KafkaError]]) -> ExportResult:
         if any(error.fatal() for _, error in failures):
@@ -176,28 +183,6 @@ def _otlp_records(form: ResultFormat, report: Report) -> Iterator[tuple[bytes, b
     """Key and value of the OTLP record of each result: a logs request with one event."""
     for row, result in zip(rows_of(replace(report, no_run=None)), report.results, strict=True):
         yield key_of_row(row), logs_request([replace(report, results=(result,))], form)
-
-
-def _produce(
-    producer: Producer,
-    topic: str,
-    key: bytes,
-    value: bytes,
-    done: Callable[..., None],
-    timeout_s: float,
-) -> None:
-    """Pass a record to librdkafka, waiting once if its queue is full; `done` is called with the
-    error, or None.
-    """
-    from confluent_kafka import KafkaException
-
-    try:
-        producer.produce(topic, value, key, on_delivery=done)
-    except BufferError:
-        producer.flush(timeout_s)
-        producer.produce(topic, value, key, on_delivery=done)
-    except KafkaException as error:
-        done(error.args[0], None)
 
 
 def _add_failure(failures: list[tuple[Place, Any]], place: Place, error: Any, _: Any) -> None:

@@ -16,11 +16,10 @@ from typing import Any, Final
 from otel_eval.counters import OTHER, BoundedNames, Counters, Warnings, renew_after_fork
 from otel_eval.exporters import ProviderExporter
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters.attributes import run_context
 from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.interfaces import Deployment, RunSource, Scorer
-from otel_eval.model import Report, Scored, ToolCall, Verdict, elapsed_ns
+from otel_eval.model import Report, Scored, Verdict, elapsed_ns
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
 # with a bound just below 1, so that a quantile of scores that are all 1 is not drawn as 0.9
@@ -70,18 +69,18 @@ class _LabelSets:
     Args:
         max_values: the most values of one label.
         max_sets: the most sets of labels.
-        over: called with the limit, values or sets, whenever a label becomes "other".
-        new: called with each set when it is used for the first time.
+        on_limit: called with the limit, values or sets, whenever a label becomes "other".
+        on_new: called with each set when it is used for the first time.
     """
 
     def __init__(
         self,
         max_values: int,
         max_sets: int,
-        over: Callable[[str], None],
-        new: Callable[[dict[str, str]], None] = lambda _: None,
+        on_limit: Callable[[str], None],
+        on_new: Callable[[dict[str, str]], None] = lambda _: None,
     ) -> None:
-        self._max_sets, self._count_over_limit, self._new = max_sets, over, new
+        self._max_sets, self._on_limit, self._on_new = max_sets, on_limit, on_new
         self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(max_values))
         self._known[names.SERVICE_VERSION] = BoundedNames(min(max_values, _MAX_VERSIONS))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
@@ -102,16 +101,16 @@ class _LabelSets:
     def _labels(self, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
         used = {key: self._known[key].name(names.sendable(value)) for key, value in given if value}
         if any(value == OTHER != dict(given)[key] for key, value in used.items()):
-            self._count_over_limit("values")
+            self._on_limit("values")
         elif len(self._used) < self._max_sets:
             self._used[given] = used
         label_set = tuple(used.items())
         if label_set not in self._sets:
             if len(self._sets) >= self._max_sets:
-                self._count_over_limit("sets")
+                self._on_limit("sets")
                 return {key: value if key in _CONFIGURED else OTHER for key, value in label_set}
             self._sets.add(label_set)
-            self._new(used)
+            self._on_new(used)
         return used
 
 
@@ -215,8 +214,8 @@ class MetricsExporter(ProviderExporter):
         with suppress_instrumentation():
             of_source = self._source_labels(evaluation, source)
             self._of_runs.labels(**of_source)
-            for each in scorers:
-                self._of_results.labels(**of_source, **_scorer_labels(each.name, each.type))
+            for scorer in scorers:
+                self._of_results.labels(**of_source, **_scorer_labels(scorer.name, scorer.type))
 
     def _source_labels(self, evaluation: str, source: RunSource) -> dict[str, str]:
         return {
@@ -231,7 +230,7 @@ class MetricsExporter(ProviderExporter):
         """Record the reports in the metrics, with the runs as exemplars."""
         with suppress_instrumentation():
             for report in batch:
-                context = run_context(report.trajectory)
+                context = names.run_context(report.trajectory)
                 self._results(report, context)
                 if self._windows is not None:
                     self._windows.add(report)
@@ -267,26 +266,21 @@ class MetricsExporter(ProviderExporter):
             counted = self._counted(
                 run.trace_id, call.span_id or (run.span_id, call.call_id, index)
             )
-            if not counted:
-                counted.append(True)
-                shared = {
-                    names.TOOL_NAME: call.name,
-                    names.AGENT_NAME: run.agent,
-                    names.SERVICE: run.service,
-                }
-                self._tool(call, shared, context)
-
-    def _tool(self, call: ToolCall, shared: dict[str, str], context: Any) -> None:
-        labels = self._of_tools.labels(**shared)
-        self._calls.add(1, labels, context=context)
-        if (elapsed := elapsed_ns(call)) is not None:
-            self._durations.record(elapsed / 1e9, labels, context=context)
-        if call.error is not None:
-            self._errors.add(
-                1,
-                self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}),
-                context=context,
-            )
+            if counted:
+                continue
+            counted.append(True)
+            tool = {
+                names.TOOL_NAME: call.name,
+                names.AGENT_NAME: run.agent,
+                names.SERVICE: run.service,
+            }
+            labels = self._of_tools.labels(**tool)
+            self._calls.add(1, labels, context=context)
+            if (elapsed := elapsed_ns(call)) is not None:
+                self._durations.record(elapsed / 1e9, labels, context=context)
+            if call.error is not None:
+                labels = self._of_errors.labels(**tool, **{names.ERROR_TYPE: call.error.type})
+                self._errors.add(1, labels, context=context)
 
 
 def _scorer_labels(name: str, kind: str) -> dict[str, str]:

@@ -111,7 +111,15 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
             self._outage.ended(0)
-            self._count_rejected(result)
+            if result.rejected:
+                self._counters.add("exports.rejected", result.rejected, exporter=self.name)
+                self._warnings.say(
+                    "rejected",
+                    "%d data points of %s were rejected: %s",
+                    result.rejected,
+                    self.name,
+                    result.reason or "no reason given",
+                )
             return sdk.MetricExportResult.SUCCESS
         self.failures += 1
         self._counters.add("exports.failed", exporter=self.name)
@@ -119,37 +127,27 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
             # it is logged once; the SDK would log every export
             return sdk.MetricExportResult.SUCCESS
         self._outage.began()
-        place = redacted(self._to.endpoint)
         self._warnings.say(
-            "failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason
+            "failed",
+            "export to %s at %s failed (%s), retrying",
+            self.name,
+            redacted(self._to.endpoint),
+            result.reason,
         )
         return sdk.MetricExportResult.FAILURE
-
-    def _count_rejected(self, result: ExportResult) -> None:
-        if result.rejected:
-            self._counters.add("exports.rejected", result.rejected, exporter=self.name)
-            reason = result.reason or "no reason given"
-            self._warnings.say(
-                "rejected",
-                "%d data points of %s were rejected: %s",
-                result.rejected,
-                self.name,
-                reason,
-            )
 
     def _send(self, body: bytes) -> ExportResult:
         """Send with retries for the endpoint's timeout, and return the result of the last
         attempt.
         """
-        until, backoff = (
-            time.monotonic() + self._to.timeout_s,
-            self._attempts.backoff(self._stopping),
-        )
+        until = time.monotonic() + self._to.timeout_s
+        backoff = self._attempts.backoff(self._stopping)
         while True:
             result = self._attempts.make(lambda: self._client.send(body))
-            if result.status == "retryable":
-                backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
-            if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
+            if result.status != "retryable":
+                return result
+            backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
+            if time.monotonic() >= until or self._stopping.is_set():
                 return result
 
     def counts(self) -> dict[str, int]:
@@ -207,12 +205,14 @@ class OtlpMetricsExporter(MetricsExporter):
     ) -> None:
         self._exporters: Final = tuple(exporters)
         self._scraped: Final = _reader(sdk.InMemoryMetricReader) if scraped else None
-        readers: list[sdk.MetricReader] = [self._scraped] if self._scraped is not None else []
+        readers = [] if self._scraped is None else [self._scraped]
         readers += [
             _reader(
-                sdk.PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000
+                sdk.PeriodicExportingMetricReader,
+                exporter,
+                export_interval_millis=interval_s * 1000,
             )
-            for each in exporters
+            for exporter in exporters
         ]
         # The text of a scrape has no exemplars, and choosing one takes longer than counting.
         exemplars: dict[str, Any] = (
@@ -222,8 +222,14 @@ class OtlpMetricsExporter(MetricsExporter):
             readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars
         )
         name = exporters[0].name if len(exporters) == 1 else "metrics"
-        options: dict[str, Any] = {"by_version": by_version, "counters": counters}
-        super().__init__(provider, name, max_sets=_MAX_SETS, window=window, **options)
+        super().__init__(
+            provider,
+            name,
+            max_sets=_MAX_SETS,
+            window=window,
+            by_version=by_version,
+            counters=counters,
+        )
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Record the reports in the metrics. What counts as exported are exports of the metrics,
@@ -240,12 +246,16 @@ class OtlpMetricsExporter(MetricsExporter):
 
     def counts(self) -> dict[str, int]:
         """1 for each endpoint that does not support metrics; nothing is queued."""
-        return {name: count for each in self._exporters for name, count in each.counts().items()}
+        counts: dict[str, int] = {}
+        for exporter in self._exporters:
+            counts |= exporter.counts()
+        return counts
 
     def flush(self, timeout_s: float) -> bool:
         """Export the metrics; False if that failed or took longer than `timeout_s` seconds."""
-        before = [each.failures for each in self._exporters]
-        return super().flush(timeout_s) and [each.failures for each in self._exporters] == before
+        before = sum(exporter.failures for exporter in self._exporters)
+        is_flushed = super().flush(timeout_s)
+        return is_flushed and sum(exporter.failures for exporter in self._exporters) == before
 
     def close(self, timeout_s: float) -> None:
         """Export the metrics and shut the provider down, which has a timeout of its own."""

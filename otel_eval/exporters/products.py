@@ -84,22 +84,16 @@ class PhoenixExporter(AnnotationExporter):
             _annotation(score) | {"span_id": score.report.trajectory.span_id} for score in scores
         ]
         result = self._post("span", spans)
-        if result.status == "ok" and self._configs is not None:
-            self._configs.set_for(scores)
-        outer = (
-            [score for score in scores if score.report.trajectory.outermost]
-            if self._on_traces
-            else []
-        )
-        if result.status != "ok" or not outer:
+        if result.status != "ok":
             return result
-        return self._post(
-            "trace",
-            [
-                _annotation(score) | {"trace_id": score.report.trajectory.trace_id}
-                for score in outer
-            ],
-        )
+        if self._configs is not None:
+            self._configs.set_for(scores)
+        traces = [
+            _annotation(score) | {"trace_id": score.report.trajectory.trace_id}
+            for score in scores
+            if self._on_traces and score.report.trajectory.outermost
+        ]
+        return self._post("trace", traces) if traces else result
 
     def _post(self, kind: str, annotations: Sequence[dict[str, Any]]) -> ExportResult:
         return response_result(
@@ -160,7 +154,8 @@ class _AnnotationConfigs:
             return
         self._again_at = time.monotonic() + _CONFIGS_AGAIN_S
         try:
-            self._find()
+            for config in self._answer("GET", "/v1/annotation_configs?limit=1000"):
+                self._ids[config["name"]] = config["id"]
             for (project, name), score in missing.items():
                 if name not in self._ids:
                     body = _config_of(score)
@@ -176,11 +171,6 @@ class _AnnotationConfigs:
     def _give_up(self, reason: str) -> None:
         self._failed = True
         _log.warning("phoenix: annotations have no colours, which is tried no more: %s", reason)
-
-    def _find(self) -> None:
-        """Look up the configurations that there are."""
-        for config in self._answer("GET", "/v1/annotation_configs?limit=1000"):
-            self._ids[config["name"]] = config["id"]
 
     def _answer(self, method: str, path: str, body: Any = None) -> Any:
         """The data of a response; None if the project is not there yet."""
@@ -246,20 +236,17 @@ class MlflowExporter(AnnotationExporter):
         response = update()
         if not _is_absent(response):
             return response_result(response)
-        source = {
-            "source_type": "LLM_JUDGE" if score.by_judge else "CODE",
-            "source_id": "otel_eval",
-        }
         fixed = {
             "assessment_id": key,
             "trace_id": f"tr-{run.trace_id}",
             "span_id": run.span_id,
-            "source": source,
+            "source": {
+                "source_type": "LLM_JUDGE" if score.by_judge else "CODE",
+                "source_id": "otel_eval",
+            },
             "valid": True,
         }
-        return self._created(self.call("POST", path, {"assessment": assessment | fixed}), update)
-
-    def _created(self, response: HttpResponse, update: Callable[[], HttpResponse]) -> ExportResult:
+        response = self.call("POST", path, {"assessment": assessment | fixed})
         # an earlier attempt has created it meanwhile
         if response.status == 500 and _EXISTS in response.content.lower():
             response = update()
@@ -284,12 +271,11 @@ def _is_absent(response: HttpResponse) -> bool:
 
 def _assessment(score: Score) -> dict[str, Any]:
     """The fields of an assessment that a later revision may change."""
-    metadata = {key: str(value) for key, value in score.metadata.items()}
     return {
         "assessment_name": score.name,
         "feedback": _feedback(score),
         "rationale": score.explanation,
-        "metadata": metadata,
+        "metadata": {key: str(value) for key, value in score.metadata.items()},
     }
 
 
@@ -426,7 +412,7 @@ class LogfireExporter(AnnotationExporter):
         """Send a span for each score. A partial success counts as refused, so that the rejected
         scores are found by halving.
         """
-        spans = ((each.report.trajectory, [_feedback_span(each)]) for each in scores)
+        spans = ((score.report.trajectory, [_feedback_span(score)]) for score in scores)
         response = self.call("POST", "/v1/traces", request_of(spans))
         if (result := http_result(response)).rejected:
             return ExportResult("permanent", result.reason or "a span was rejected")
@@ -438,11 +424,8 @@ def _feedback_span(score: Score) -> bytes:
     another span.
     """
     value = score.label if score.value is None else score.value
-    about = {
-        f"{names.SCOPE}.{key}": each
-        for key, each in ({"label": score.label} | score.metadata).items()
-    }
-    attributes = about | {
+    facts = {"label": score.label} | score.metadata
+    attributes = {f"{names.SCOPE}.{key}": fact for key, fact in facts.items()} | {
         score.name: value,
         "logfire.span_type": "annotation",
         "logfire.level_num": 9,  # info

@@ -111,15 +111,15 @@ class ResultWindow:
     def state(self, now: float) -> State:
         """Compute the aggregates of the window."""
         self._expire(now)
-        entries = [each for _, each in self._entries.values() if each.is_counted]
-        values = sorted(each.value for each in entries if each.value is not None)
-        passes = [each.passed for each in entries if each.passed is not None]
-        labels = distribution(each.label for each in entries if each.label is not None)
+        results = [result for _, result in self._entries.values() if result.is_counted]
+        values = sorted(result.value for result in results if result.value is not None)
+        passes = [result.passed for result in results if result.passed is not None]
+        labels = distribution(result.label for result in results if result.label is not None)
         return State(
-            results=len(entries),
+            results=len(results),
             pass_rate=sum(passes) / len(passes) if passes else None,
             mean=math.fsum(values) / len(values) if values else None,
-            quantiles={each: values[-(-len(values) * each // 100) - 1] for each in PERCENTILES}
+            quantiles={rank: values[-(-len(values) * rank // 100) - 1] for rank in PERCENTILES}
             if values
             else {},
             counts=labels["counts"],
@@ -170,6 +170,7 @@ class WindowLimits:
 _MOST: Final = 200  # labels of one window that are reported by name: an SDK never removes a series
 _LONGEST: Final = 200  # characters of a label
 
+_SERIES: Final = (names.EVALUATION, names.NAME, names.SCORER_TYPE)
 _Points = list[tuple[float | None, dict[str, str]]]
 """Values of a gauge with labels of their own; None is no value."""
 
@@ -212,7 +213,10 @@ class WindowGauges:
         key = (run.trace_id, run.span_id) if run.span_id else object()
         for result in report.results:
             with self._lock:
-                window = self._window(result)
+                series = (result.evaluation, result.scorer, result.type)
+                if series not in self._windows:
+                    self._windows[series] = self._limits.window(*series[:2])
+                window = self._windows[series]
                 before = len(window)
                 window.add(self._clock(), key, _entry(result, report.revision))
                 self._held += len(window) - before
@@ -233,13 +237,6 @@ class WindowGauges:
             self._held,
         )
 
-    def _window(self, result: Result) -> ResultWindow:
-        key = (result.evaluation, result.scorer, result.type)
-        window = self._windows.get(key)
-        if window is None:
-            window = self._windows[key] = self._limits.window(result.evaluation, result.scorer)
-        return window
-
     def _update_states(self) -> None:
         """Store the aggregates of all windows, for the gauges."""
         with self._lock:
@@ -247,7 +244,8 @@ class WindowGauges:
             states = {key: window.state(now) for key, window in self._windows.items()}
             self._held = sum(map(len, self._windows.values()))
             self._states = [
-                (_attributes(*key), self._named(key, state)) for key, state in states.items()
+                (dict(zip(_SERIES, key, strict=True)), self._named(key, state))
+                for key, state in states.items()
             ]
 
     def _named(self, key: tuple[str, str, str], state: State) -> State:
@@ -270,12 +268,12 @@ class WindowGauges:
             # report the same instant.
             if name == next(iter(_GAUGES)):
                 self._update_states()
-            seen = [
-                (labels | more, value)
-                for labels, state in self._states
-                for value, more in points(state)
+            return [
+                Observation(value, series | labels)
+                for series, state in self._states
+                for value, labels in points(state)
+                if value is not None
             ]
-            return [Observation(value, labels) for labels, value in seen if value is not None]
 
         return observe
 
@@ -301,7 +299,7 @@ _GAUGES: Final[Mapping[str, tuple[str, str, Callable[[State], _Points]]]] = {
         "{score}",
         "Quantiles of the window's scores.",
         lambda state: [
-            (each, {"otel_eval.quantile": f"p{at}"}) for at, each in state.quantiles.items()
+            (value, {"otel_eval.quantile": f"p{rank}"}) for rank, value in state.quantiles.items()
         ],
     ),
     "label.count": ("{result}", "Results in the window by label.", _by_label),
@@ -332,10 +330,6 @@ def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None
             provider.get_meter(*names.INSTRUMENTATION_SCOPE), limits
         )
     return gauges
-
-
-def _attributes(evaluation: str, scorer: str, kind: str) -> dict[str, str]:
-    return {names.EVALUATION: evaluation, names.NAME: scorer, names.SCORER_TYPE: kind}
 
 
 def _entry(result: Result, revision: int) -> RunResult:

@@ -117,7 +117,7 @@ def test_a_logger_provider_that_is_set_later_is_used(
     """Programs configure logging after tracing as often as before."""
     found: list[str] = []
     sink = GlobalProvidersExporter(
-        tracer_provider=process.tracers, found=lambda: found.append("provider")
+        tracer_provider=process.tracers, on_use=lambda: found.append("provider")
     )
     sink.export([report("scored")])
     monkeypatch.setattr(providers, "get_logger_provider", lambda: process.loggers)
