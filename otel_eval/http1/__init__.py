@@ -224,14 +224,9 @@ def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]
         body += _exactly(stream, size)
         if _line(stream):
             raise InputError("a chunk is longer than its size")
-    _skip_trailers(stream)
-    return bytes(body)
-
-
-def _skip_trailers(stream: BufferedIOBase) -> None:
     for _ in range(_TRAILERS):
         if not _line(stream):
-            return
+            return bytes(body)
     raise InputError("too many trailers")
 
 

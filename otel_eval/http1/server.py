@@ -56,12 +56,8 @@ class TimedReader(io.RawIOBase):
 
         Bytes read since `start_message` count, because some of them may belong to the body.
         """
-        self._began, self._seconds, self._grace, self._left = (
-            time.monotonic(),
-            seconds,
-            grace,
-            sys.maxsize,
-        )
+        self._began, self._left = time.monotonic(), sys.maxsize
+        self._seconds, self._grace = seconds, grace
 
     @property
     def late_since(self) -> float:
@@ -83,14 +79,11 @@ class TimedReader(io.RawIOBase):
         """
         if self._left <= 0:
             raise too_long()
-        left = (
-            self._began
-            + min(self._seconds, self._grace + self._received / _SLOWEST)
-            - time.monotonic()
-        )
-        if left <= 0:
+        allowed_s = min(self._seconds, self._grace + self._received / _SLOWEST)
+        left_s = self._began + allowed_s - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError("the client is too slow")
-        self._connection.settimeout(left)
+        self._connection.settimeout(left_s)
         size = self._connection.recv_into(buffer)
         self._left -= size
         self._received += size

@@ -74,7 +74,17 @@ def for_signal(to: Endpoint, signal: str, problems: set[str] | None = None) -> E
 
 def by_proxy(to: Endpoint) -> Endpoint:
     """The endpoint with the proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for it."""
-    return replace(to, proxy=to.proxy or _proxy(to))
+    parts = urlsplit(to.endpoint)
+    proxy = getproxies().get(parts.scheme)
+    # The C core of gRPC reads HTTPS_PROXY and NO_PROXY by itself.
+    if (
+        to.proxy
+        or to.protocol == "grpc"
+        or not proxy
+        or proxy_bypass(parts.netloc.rpartition("@")[2])
+    ):
+        return to
+    return replace(to, proxy=proxy if "://" in proxy else f"http://{proxy}")
 
 
 def _tls(to: Endpoint, signal: str, problems: set[str] | None) -> ClientTls:
@@ -95,15 +105,6 @@ def _headers(signal: str) -> Mapping[str, str]:
         _HEADERS.format(""), ""
     )
     return parse_env_headers(given, liberal=True)
-
-
-def _proxy(to: Endpoint) -> str | None:
-    parts = urlsplit(to.endpoint)
-    proxy = getproxies().get(parts.scheme)
-    # The C core of gRPC reads HTTPS_PROXY and NO_PROXY by itself.
-    if to.protocol == "grpc" or not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 _LARGEST: Final = 2**20  # of a response; what follows is not read
@@ -301,18 +302,16 @@ def of_response(response: HttpResponse) -> ExportResult:
     of the endpoint, or in its place, responded.
     """
     if not 200 <= response.status < 300:
-        return of_http(response.status, response.after_s)
+        code = response.status
+        if 300 <= code < 400:
+            return ExportResult(
+                "unsupported", f"{code}, redirects are not followed", response.after_s
+            )
+        other: Status = "server_error" if 500 <= code < 600 else "permanent"
+        status = _STATUSES.get(code, other)
+        return ExportResult(status, str(code), response.after_s, concerns_all=status == "denied")
     if response.content and response.content_type not in _OWN_TYPES:
         return ExportResult(
             "unsupported", f"{response.status} with a body that is not the endpoint's"
         )
     return ExportResult.ok()
-
-
-def of_http(code: int, after_s: float = 0.0) -> ExportResult:
-    """The meaning of an HTTP status other than 2xx."""
-    if 300 <= code < 400:
-        return ExportResult("unsupported", f"{code}, redirects are not followed", after_s)
-    other: Status = "server_error" if 500 <= code < 600 else "permanent"
-    status = _STATUSES.get(code, other)
-    return ExportResult(status, str(code), after_s, concerns_all=status == "denied")

@@ -141,11 +141,9 @@ class ForwardedRequests:
                 ack.left -= 1
             # A request whose held spans are forwarded first is journaled when the rest of it is
             # forwarded.
-            noted = {*requests, *[each for each in spans if not each.left and not each.rest]}
+            changed = {*requests, *[ack for ack in spans if not ack.left and not ack.rest]}
             notes = [
-                (*each.place, each.cut if each.left else 0)
-                for each in noted
-                if each.place is not None
+                (*ack.place, ack.cut if ack.left else 0) for ack in changed if ack.place is not None
             ]
         self._journal_forwarded(notes)
 
@@ -155,7 +153,8 @@ class ForwardedRequests:
         """
         with self._lock:
             place, ack.place = ack.place, None
-        self._journal_forwarded([] if place is None else [(*place, 0)])
+        if place is not None:
+            self._journal_forwarded([(*place, 0)])
 
     def _journal_forwarded(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
         if not notes:
@@ -230,9 +229,7 @@ class Durable:
         self._max: Final = options.max_size
         self._last_compaction = float("-inf")
         self.waits = ""
-        self._unconfirmed: list[
-            tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]
-        ] = []
+        self._unconfirmed: list[tuple[Sequence[EvaluatedTrace], Appended | None]] = []
         self._exporters: Final = tuple(exporters)
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -291,8 +288,8 @@ class Durable:
         If the directory was removed there is nothing left to recover: traces that are still in
         memory are evaluated and delivered without a record.
         """
-        closed = record_types.pack_closings(traces)
-        written = self._append(RecordKind.CLOSED, [closed], is_needed=True)
+        payload = [record_types.pack_closings(traces)]
+        written = self._append(RecordKind.CLOSED, payload, is_needed=True)
         return written is not None or self.is_removed
 
     @property
@@ -302,27 +299,25 @@ class Durable:
 
     def record_evaluated(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Journal the reports on traces. If that fails, `wait_until_journaled` tries again."""
-        self._unconfirmed.append(
-            (traces, self._append_evaluated([EvaluatedTrace.of(*each) for each in traces]))
-        )
+        evaluated = [EvaluatedTrace.of(*trace) for trace in traces]
+        self._unconfirmed.append((evaluated, self._append_evaluated(evaluated)))
 
     def wait_until_journaled(self) -> bool:
         """Wait until all reports given to `record_evaluated` are on the disk, however long that
         takes; False if `stop` is called first. Does not wait for a directory that was removed.
         """
         unconfirmed, self._unconfirmed = self._unconfirmed, []
-        for traces, written in unconfirmed:
+        for evaluated, written in unconfirmed:
             while (segment := self._wait_for_disk(written)) is None and not self.is_removed:
                 if self._stopping.wait(_RETRY_S):
                     return False
-                written = self._append_evaluated([EvaluatedTrace.of(*each) for each in traces])
+                written = self._append_evaluated(evaluated)
             if segment is None:
                 continue
-            for trace, report in (
-                (trace, report) for trace, reports in traces for report in reports
-            ):
-                self.expect_delivery(report, segment)
-                self.await_results(trace.trace_id, report.pending)
+            for trace in evaluated:
+                for report in trace.reports:
+                    self.expect_delivery(report, segment)
+                    self.await_results(trace.trace_id, report.pending)
         return True
 
     def _append_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
@@ -422,13 +417,13 @@ class Durable:
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         clock_offset = self.now() - self._clock()
-        ids = [
+        tombstones = record_types.pack_tombstones(
             (trace_id, until + clock_offset, state)
             for trace_id, until, state in buffer.tombstones()
-        ]
+        )
         # Segments are removed even if this fails, to free a full disk. Late spans are then not
         # recognised after a crash.
-        self._append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)], is_synced=True)
+        self._append(RecordKind.TOMBSTONES, [tombstones], is_synced=True)
 
     # --------------------------------------------------------- reports to deliver
 
@@ -444,9 +439,9 @@ class Durable:
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """Keep the spans of the trace until these asynchronous results are there."""
-        if awaited := {each.result_id for each in pending}:
+        if result_ids := {result.result_id for result in pending}:
             with self._lock:
-                self._pending.setdefault(trace_id, set()).update(awaited)
+                self._pending.setdefault(trace_id, set()).update(result_ids)
 
     def late(self, report: Report, *, is_set_aside: bool = False) -> bool:
         """Journal asynchronous results; False if the process stops: then they are computed again
@@ -505,12 +500,12 @@ class Durable:
 
     def counts(self) -> dict[str, Any]:
         """Return what is on the disk, and the result of the replay."""
-        found = self.journal.recovery
+        recovery = self.journal.recovery
         return {
             "storage.bytes": self.journal.size,
             "storage.reports_waiting": self.segment_refs.unacknowledged,
             "storage.syncs": self.journal.syncs,
-            "storage.records_recovered": found.records,
-            "storage.records_damaged": found.damaged,
-            "storage.torn_bytes": found.torn_bytes,
+            "storage.records_recovered": recovery.records,
+            "storage.records_damaged": recovery.damaged,
+            "storage.torn_bytes": recovery.torn_bytes,
         }

@@ -99,20 +99,20 @@ class InProgress:
         Returns:
             The evaluations that were in progress at the crash, with their new counts.
         """
-        found = (
+        under_way = (
             {key: state == _SCORING for state, key, _ in self._entries(0, SLOTS)}
             if self.crashed
             else {}
         )
-        for key, scoring in found.items():
+        for key, scoring in under_way.items():
             self._counts[key] = Crashes(min(255, self.crashes(key).times + 1), scoring)
-        kept = [(key, each) for key, each in self._counts.items() if needed(key[:16])]
-        self._counts = dict(kept[-_MOST_COUNTS:])
+        counts = [(key, crashes) for key, crashes in self._counts.items() if needed(key[:16])]
+        self._counts = dict(counts[-_MOST_COUNTS:])
         head = _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0")
         self._file[:] = head + bytes(SLOTS * _ENTRY.size) + self._packed_counts()
         self._is_crash_counted = True
         self._flush()
-        return {key: self._counts[key] for key in found if key in self._counts}
+        return {key: self._counts[key] for key in under_way if key in self._counts}
 
     def crashes(self, key: Key) -> Crashes:
         """Return how often the process crashed during the evaluation with this key."""
@@ -341,12 +341,11 @@ class RecordedAttempts:
         )
         failed = [report for report in scored.reports if report.results]
         aside = bool(failed) and dead_letters.set_aside(failed, REASON)
-        where = "in the dead-letter file" if aside else "exported"
         _log.warning(
             "trace %s is not evaluated again: %s; its results are failed and %s",
             trace.trace_id.hex(),
             REASON,
-            where,
+            "in the dead-letter file" if aside else "exported",
         )
         if not aside:
             return scored

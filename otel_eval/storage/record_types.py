@@ -34,18 +34,20 @@ from otel_eval.model import (
 from otel_eval.otlp.protobuf import RawRequest, reserialize_logs, reserialize_traces
 
 _RUN_FIELDS: Final = (
-    *(
-        "trace_id",
-        "span_id",
-        "agent",
-        "name",
-        "service",
-        "service_version",
-        "environment",
-        "resource",
-        "conversation_id",
-    ),
-    *("response_id", "start_ns", "end_ns", "last_end_ns", "incomplete"),
+    "trace_id",
+    "span_id",
+    "agent",
+    "name",
+    "service",
+    "service_version",
+    "environment",
+    "resource",
+    "conversation_id",
+    "response_id",
+    "start_ns",
+    "end_ns",
+    "last_end_ns",
+    "incomplete",
 )
 _RESULT_FIELDS: Final = (
     "scorer",
@@ -155,11 +157,14 @@ def _result_from_json(values: list[Any], evaluation: str, revision: int) -> Resu
     )
 
 
-_REASONS: Final = tuple(
-    map(
-        Completeness,
-        ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached"),
-    )
+_REASONS: Final = (
+    Completeness.COMPLETE,
+    Completeness.REMOTE_PARENT,
+    Completeness.IDLE,
+    Completeness.AGED,
+    Completeness.OVERFLOW,
+    Completeness.SHUTDOWN,
+    Completeness.DETACHED,
 )
 """Records hold the index in this tuple: append only."""
 _NESTED: Final = struct.Struct("<BI")
@@ -226,7 +231,7 @@ def unpack_closings(payload: bytes) -> Iterator[Closing]:
 
 def pack_released(trace_id: bytes, released: Released) -> bytes:
     """Return the payload of a RELEASED record."""
-    parents = {each.hex(): each in released.lost for each in released.parents | released.lost}
+    parents = {parent.hex(): parent in released.lost for parent in released.parents | released.lost}
     return _ENCODER.encode([trace_id.hex(), parents]).encode()
 
 
@@ -235,8 +240,8 @@ def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool]]:
     forgotten.
     """
     trace_id, parents = json.loads(payload)
-    decoded = bytes.fromhex
-    return decoded(trace_id), {decoded(each): is_lost for each, is_lost in parents.items()}
+    decode = bytes.fromhex
+    return decode(trace_id), {decode(parent): is_lost for parent, is_lost in parents.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,16 +426,12 @@ def records_of(trace: ClosedTrace) -> list[tuple[RecordKind, bytes]] | None:
     if not evaluated:
         return None
     roots = () if trace.reason is Completeness.COMPLETE else tuple(evaluated)
-    records = list(_bodies(trace, lambda span_id: not is_new(span_id)))
-    records.append(
-        (RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, trace.reason, roots)]))
-    )
-    records.append(
-        (
-            RecordKind.EVALUATED,
-            pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)]),
-        )
-    )
+    results = EvaluatedTrace(trace.trace_id, trace.last_evaluations)
+    records = [
+        *_bodies(trace, lambda span_id: not is_new(span_id)),
+        (RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, trace.reason, roots)])),
+        (RecordKind.EVALUATED, pack_evaluated([results])),
+    ]
     if trace.released is not None:
         records.append((RecordKind.RELEASED, pack_released(trace.trace_id, trace.released)))
     return [*records, *_bodies(trace, is_new)]

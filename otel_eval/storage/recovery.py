@@ -101,29 +101,8 @@ class Recovery:
         """Replay the journal into the buffer; return the traces that were closed and not
         evaluated.
         """
-        handlers: dict[int, Callable[[JournalRecord], None]] = {
-            RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
-            RecordKind.CLOSED: lambda entry: self._close(
-                buffer, record_types.unpack_closings(entry.payload), now
-            ),
-            RecordKind.RELEASED: lambda entry: buffer.restore_released(
-                *record_types.unpack_released(entry.payload)
-            ),
-            RecordKind.EVALUATED: lambda entry: self._mark_evaluated(
-                record_types.unpack_evaluated(entry.payload), entry.segment
-            ),
-            RecordKind.DELIVERED: lambda entry: self._mark_delivered(entry.payload),
-            RecordKind.TOMBSTONES: lambda entry: self._restore_tombstones(
-                buffer, entry.payload, now
-            ),
-            RecordKind.PENDING_SPANS: self._collect_held_spans,
-            RecordKind.FORWARDED: lambda entry: (
-                self.forwarding.passed(entry.payload) if self.forwarding else None
-            ),
-        }
         for entry in self._records(buffer):
-            if entry.kind in handlers:
-                handlers[entry.kind](entry)
+            self._replay(buffer, entry, now)
         if self._unreadable:
             _log.warning(
                 "storage.directory: %d requests in it cannot be read by this version and are"
@@ -136,19 +115,43 @@ class Recovery:
                 " lost",
                 damaged,
             )
-        for each in fields(buffer.counts):  # the counters count from the start of the process
-            setattr(buffer.counts, each.name, 0)
+        for counter in fields(buffer.counts):  # they count from the start of the process
+            setattr(buffer.counts, counter.name, 0)
         exporters_of = self.durable.segment_refs.unacknowledged_by
         self.deliver([(report, exporters_of(key)) for key, report in self._reports.items()])
         if self.forwarding:
             self.forwarding.take_over(
-                lambda each: buffer.is_undecided(each) or each in self._closed
+                lambda trace_id: buffer.is_undecided(trace_id) or trace_id in self._closed
             )
-        needed = {*self._closed, *(each.trace_id for each in self._pending.values())}
-        closed = [trace for each in self._closed.values() for trace, _ in each]
+        needed = {*self._closed, *(trace.trace_id for trace in self._pending.values())}
+        closed = [trace for closings in self._closed.values() for trace, _ in closings]
         return self.durable.attempts.recover(
-            buffer, closed, lambda each: each in needed or buffer.holds(each)
+            buffer, closed, lambda trace_id: trace_id in needed or buffer.holds(trace_id)
         )
+
+    def _replay(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
+        """Apply a record; one of a later version of this program is ignored."""
+        payload = entry.payload
+        match entry.kind:
+            case RecordKind.BODY:
+                self._push(buffer, entry, now)
+            case RecordKind.CLOSED:
+                self._close(buffer, record_types.unpack_closings(payload), now)
+            case RecordKind.RELEASED:
+                buffer.restore_released(*record_types.unpack_released(payload))
+            case RecordKind.EVALUATED:
+                self._mark_evaluated(record_types.unpack_evaluated(payload), entry.segment)
+            case RecordKind.DELIVERED:
+                self._mark_delivered(payload)
+            case RecordKind.TOMBSTONES:
+                clock_offset = self.durable.now() - now
+                for trace_id, until, state in record_types.unpack_tombstones(payload):
+                    buffer.add_tombstone(trace_id, until - clock_offset, state)
+            case RecordKind.PENDING_SPANS if self.forwarding:
+                origin = RawRequest("traces", payload)
+                self.forwarding.took(entry, origin, read_traces(payload), held=True)
+            case RecordKind.FORWARDED if self.forwarding:
+                self.forwarding.passed(payload)
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Yield every record, and instead of a COMPACTED record the records nested in it."""
@@ -182,11 +185,6 @@ class Recovery:
         buffer.push_many(batch.spans, now)
         buffer.push_logs(batch.logs, now)
 
-    def _collect_held_spans(self, entry: JournalRecord) -> None:
-        if self.forwarding:
-            origin = RawRequest("traces", entry.payload)
-            self.forwarding.took(entry, origin, read_traces(entry.payload), held=True)
-
     def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
         for trace_id, reason, roots in closed:
             trace = buffer.reclose(trace_id, reason, now, roots)
@@ -208,16 +206,15 @@ class Recovery:
                 for result in report.results:
                     self._pending.pop(result.result_id, None)
                 if report.awaited and report.standing is not None:
-                    self._note_standing(report, report.standing)
+                    # Reports of late results may be journaled in another order than they were made.
+                    run = _run_key(report)
+                    self._standings[run] = worst(
+                        report.standing, self._standings.get(run, report.standing)
+                    )
                 if report.revision:
                     self.revised(report)
                 if (key := self.durable.expect_delivery(report, segment)) is not None:
                     self._reports[key] = report
-
-    def _note_standing(self, report: Report, standing: Verdict) -> None:
-        # Reports of late results may be journaled in another order than they were made.
-        key = _run_key(report)
-        self._standings[key] = worst(standing, self._standings.get(key, standing))
 
     def _evaluated(self, evaluated: EvaluatedTrace) -> ClosedTrace | None:
         closings = self._closed.get(evaluated.trace_id)
@@ -235,11 +232,6 @@ class Recovery:
             if not segment_refs.unacknowledged_by(key):
                 del self._reports[key]
 
-    def _restore_tombstones(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
-        clock_offset = self.durable.now() - now
-        for trace_id, until, state in record_types.unpack_tombstones(payload):
-            buffer.add_tombstone(trace_id, until - clock_offset, state)
-
     # ------------------------------------------------------------ afterwards
 
     def unfinished(self, engine: Engine) -> list[Report]:
@@ -247,10 +239,10 @@ class Recovery:
         a crash first.
         """
         later_only, reports = engine.only_later(), []
-        for trace in {id(each): each for each in self._pending.values()}.values():
+        for trace in {id(trace): trace for trace in self._pending.values()}.values():
             for report in self._pending_of(trace, later_only):
                 pending = tuple(
-                    [each for each in report.pending if each.result_id in self._pending]
+                    [result for result in report.pending if result.result_id in self._pending]
                 )
                 if pending:
                     self.durable.await_results(trace.trace_id, pending)
@@ -258,11 +250,11 @@ class Recovery:
                     reports.append(
                         replace(report, pending=pending, standing=standing, awaited=len(pending))
                     )
+        crashes_later = self.durable.attempts.crashes_later
         return sorted(
             reports,
-            key=lambda each: (
-                -self.durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id))
-            ),
+            key=lambda report: crashes_later(bytes.fromhex(report.trajectory.trace_id)),
+            reverse=True,
         )
 
     def _pending_of(self, trace: ClosedTrace, later_only: Engine) -> list[Report]:
@@ -347,7 +339,7 @@ class PendingResults:
                 self.later.wait(self.timeout_s)
 
     def _fail(self, report: Report) -> None:
-        results = tuple([each.result(_CRASHED) for each in report.pending])
+        results = tuple([pending.result(_CRASHED) for pending in report.pending])
         failed = replace(
             report,
             results=results,
@@ -360,15 +352,11 @@ class PendingResults:
         aside = self.exports.set_aside([failed], REASON)
         if not self.durable.late(failed, is_set_aside=aside):
             return  # the process is stopping
-        trace_id, where = (
-            failed.trajectory.trace_id,
-            "in the dead-letter file" if aside else "exported",
-        )
         _log.warning(
             "asynchronous results of trace %s are not requested again: %s; they are failed and %s",
-            trace_id,
+            failed.trajectory.trace_id,
             REASON,
-            where,
+            "in the dead-letter file" if aside else "exported",
         )
         if not aside:
             self.exports.on_reports((failed,))

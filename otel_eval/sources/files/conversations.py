@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.model import Trajectory
 from otel_eval.sources.files import MAX_DOCUMENT
-from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input
+from otel_eval.sources.files.reader import BLANK, BROKEN_GZIP, HEAD, Input
 from otel_eval.trajectory.conversation import is_conversation, trajectory_from_messages
 
-_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 _OF_TRACES: Final = (b'"resourceSpans"', b'"resource_spans"', b'"batches"', b'"resourceLogs"')
 
 
@@ -38,7 +37,7 @@ def conversations_in(path: str | os.PathLike[str]) -> list[Trajectory] | None:
         return None  # the reader of traces reports that
     if len(raw) > MAX_DOCUMENT:
         return None
-    values = list(_values_of(raw))
+    values = _values_of(raw)
     if not values or not all(map(is_conversation, values)):
         return None
     try:
@@ -48,29 +47,19 @@ def conversations_in(path: str | os.PathLike[str]) -> list[Trajectory] | None:
 
 
 def _may_be_conversations(head: bytes) -> bool:
-    start = head.lstrip(_BLANK)[:1]
+    start = head.lstrip(BLANK)[:1]
     if start == b"[":
         return b'"role"' in head or b'"type"' in head
     return start == b"{" and b'"messages"' in head and not any(key in head for key in _OF_TRACES)
 
 
-def _values_of(raw: bytes) -> Iterator[Any]:
-    """The JSON values of a document, or of each line; nothing if one is not JSON."""
+def _values_of(raw: bytes) -> list[Any]:
+    """The JSON values of a document, or of each line; [] if one is not JSON."""
     text = raw.decode("utf-8-sig", "replace")
-    try:
-        yield json.loads(text)
-        return
-    except (ValueError, RecursionError):
-        pass
-    values = []
-    for line in text.split("\n"):
-        if not line.strip():
-            continue
-        try:
-            values.append(json.loads(line))
-        except (ValueError, RecursionError):
-            return
-    yield from values
+    for parts in ([text], text.split("\n")):
+        with suppress(ValueError, RecursionError):
+            return [json.loads(part) for part in parts if part.strip()]
+    return []
 
 
 def _agent_of(value: Any) -> str:

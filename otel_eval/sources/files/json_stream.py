@@ -189,10 +189,8 @@ class Cursor:
                 break
         self._ended = not pieces
         try:
-            self._text, self._at = (
-                rest + self._decoder.decode(b"".join(pieces), final=not pieces),
-                0,
-            )
+            self._text = rest + self._decoder.decode(b"".join(pieces), final=not pieces)
+            self._at = 0
         except UnicodeDecodeError:
             raise BrokenJson("not UTF-8") from None
         return True
@@ -238,7 +236,7 @@ def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBa
 
 
 def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
-    known, problems, rest = False, list[str](), dict[str, Any]()
+    known, problems, others = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
         if key in _GROUPS and first == "[":
@@ -250,13 +248,13 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
         elif key == "data" and first == "[":
             yield from _each(key, cursor, lambda _: _frame_jaeger(cursor.value()), on_problem)
         else:
-            rest[key] = cursor.value()
+            others[key] = cursor.value()
             continue
         known = True
     if problems:
         raise InputError(problems[0])
     if not known:
-        yield from _ungrouped(rest)
+        yield from _ungrouped(others)
 
 
 def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:

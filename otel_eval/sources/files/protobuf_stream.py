@@ -129,8 +129,7 @@ class _Fields:
             _Cut: there is none.
         """
         try:
-            is_varint = framing is _Framing.VARINT
-            size = self.number() if is_varint else int.from_bytes(self.take(4))
+            size = self.number() if framing is _Framing.VARINT else int.from_bytes(self.take(4))
         except InputError:
             raise _Cut from None
         if not size:

@@ -126,7 +126,9 @@ class _Unzipped(gzip.GzipFile):
         return size
 
 
-_BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
+BLANK: Final = b"\xef\xbb\xbf \t\r\n"
+"""Bytes that may come before JSON; a byte order mark counts as blank."""
+
 _START: Final = 64
 _MAX_PROBLEMS: Final = 100
 _FLUSH: Final = "check that the traced program ran and flushed its exporter"
@@ -233,7 +235,7 @@ def _may_be_text(head: bytes) -> bool:
     has control characters, for instance as the tag of a value, and JSON has none.
     """
     start = head[:_START]
-    return start.lstrip(_BLANK)[:1] in (b"{", b"[", b"") and _CONTROL.search(start) is None
+    return start.lstrip(BLANK)[:1] in (b"{", b"[", b"") and _CONTROL.search(start) is None
 
 
 _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
@@ -249,7 +251,7 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     """
     lines = iter(partial(stream.readline, _LINE), b"")  # only the beginning of a long line
     skipped = 0
-    while (first := next(lines, b"")) and not first.strip(_BLANK):
+    while (first := next(lines, b"")) and not first.strip(BLANK):
         skipped += 1
     if _is_long(first) or _is_json(first):
         return _lines(chain([first], lines), stream, skipped + 1, on_problem)
@@ -275,10 +277,10 @@ def _line_pieces(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
         piece = b"" if piece.endswith(b"\n") else stream.readline(_LINE)
 
 
-def _is_json(line: bytes, wanted: type = object) -> bool:
-    """Whether the line is a JSON value of the type wanted."""
+def _is_json(line: bytes, kind: type = object) -> bool:
+    """Whether the line is a JSON value of this type."""
     try:
-        return isinstance(json.loads(line.strip(_BLANK)), wanted)
+        return isinstance(json.loads(line.strip(BLANK)), kind)
     except (ValueError, RecursionError):
         return False
 
@@ -287,7 +289,7 @@ def _lines(
     lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_problem: Notify
 ) -> Iterator[SpanBatch]:
     for number, line in enumerate(lines, first):
-        if not line.strip(_BLANK):
+        if not line.strip(BLANK):
             continue
         pieces = _line_pieces(line, stream)
         try:

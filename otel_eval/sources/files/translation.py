@@ -163,13 +163,11 @@ def _padded(value: Any, digits: int) -> Any:
 
 
 def _parent(span: Mapping[str, Any]) -> Any:
-    own = _padded(span.get("traceID"), 32)
+    trace_id = _padded(span.get("traceID"), 32)
     # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
-        if reference.get("refType") == "CHILD_OF" and _padded(reference.get("traceID"), 32) in (
-            None,
-            own,
-        ):
+        referred = _padded(reference.get("traceID"), 32)
+        if reference.get("refType") == "CHILD_OF" and referred in (None, trace_id):
             return _padded(reference.get("spanID"), 16)
     return _padded(span.get("parentSpanID"), 16)
 

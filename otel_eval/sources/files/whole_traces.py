@@ -79,8 +79,15 @@ def read_whole_traces(
         if ends:
             advance(0)
         for source, end in zip(sources, ends, strict=True):
-            notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "advance": advance}
-            yield from _read(source, begin, end, traces, **notify)
+            yield from _read(
+                source,
+                begin,
+                end,
+                traces,
+                on_problem=on_problem,
+                on_notice=on_notice,
+                advance=advance,
+            )
             advance(end)
             begin = end
         yield from traces.finish(on_problem)
@@ -124,8 +131,8 @@ def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
     begin, ends = 0, []
     for source in sources:
         end = begin
-        for length, found in trace_ids(source):
-            index.add((trace_id, begin + offset) for trace_id, offset in found.items())
+        for length, offsets in trace_ids(source):
+            index.add((trace_id, begin + offset) for trace_id, offset in offsets.items())
             end = begin + length
         ends.append(end)
         begin = end
@@ -140,9 +147,16 @@ class _Traces:
     """
 
     def __init__(self, limits: Limits, index: TraceIndex) -> None:
-        limits = replace(limits, max_traces=maxsize, idle_s=inf, max_age_s=inf, grace_period_s=inf)
         self._buffer: Final = TraceBuffer(
-            replace(limits, decision_wait_s=inf, decision_wait_partial_s=inf)
+            replace(
+                limits,
+                max_traces=maxsize,
+                idle_s=inf,
+                max_age_s=inf,
+                grace_period_s=inf,
+                decision_wait_s=inf,
+                decision_wait_partial_s=inf,
+            )
         )
         self._index: Final = index
         self._ends: Final = index.in_order()
@@ -232,8 +246,8 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
     with suppress(InputError, OSError, *BROKEN_GZIP):
         with source.open() as stream:
             if is_surely_text(stream.peek(HEAD)):
-                for found in text_ids(stream):
-                    yield stream.tell(), found
+                for offsets in text_ids(stream):
+                    yield stream.tell(), offsets
                 return
         for offset, batch in read_pieces(source):
             yield offset + 1, {item[0]: offset for item in (*batch.spans, *batch.logs)}
@@ -248,20 +262,20 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
     """Yield in parts the trace ids in JSON of any of the formats, each with the offset at which it
     was found last.
     """
-    found: dict[bytes, int] = {}
-    kept, start = b"", 0
+    offsets: dict[bytes, int] = {}
+    overlap, start = b"", 0
     with suppress(OSError, *BROKEN_GZIP):  # the second pass reports that
         while piece := stream.read1(PIECE):
-            text = kept + piece
+            text = overlap + piece
             for match in _TRACE_ID.finditer(text):
                 if (trace_id := _trace_id(match[1])) is not None:
-                    found[trace_id] = start + match.start()
-            kept = text[-_LONGEST:]
-            start += len(text) - len(kept)
-            if len(found) > _IDS_AT_ONCE:
-                yield found
-                found = {}
-    yield found
+                    offsets[trace_id] = start + match.start()
+            overlap = text[-_LONGEST:]
+            start += len(text) - len(overlap)
+            if len(offsets) > _IDS_AT_ONCE:
+                yield offsets
+                offsets = {}
+    yield offsets
 
 
 @lru_cache(1024)
@@ -278,9 +292,13 @@ def _trace_id(text: bytes) -> bytes | None:
 
 
 _MOST_CACHED: Final = 16 * 2**20
-_POSITIONS: Final = "CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID"
-_PARTS: Final = "CREATE TABLE part (number INTEGER PRIMARY KEY, id BLOB, spans BLOB, logs BLOB)"
-_PARTS_BY_ID: Final = "CREATE INDEX part_by_id ON part (id)"
+_SCHEMA: Final = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE last (id BLOB PRIMARY KEY, position INTEGER) WITHOUT ROWID;
+CREATE TABLE part (number INTEGER PRIMARY KEY, id BLOB, spans BLOB, logs BLOB);
+CREATE INDEX part_by_id ON part (id);
+"""
 _ADD: Final = (
     "INSERT INTO last VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET position = max(position,"
     " excluded.position)"
@@ -301,16 +319,8 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
         # A generator may be resumed on another thread than it began on. Nothing has to outlast the
         # process: no journal, no sync.
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        cache = f"PRAGMA cache_size = -{cached_bytes // 1024}"
-        for each in (
-            cache,
-            "PRAGMA journal_mode = OFF",
-            "PRAGMA synchronous = OFF",
-            _POSITIONS,
-            _PARTS,
-            _PARTS_BY_ID,
-        ):
-            self._db.execute(each)
+        self._db.execute(f"PRAGMA cache_size = -{cached_bytes // 1024}")
+        self._db.executescript(_SCHEMA)
 
     def __exit__(self, *_: Any) -> None:
         self._db.close()

@@ -139,29 +139,25 @@ class RecordReader:
             MemoryError: decoding it would take too much memory.
         """
         most = _MAX_EXPANSION * self._max_bytes
-        is_json = self._encoding is Encoding.JSON
-        if (
-            json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)
-        ) > most:
+        if self._encoding is Encoding.JSON:
+            if json_decoded_size(body) > most:
+                raise MemoryError
+            return read_json(Signal.TRACES, body, self._max_attributes)
+        if protobuf_decoded_size(Signal.TRACES, body, most) > most:
             raise MemoryError
-        return (
-            read_json(Signal.TRACES, body, self._max_attributes)
-            if is_json
-            else read_traces(body, self._max_attributes)
-        )
+        return read_traces(body, self._max_attributes)
 
     def _read_singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
-        found, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
+        joined, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
         for position, record in enumerate(records):
             batch = self._read_record(record)
             if isinstance(batch, str):
                 refused[position], batch = batch, SpanBatch()
             ids.append({span[0] for span in batch.spans})
-            found.spans += batch.spans
-            found.own += batch.own
-            if batch.rejected:
-                found.reject(batch.why, batch.rejected)
-        return ReadRecords(found, ids, refused)
+            joined.spans += batch.spans
+            joined.own += batch.own
+            joined.reject(batch.why, batch.rejected)
+        return ReadRecords(joined, ids, refused)
 
     def _read_record(self, record: TopicRecord) -> SpanBatch | Refusal:
         if record.value is None or len(record.value) > self._max_bytes:
@@ -193,16 +189,16 @@ class DeadRecordsFile(JsonLinesFile):
 
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Append the record and sync the file; False if that failed."""
-        content = {"key": _text(record.key), "value": _text(record.value)}
-        fields = {
+        row = {
             "topic": topic,
             "partition": partition,
             "offset": record.offset,
             "why": why,
-            **content,
+            "key": _text(record.key),
+            "value": _text(record.value),
         }
         try:
-            self.write(json.dumps(fields).encode() + b"\n")
+            self.write(json.dumps(row).encode() + b"\n")
             self.sync()
         except OSError:
             return False

@@ -46,7 +46,6 @@ _SETTINGS: Final = {
 }
 # of a pipeline
 _GAUGES: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})
-_DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # fetched ahead for each partition
 
 
 class KafkaSource:
@@ -210,13 +209,15 @@ class KafkaSource:
         continues, to stay in the group.
         """
         for partition in self._partitions.values():
-            wanted = is_paused or bool(partition.queue)
-            if wanted is not partition.is_paused:
-                partition.is_paused = wanted
-                act = self._consumer.pause if wanted else self._consumer.resume
-                act([self._at(partition.number)])
-                if wanted:
-                    self._counters.add("kafka.pauses")
+            is_waiting = is_paused or bool(partition.queue)
+            if is_waiting is partition.is_paused:
+                continue
+            partition.is_paused = is_waiting
+            if is_waiting:
+                self._consumer.pause([self._at(partition.number)])
+                self._counters.add("kafka.pauses")
+            else:
+                self._consumer.resume([self._at(partition.number)])
 
     def _finish_delivered(self) -> None:
         finished = self._services.undelivered.finished
@@ -235,40 +236,41 @@ class KafkaSource:
         """Commit watermarks that advanced. A commit may fail in a rebalance: then the next owner
         reads more records again.
         """
-        advanced = [each for each in partitions if each.commit != each.committed]
-        if not advanced:
-            return
         offsets = []
-        for each in advanced:
-            each.committed = low, margin = each.commit
-            offsets.append(
-                self._at(each.number, low, CommitNote(margin, self._number_of_partitions).text())
-            )
+        for partition in partitions:
+            if partition.commit == partition.committed:
+                continue
+            partition.committed = low, margin = partition.commit
+            note = CommitNote(margin, self._number_of_partitions).text()
+            offsets.append(self._at(partition.number, low, note))
+        if not offsets:
+            return
         try:
             self._consumer.commit(offsets=offsets, asynchronous=not is_last)
         except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
             self._on_commit(error, ())
 
     def _on_commit(self, error: Any, partitions: Sequence[Any]) -> None:
-        if error is not None or any(each.error is not None for each in partitions):
+        if error is not None or any(partition.error is not None for partition in partitions):
             self._counters.add("kafka.commits_failed")
-            for each in self._partitions.values():
-                each.committed = None  # so that it is committed again, even if it did not advance
+            for partition in self._partitions.values():
+                partition.committed = (
+                    None  # so that it is committed again, even if it did not advance
+                )
 
     # ------------------------------------------------------------ rebalances
 
     def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
-        found = self._committed(consumer, assigned)
         starts = {
-            each.partition: self._start_partition(consumer, each)
-            for each in found
+            committed.partition: self._start_partition(consumer, committed)
+            for committed in self._committed(consumer, assigned)
             if not self._stopping.is_set()
         }
         positions = [self._at(number, start.margin) for number, start in starts.items()]
-        if positions or not _is_cooperative(self._settings):
-            (consumer.incremental_assign if _is_cooperative(self._settings) else consumer.assign)(
-                positions
-            )
+        if not _is_cooperative(self._settings):
+            consumer.assign(positions)
+        elif positions:
+            consumer.incremental_assign(positions)
         self._divide_limits()
         self._counters.add("kafka.assignments", len(starts), event="assigned")
 
@@ -278,10 +280,11 @@ class KafkaSource:
         """
 
         def request() -> Sequence[Any]:
-            found: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
-            if failed := [each.error for each in found if each.error is not None]:
-                raise KafkaException(failed[0])
-            return found
+            commits: Sequence[Any] = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
+            for commit in commits:
+                if commit.error is not None:
+                    raise KafkaException(commit.error)
+            return commits
 
         return self._retried(request, f"commits of group {self._group}") or () if assigned else ()
 
@@ -351,9 +354,9 @@ class KafkaSource:
         self._finish_delivered()
         self._commit(
             [
-                self._partitions[each.partition]
-                for each in revoked
-                if each.partition in self._partitions
+                partition
+                for topic_partition in revoked
+                if (partition := self._partitions.get(topic_partition.partition)) is not None
             ],
             is_last=True,
         )
@@ -412,10 +415,10 @@ class KafkaSource:
         oldest unfinished trace.
         """
         gauges: dict[str, float] = {"kafka.partitions": len(self._partitions)}
-        for number, each in self._partitions.items():
+        for number, partition in self._partitions.items():
             _, end = self._consumer.get_watermark_offsets(self._at(number), cached=True)
-            oldest_s = each.watermark.oldest_s
-            gauges[f"kafka.lag{{partition={number}}}"] = max(0, end - each.watermark.position)
+            oldest_s = partition.watermark.oldest_s
+            gauges[f"kafka.lag{{partition={number}}}"] = max(0, end - partition.watermark.position)
             gauges[f"kafka.watermark_age_s{{partition={number}}}"] = (
                 0.0 if oldest_s is None else max(0.0, time.time() - oldest_s)
             )
@@ -425,12 +428,8 @@ class KafkaSource:
         """Return the counters of all partitions, former ones included, and the gauges of those
         owned now.
         """
-        return (
-            total_counts(
-                [self._former, *(each.counts() for each in list(self._partitions.values()))]
-            )
-            | self._gauges
-        )
+        counts = [partition.counts() for partition in list(self._partitions.values())]
+        return total_counts([self._former, *counts]) | self._gauges
 
 
 def _broker_assigns(settings: Mapping[str, Any]) -> bool:
@@ -450,10 +449,10 @@ def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with the defaults and cooperative assignment, unless the user chose
     others.
     """
-    default = (
-        {} if _broker_assigns(settings) else {"partition.assignment.strategy": "cooperative-sticky"}
-    )
-    return _DEFAULTS | default | dict(settings)
+    defaults: dict[str, Any] = {"queued.max.messages.kbytes": 8192}  # ahead for each partition
+    if not _broker_assigns(settings):
+        defaults["partition.assignment.strategy"] = "cooperative-sticky"
+    return defaults | dict(settings)
 
 
 def _described(error: BaseException) -> str:

@@ -58,26 +58,27 @@ class BearerTokens:
         where: str = "auth",
         look_s: float = 1.0,
     ) -> None:
-        kept = "the tokens read before stay valid"
+        consequence = "the tokens read before stay valid"
         digests = [partial(_variable, name, where) for name in variables]
-        opened = [
-            partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, kept)
+        watched = [
+            partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, consequence)
             for file in files
         ]
-        found: list[Any] = collect_errors([*digests, *opened])
-        self._fixed: Final[list[bytes]] = found[: len(digests)]
-        self._files: Final[list[WatchedFiles[list[bytes]]]] = found[len(digests) :]
+        sources: list[Any] = collect_errors([*digests, *watched])
+        self._fixed: Final[list[bytes]] = sources[: len(digests)]
+        self._files: Final[list[WatchedFiles[list[bytes]]]] = sources[len(digests) :]
 
     def allow(self, header: str | None) -> bool:
         """Whether an `Authorization` header has one of the tokens."""
         kind, _, token = (header or "").partition(" ")
         if kind.lower() != "bearer" or len(token) > _LONGEST_HEADER:
             return False
-        given = _digest(token.strip(" "))
-        found = False
-        for each in [*self._fixed, *(digest for file in self._files for digest in file.current())]:
-            found |= hmac.compare_digest(each, given)
-        return found
+        digest = _digest(token.strip(" "))
+        is_known = False
+        for known in (self._fixed, *(file.current() for file in self._files)):
+            for token_digest in known:
+                is_known |= hmac.compare_digest(token_digest, digest)
+        return is_known
 
 
 def _tokens(file: str, where: str) -> list[bytes]:

@@ -94,9 +94,10 @@ class _TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        given = [value for key, value in details.invocation_metadata if key == "authorization"]
-        known = len(given) == 1 and isinstance(given[0], str)  # two headers are ambiguous
-        if details.method == HEALTH_CHECK or self._handler.admits(given[0] if known else None):
+        headers = [value for key, value in details.invocation_metadata if key == "authorization"]
+        # two headers are ambiguous
+        header = headers[0] if len(headers) == 1 and isinstance(headers[0], str) else None
+        if details.method == HEALTH_CHECK or self._handler.admits(header):
             return continuation(details)
         return self._refusal
 
@@ -218,11 +219,8 @@ def _compression_of(data: bytes) -> str:
     """
     if data[:2] == b"\x1f\x8b":
         return "gzip"
-    return (
-        "deflate"
-        if data[:1] == b"\x78" and len(data) > 1 and int.from_bytes(data[:2], "big") % 31 == 0
-        else ""
-    )
+    is_zlib = data[:1] == b"\x78" and len(data) > 1 and int.from_bytes(data[:2]) % 31 == 0
+    return "deflate" if is_zlib else ""
 
 
 def _refuse(context: Any, answer: ExportResponse) -> None:
@@ -325,12 +323,12 @@ class Deadlines:
             if waiting <= self._few:
                 self._rss.at_ease()
             is_pressed = waiting > self._few and self._rss.has_grown
-            found = self._older_than(
+            overdue = self._older_than(
                 self._pressed_s if is_pressed or waiting > self._many else self._limit_s
             )
             if is_pressed:
-                found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]
-            return [self._waits.pop(number)[1] for number in found]
+                overdue += self._older_than(_MOMENT_S)[max(len(overdue), self._few) :]
+            return [self._waits.pop(number)[1] for number in overdue]
 
     def _older_than(self, limit_s: float) -> list[int]:
         before = time.monotonic() - limit_s

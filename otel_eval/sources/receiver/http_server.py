@@ -105,7 +105,10 @@ class _OtlpHandler(ConnectionHandler):
                 self.headers.get("Expect", "").lower() == "100-continue"
                 and self.request_version == "HTTP/1.1"
             ):
-                self._send_continue()
+                # the body of a request that is refused before this is not sent
+                self.send_response_only(HTTPStatus.CONTINUE)
+                self.end_headers()
+                self.wfile.flush()
             body = read(reservation.grow)
         finally:
             self.server.mark_working()
@@ -116,12 +119,6 @@ class _OtlpHandler(ConnectionHandler):
             if coding in _PLAIN
             else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
         )
-
-    def _send_continue(self) -> None:
-        """Send `100 Continue`. The body of a request that is refused before this is not sent."""
-        self.send_response_only(HTTPStatus.CONTINUE)
-        self.end_headers()
-        self.wfile.flush()
 
     def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
         self.close_connection = self.close_connection or self.unread

@@ -144,13 +144,10 @@ class OtlpServer:
         """The end of validity of each transport's certificate, in seconds since the epoch, as a
         gauge for the self-metrics.
         """
-        found = {
-            protocol: certificates.not_after for protocol, certificates in self._opened.items()
-        }
         return {
             f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end
-            for protocol, end in found.items()
-            if end is not None
+            for protocol, certificates in self._opened.items()
+            if (end := certificates.not_after) is not None
         }
 
     def stop(self, timeout_s: float = 5.0) -> None:
