@@ -351,12 +351,12 @@ class CaseEncoder:
             return self._checked(document, trace)
         del document["resourceLogs"]
         self._reduce(document)
-        kept = kept_messages(trace, self.plan)
+        messages = kept_messages(trace, self.plan)
         with_messages = json.loads(json.dumps(document))
         for span in _spans_of(with_messages):
             span.setdefault("attributes", []).extend(
                 {"key": key, "value": {"stringValue": value}}
-                for key, value in kept.get(bytes.fromhex(span["spanId"]), {}).items()
+                for key, value in messages.get(bytes.fromhex(span["spanId"]), {}).items()
             )
         return self._checked(with_messages, trace) or self._checked(document, trace)
 
@@ -397,12 +397,12 @@ class CaseEncoder:
             span["events"] = [event for event in events if event["attributes"]]
 
 
-def _retain(holder: dict[str, Any], kept: Callable[[str, Any], Any]) -> None:
-    """Reduce the `attributes` of a part of a document to what `kept` returns for key and value."""
+def _retain(holder: dict[str, Any], reduced: Callable[[str, Any], Any]) -> None:
+    """Replace the values of `attributes` of a part by what `reduced` returns for key and value."""
     attributes = []
     for pair in holder.get("attributes", ()):
         value = _plain(pair.get("value", {}))
-        remains = kept(pair["key"], value)
+        remains = reduced(pair["key"], value)
         if remains is None:
             continue
         encoded = pair["value"] if remains == value else {"stringValue": remains}
@@ -422,24 +422,24 @@ def _plain(value: Mapping[str, Any]) -> Any:
     return content
 
 
-def _sdk_span(trace_id: bytes, kept: Any) -> ReadableSpan:
+def _sdk_span(trace_id: bytes, span: Any) -> ReadableSpan:
     """The span of the SDK of which this was kept in a process (`inprocess.sdk_spans.KeptSpan`)."""
-    trace, flags = int.from_bytes(trace_id), TraceFlags(kept.is_sampled)
-    parent = SpanContext(trace, kept.parent_id, bool(kept.parent_is_remote), flags)
-    attributes: Any = BoundedAttributes(attributes=kept.attributes, immutable=True)
-    attributes.dropped = kept.dropped
+    trace, flags = int.from_bytes(trace_id), TraceFlags(span.is_sampled)
+    parent = SpanContext(trace, span.parent_id, bool(span.parent_is_remote), flags)
+    attributes: Any = BoundedAttributes(attributes=span.attributes, immutable=True)
+    attributes.dropped = span.dropped
     return ReadableSpan(
-        kept.name,
-        context=SpanContext(trace, kept.span_id, is_remote=False, trace_flags=flags),
-        parent=parent if kept.parent_id else None,
-        resource=kept.resource,
+        span.name,
+        context=SpanContext(trace, span.span_id, is_remote=False, trace_flags=flags),
+        parent=parent if span.parent_id else None,
+        resource=span.resource,
         attributes=attributes,
-        events=kept.events,
-        kind=kept.kind,
-        status=kept.status,
-        start_time=kept.start_time,
-        end_time=kept.end_time,
-        instrumentation_scope=kept.scope,
+        events=span.events,
+        kind=span.kind,
+        status=span.status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.scope,
     )
 
 

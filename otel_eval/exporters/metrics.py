@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from otel_eval.counters import OTHER, BoundedNames, Counters, Warnings, renew_after_fork
@@ -89,21 +89,21 @@ class _LabelSets:
         self._lock = threading.Lock()
         renew_after_fork(self)
 
-    def labels(self, **given: str) -> dict[str, str]:
-        """Return the labels to use for the given ones; empty values are left out."""
-        key = tuple(given.items())
-        found = self._used.get(key)
-        if found is None:
+    def labels(self, **values: str) -> dict[str, str]:
+        """Return the labels to use for these values by label; empty values are left out."""
+        key = tuple(values.items())
+        labels = self._used.get(key)
+        if labels is None:
             with self._lock:
-                found = self._labels(key)
-        return found
+                labels = self._labels(key)
+        return labels
 
-    def _labels(self, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
-        used = {key: self._known[key].name(names.sendable(value)) for key, value in given if value}
-        if any(value == OTHER != dict(given)[key] for key, value in used.items()):
+    def _labels(self, values: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        used = {key: self._known[key].name(names.sendable(value)) for key, value in values if value}
+        if any(value == OTHER != dict(values)[key] for key, value in used.items()):
             self._on_limit("values")
         elif len(self._used) < self._max_sets:
-            self._used[given] = used
+            self._used[values] = used
         label_set = tuple(used.items())
         if label_set not in self._sets:
             if len(self._sets) >= self._max_sets:
@@ -146,14 +146,10 @@ class MetricsExporter(ProviderExporter):
         self._provider = meter_provider
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._of_results: Final = _LabelSets(
-            max_values, max_sets, self._count_over_limit, self._start_at_zero
-        )
-        self._of_runs: Final = _LabelSets(
-            max_values, max_sets, self._count_over_limit, self._start_runs_at_zero
-        )
-        self._of_tools: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
-        self._of_errors: Final = _LabelSets(max_values, max_sets, self._count_over_limit)
+        label_sets = partial(_LabelSets, max_values, max_sets, self._count_over_limit)
+        self._of_results: Final = label_sets(self._start_at_zero)
+        self._of_runs: Final = label_sets(self._start_runs_at_zero)
+        self._of_tools, self._of_errors = label_sets(), label_sets()
         # Not empty for a call that was counted: the calls of a run with two evaluations, or of
         # nested runs, count once.
         self._counted: Final = lru_cache(_COUNTED_CALLS)(lambda trace_id, call: list[bool]())

@@ -172,9 +172,9 @@ def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Create a reader that keeps all series of the exporter; older SDKs have no limit that would
     have to be raised.
     """
-    most = 5 * _MAX_SETS  # four counters of results for each set, and the sets of "other"
+    limit = 5 * _MAX_SETS  # four counters of results for each set, and the sets of "other"
     try:
-        return kind(*args, cardinality_limits={Counter: most, Histogram: most}, **options)
+        return kind(*args, cardinality_limits={Counter: limit, Histogram: limit}, **options)
     except TypeError:
         return kind(*args, **options)
 

@@ -29,24 +29,24 @@ def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
         ConfigError: it cannot be loaded, or an option is invalid; one line for each problem,
             beginning with its key.
     """
-    found = installed_exporters().get(name, [])
-    if len(found) != 1:
-        paths = " and ".join(sorted(each.value for each in found))
+    entry_points = installed_exporters().get(name, [])
+    if len(entry_points) != 1:
+        paths = " and ".join(sorted(entry_point.value for entry_point in entry_points))
         raise ConfigError(
             f"two packages register it, {paths}; remove one"
-            if found
+            if entry_points
             else "no installed package registers it"
         )
     try:
-        loaded = found[0].load()
+        loaded = entry_points[0].load()
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"cannot be loaded ({describe_import_error(error)}); repair or remove its package"
         ) from error
     if not (inspect.isclass(loaded) and issubclass(loaded, Exporter)):
         raise ConfigError(
-            f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter;"
-            " repair its package"
+            f"is no exporter: {entry_points[0].value} is not a subclass of"
+            " otel_eval.exporters.Exporter; repair its package"
         )
     check_parameters(loaded, options or {})
     exporter: Exporter = instance_of(loaded, options or {}, "refused its options")

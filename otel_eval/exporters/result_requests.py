@@ -82,7 +82,7 @@ def request_of(items: Iterable[tuple[Trajectory, Iterable[bytes]]]) -> bytes:
             message = encoded[id(run.resource)] = encode_attributes(
                 1, run.resource or own_resource().attributes
             )
-        groups.setdefault(message, []).extend([sized(2, each) for each in members])
+        groups.setdefault(message, []).extend([sized(2, member) for member in members])
     return b"".join(
         [_group(resource, b"".join(members)) for resource, members in groups.items() if members]
     )
@@ -94,10 +94,10 @@ def _group(resource: bytes, members: bytes) -> bytes:
 
 def _ids(run: Trajectory) -> tuple[bytes, bytes]:
     """The ids of the trace and of the run's own span; both empty for a run without ids."""
-    found = get_current_span(names.run_context(run)).get_span_context()
+    span = get_current_span(names.run_context(run)).get_span_context()
     return (
-        (found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big"))
-        if found.is_valid
+        (span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big"))
+        if span.is_valid
         else (b"", b"")
     )
 
@@ -188,7 +188,7 @@ def events_of(report: Report) -> bytes:
         head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result))
         for result in report.results
     ]
-    return b"".join([sized(_EVENTS, each) for each in events])
+    return b"".join([sized(_EVENTS, event) for event in events])
 
 
 @lru_cache(maxsize=256)  # of agents, services and evaluations there are few

@@ -198,7 +198,7 @@ def with_verdict(report: Report) -> Report:
     """Return the report with its verdict as a further result, and the reasons of what did not pass;
     unchanged if it has none yet, or an earlier report of the revision had the same.
     """
-    reasons = [text for each in report.results if (text := _reason(report.verdict, each))]
+    reasons = [text for result in report.results if (text := _reason(report.verdict, result))]
     if report.verdict is None or (
         report.late and report.verdict is Verdict.NOT_PASSED and not reasons
     ):

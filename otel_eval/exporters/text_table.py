@@ -94,7 +94,7 @@ def columns(
         ) or [""]
         lines += [
             " ".join([" " * indent + "  ".join(cells), "", wrapped[0]]).rstrip(),
-            *(" " * last_column + more for more in wrapped[1:]),
+            *(" " * last_column + line for line in wrapped[1:]),
         ]
     return lines
 

@@ -74,26 +74,26 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
         line = _next(stream)
     if len(line) > _LONGEST:
         raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
-    found = _REQUEST_LINE.fullmatch(line)
-    if not found:
+    match = _REQUEST_LINE.fullmatch(line)
+    if not match:
         raise MalformedRequest(
             HTTPStatus.BAD_REQUEST, "the first line is not a request line of HTTP/1"
         )
-    if found[3] != b"1":
+    if match[3] != b"1":
         raise MalformedRequest(
             HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are supported"
         )
-    version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
+    version = "HTTP/1.0" if match[4] == b"0" else "HTTP/1.1"
     headers = _headers(stream)
     _unambiguous(headers, version)
     last = version == "HTTP/1.0" or "close" in map(
         str.strip, headers.get("Connection", "").lower().split(",")
     )
-    return RequestHead(found[1].decode(), _path(found[2].decode()), version, headers, last)
+    return RequestHead(match[1].decode(), _path(match[2].decode()), version, headers, last)
 
 
-def _next(stream: BufferedIOBase, most: int = _LONGEST + 1) -> bytes:
-    line = stream.readline(most)
+def _next(stream: BufferedIOBase, limit: int = _LONGEST + 1) -> bytes:
+    line = stream.readline(limit)
     if not line:
         raise ConnectionError("the client closed the connection")
     return line
@@ -107,13 +107,13 @@ def _headers(stream: BufferedIOBase) -> Message:
             return headers
         if len(line) > _LONGEST:
             break
-        found = _HEADER.fullmatch(line)
-        if not found:
+        match = _HEADER.fullmatch(line)
+        if not match:
             raise MalformedRequest(
                 HTTPStatus.BAD_REQUEST,
                 "a line is no header: it has to be a name, a colon, a value and CRLF",
             )
-        headers[found[1].decode()] = found[2].decode("iso-8859-1").rstrip(" \t")
+        headers[match[1].decode()] = match[2].decode("iso-8859-1").rstrip(" \t")
     raise too_long()
 
 

@@ -145,8 +145,8 @@ def _unreached(details: str) -> str:
     """Why no connection could be made, from gRPC's own message; "" for a message of the endpoint,
     which may quote the request.
     """
-    found = _UNREACHED.match(details)
-    return f": {one_line(found[1] or found[0])}" if found else ""
+    match = _UNREACHED.match(details)
+    return f": {one_line(match[1] or match[0])}" if match else ""
 
 
 def _retry_delay(trailers: Any) -> float | None:
@@ -180,7 +180,10 @@ def _accepted(answer: bytes) -> ExportResult:
 def one_line(text: str) -> str:
     """A backend's text for a log line: printable, without line ends, at most 200 characters."""
     words = " ".join(
-        "".join(each if each.isprintable() else " " for each in text[: 2 * _LONGEST_REASON]).split()
+        "".join(
+            character if character.isprintable() else " "
+            for character in text[: 2 * _LONGEST_REASON]
+        ).split()
     )
     return words if len(words) <= _LONGEST_REASON else f"{words[: _LONGEST_REASON - 1]}…"
 

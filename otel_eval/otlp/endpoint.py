@@ -101,10 +101,10 @@ def _tls(to: Endpoint, signal: str, problems: set[str] | None) -> ClientTls:
 def _headers(signal: str) -> Mapping[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
-    given = os.environ.get(_HEADERS.format(f"{signal.upper()}_")) or os.environ.get(
+    text = os.environ.get(_HEADERS.format(f"{signal.upper()}_")) or os.environ.get(
         _HEADERS.format(""), ""
     )
-    return parse_env_headers(given, liberal=True)
+    return parse_env_headers(text, liberal=True)
 
 
 _LARGEST: Final = 2**20  # of a response; what follows is not read
@@ -168,7 +168,7 @@ class HttpClient:
             OSError: there is no response.
             http.client.HTTPException: the response is not HTTP.
         """
-        query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
+        query = "&".join(part for part in (path.partition("?")[2], self._query) if part)
         target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
         idle = self._pop_idle()
         # A server may close an idle connection at any time, which is noticed only when it is used:

@@ -113,12 +113,12 @@ def _double(value: Any) -> bytes:
     return struct.pack("<d", number)
 
 
-def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
+def look_up(fields: Mapping[str, Any], camel: str, snake: str) -> Any:
     """Return a field by its JSON name or, for senders that write it, by its proto name; None if it
     is missing or null.
     """
-    found = given.get(camel)
-    return given.get(snake) if found is None else found
+    value = fields.get(camel)
+    return fields.get(snake) if value is None else value
 
 
 def items(value: Any) -> list[Any]:
@@ -147,9 +147,9 @@ def _any(value: Any, depth: int) -> bytes:
         raise InputError('expected a value such as {"stringValue": "x"}')
     # A sender has to set one of them; of several the first in this order counts.
     for camel, snake, write in _VALUES:
-        held = look_up(value, camel, snake)
-        if held is not None:
-            return write(held, depth)
+        content = look_up(value, camel, snake)
+        if content is not None:
+            return write(content, depth)
     return b""
 
 
@@ -246,23 +246,23 @@ _NEWER: Final[Mapping[str, Table]] = {
 """Fields that are missing in the oldest protobuf classes which may be installed."""
 
 
-def message(given: Any, kind: Descriptor) -> bytes:
+def message(value: Any, kind: Descriptor) -> bytes:
     """Encode an object as a message of this type. Parts of it that are encoded already are given as
     bytes.
 
     Raises:
         InputError: naming the field and what was expected there, never the value.
     """
-    if isinstance(given, bytes):
-        return given
-    if not isinstance(given, dict):
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, dict):
         raise InputError("expected an object")
-    return b"".join([_field(row, given) for row in _table(kind)])
+    return b"".join([_field(row, value) for row in _table(kind)])
 
 
-def _field(row: Row, given: Mapping[str, Any]) -> bytes:
+def _field(row: Row, fields: Mapping[str, Any]) -> bytes:
     number, camel, snake, write = row
-    value = look_up(given, camel, snake)
+    value = look_up(fields, camel, snake)
     if value is None:
         return b""
     try:
@@ -276,10 +276,15 @@ def _table(kind: Descriptor) -> Table:
     """The fields of a message in the order of their numbers."""
     known = DescriptorProto()
     kind.CopyToProto(known)
-    repeated = {each.name for each in known.field if each.label == each.LABEL_REPEATED}
+    repeated = {field.name for field in known.field if field.label == field.LABEL_REPEATED}
     rows = {
-        each.number: (each.number, each.json_name, each.name, _writer(each, each.name in repeated))
-        for each in kind.fields
+        field.number: (
+            field.number,
+            field.json_name,
+            field.name,
+            _writer(field, field.name in repeated),
+        )
+        for field in kind.fields
     }
     return tuple(rows[number] for number in sorted(rows)) + tuple(
         row for row in _NEWER.get(kind.name, ()) if row[0] not in rows
@@ -303,5 +308,5 @@ def _encoder(field: FieldDescriptor) -> tuple[int, Encode | None]:
     if kind is not None:
         return _LENGTH, _OWN.get(kind.name) or _delimited(lambda value: message(value, kind))
     if enum is not None:
-        return _VARINT, partial(_read_enum, {each.name: each.number for each in enum.values})
+        return _VARINT, partial(_read_enum, {member.name: member.number for member in enum.values})
     return _SCALARS.get(field.type, (_VARINT, None))

@@ -116,9 +116,9 @@ def read_document(document: dict[str, Any]) -> SpanBatch:
     Raises:
         InputError: they do not nest as OTLP does.
     """
-    batch, more = _read("traces", document), _read("logs", document)
-    batch.logs, batch.own, batch.ignored = more.logs, batch.own + more.own, more.ignored
-    batch.reject(more.why, more.rejected)
+    batch, logs = _read("traces", document), _read("logs", document)
+    batch.logs, batch.own, batch.ignored = logs.logs, batch.own + logs.own, logs.ignored
+    batch.reject(logs.why, logs.rejected)
     return batch
 
 
@@ -144,28 +144,28 @@ def rewrite(signal: str, document: dict[str, Any]) -> Rewritten:
 
 
 def _encode_items(
-    given: Any, kind: Descriptor, path: tuple[int, ...], reasons: list[str]
+    container: Any, kind: Descriptor, path: tuple[int, ...], reasons: list[str]
 ) -> dict[str, Any]:
     """Return the object with its spans, log records or metrics encoded as bytes; add to `reasons`
     why some cannot be.
     """
     field = kind.fields_by_number[path[0]]
-    listed, inner = _members(given, field.json_name, field.name), field.message_type
+    listed, inner = _members(container, field.json_name, field.name), field.message_type
     assert inner is not None
     if len(path) > 1:
         return {
-            **given,
-            field.json_name: [_encode_items(each, inner, path[1:], reasons) for each in listed],
+            **container,
+            field.json_name: [_encode_items(item, inner, path[1:], reasons) for item in listed],
         }
     return {
-        **given,
-        field.json_name: [written for each in listed for written in _usable(each, inner, reasons)],
+        **container,
+        field.json_name: [written for item in listed for written in _usable(item, inner, reasons)],
     }
 
 
-def _usable(given: Any, item: Descriptor, reasons: list[str]) -> Iterator[bytes]:
+def _usable(value: Any, item: Descriptor, reasons: list[str]) -> Iterator[bytes]:
     try:
-        yield message(given, item)
+        yield message(value, item)
     except InputError as error:
         reasons.append(str(error))
 
@@ -173,8 +173,8 @@ def _usable(given: Any, item: Descriptor, reasons: list[str]) -> Iterator[bytes]
 def _members(parent: Any, camel: str, snake: str) -> list[Any]:
     if not isinstance(parent, dict):
         raise InputError(f"{camel}: expected in an object")
-    found = look_up(parent, camel, snake)
+    members = look_up(parent, camel, snake)
     try:
-        return [] if found is None else items(found)
+        return [] if members is None else items(members)
     except InputError as error:
         raise InputError(f"{camel}: {error}") from None

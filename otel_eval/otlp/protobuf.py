@@ -166,14 +166,14 @@ def _shortcut(body: bytes, most: int) -> SpanBatch | None:
     is unusual.
     """
     try:
-        found = _split(body, resource_scope, most) if _split is not None else None
+        scopes = _split(body, resource_scope, most) if _split is not None else None
     except DecodeError:
         # perhaps one part of a resource that is written in several; `_parsed` joins the parts first
         return None
-    if found is None:
+    if scopes is None:
         return None
     batch = SpanBatch(most=most)
-    for scope, spans in found:
+    for scope, spans in scopes:
         if _is_used(batch, scope, len(spans)):
             batch.spans += spans
             _charge_scope(batch, scope, len(spans))
@@ -250,8 +250,8 @@ def add_spans(
         return
     before = len(batch.spans)
     add, small = batch.spans.append, 2 * batch.most
-    for payload, each in zip(items, ids, strict=True):
-        trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
+    for payload, span_ids in zip(items, ids, strict=True):
+        trace_id, span_id, parent_id = span_ids.trace_id, span_ids.span_id, span_ids.parent_span_id
         # Nearly every span takes this path; function calls would add a fifth to the time of
         # reading.
         size = len(payload)
@@ -261,7 +261,7 @@ def add_spans(
         if fits and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
             add((trace_id, span_id, (parent_id, payload, scope), size))
         else:
-            _add_unusual(batch, scope, payload, each)
+            _add_unusual(batch, scope, payload, span_ids)
     _charge_scope(batch, scope, len(batch.spans) - before)
 
 

@@ -278,7 +278,7 @@ def _value(value: Any) -> bytes:
     if isinstance(value, float):
         return b"\x21" + struct.pack("<d", value)
     if isinstance(value, list | tuple):
-        return sized(5, b"".join([sized(1, _value(each)) for each in value]))
+        return sized(5, b"".join([sized(1, _value(item)) for item in value]))
     if isinstance(value, Mapping):
         return sized(6, encode_attributes(1, value))
     return b"" if value is None else sized(1, str(value).encode("utf-8", "replace"))

@@ -50,12 +50,12 @@ class PemFile:
         Raises:
             ConfigError: there is none.
         """
-        found = content.decode("ascii", "replace")
+        text = content.decode("ascii", "replace")
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
         except (ssl.SSLError, ValueError):  # the latter of an empty file
             raise self.unusable("holds no certificate in PEM") from None
-        return found
+        return text
 
     def unusable(self, why: str) -> ConfigError:
         """The error that names the key, the file and the remedy."""
@@ -112,7 +112,7 @@ class ClientTls:
         )
         if self.cert:
             # OpenSSL's error does not name the file
-            collect_errors(each.read for each in (self.cert, self.key) if each)
+            collect_errors(file.read for file in (self.cert, self.key) if file)
             load_pair(context, self.cert, self.key)
         elif self.key:
             raise ConfigError(
@@ -129,7 +129,7 @@ class ClientTls:
         """
         self.context()  # gRPC itself would fail at the first connection, without naming the file
         ca, key, cert = (
-            each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert)
+            file.read() if file else None for file in (self.ca, self.key or self.cert, self.cert)
         )
         return ca, key, cert
 
@@ -187,9 +187,9 @@ def validity_of(pem: bytes) -> Validity | None:
     """
     block = _BLOCK.search(pem)
     try:
-        found = _VALIDITY.search(binascii.a2b_base64(block[1])) if block else None
+        times = _VALIDITY.search(binascii.a2b_base64(block[1])) if block else None
         return (
-            Validity(_seconds(*found.group(1, 2)), _seconds(*found.group(3, 4))) if found else None
+            Validity(_seconds(*times.group(1, 2)), _seconds(*times.group(3, 4))) if times else None
         )
     except ValueError:  # invalid base64, or an invalid time
         return None

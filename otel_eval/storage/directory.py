@@ -80,8 +80,8 @@ class DirectoryLock:
         Raises:
             ConfigError: something with the name of a segment is not a regular file.
         """
-        found = ((_SEGMENT_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
-        segments = sorted((int(match[1]), path) for match, path in found if match)
+        matches = ((_SEGMENT_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
+        segments = sorted((int(match[1]), path) for match, path in matches if match)
         for _, path in segments:
             # opening a pipe would block, and a link may lead anywhere
             if not stat.S_ISREG(path.lstat().st_mode):

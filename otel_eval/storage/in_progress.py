@@ -161,8 +161,8 @@ class InProgress:
 
     def _packed_counts(self) -> bytes:
         rows = [
-            _entry(_SCORING if each.scoring else _BUILDING, key, each.times)
-            for key, each in self._counts.items()
+            _entry(_SCORING if crashes.scoring else _BUILDING, key, crashes.times)
+            for key, crashes in self._counts.items()
         ]
         return b"".join(rows).ljust(_MOST_COUNTS * _ENTRY.size, b"\0")
 
@@ -177,8 +177,8 @@ def _boot_id() -> bytes:
         return bytes(16)
 
 
-def _at(place: int) -> int:
-    return (place + 1) * _ENTRY.size
+def _at(slot: int) -> int:
+    return (slot + 1) * _ENTRY.size
 
 
 def _check(key: Key, count: int) -> int:
@@ -264,17 +264,17 @@ class RecordedAttempts:
                 crashes.times,
             )
         if self._in_progress.crashed:
-            self._recovered = buffer.undecided().union(each.trace_id for each in closed)
-        suspected = {each.trace_id for each in closed if self._crashes(each).times}
-        return sorted(closed, key=lambda each: each.trace_id in suspected)
+            self._recovered = buffer.undecided().union(trace.trace_id for trace in closed)
+        suspected = {trace.trace_id for trace in closed if self._crashes(trace).times}
+        return sorted(closed, key=lambda trace: trace.trace_id in suspected)
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterator[Sequence[ClosedTrace]]:
         """Yield the traces to journal together. After a crash each recovered trace is journaled
         before the next is evaluated.
         """
-        for alone, traces in groupby(closed, lambda each: each.trace_id in self._recovered):
+        for alone, traces in groupby(closed, lambda trace: trace.trace_id in self._recovered):
             batch = list(traces)
-            yield from ([each] for each in batch) if alone else [batch]
+            yield from ([trace] for trace in batch) if alone else [batch]
 
     def begin(self, trace: ClosedTrace) -> Crashes:
         """Record that the evaluation of a trace begins; return how often the process crashed during
@@ -349,7 +349,7 @@ class RecordedAttempts:
         )
         if not aside:
             return scored
-        return scored._replace(reports=[each for each in scored.reports if not each.results])
+        return scored._replace(reports=[report for report in scored.reports if not report.results])
 
     def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
         try:

@@ -315,9 +315,9 @@ def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
         written = os.pwritev(file, pieces[:_MAX_PIECES], at)
         # more pieces than fit, a nearly full disk, or the kernel's limit of one write
         if written < size:
-            rest = memoryview(b"".join(pieces))
+            content = memoryview(b"".join(pieces))
             while written < size:
-                written += os.pwrite(file, rest[written:], at + written)
+                written += os.pwrite(file, content[written:], at + written)
     except OSError:
         with suppress(OSError):
             os.ftruncate(file, at)

@@ -84,7 +84,7 @@ def report_to_json(report: Report) -> list[Any]:
         report.revision,
         [_result_to_json(result) for result in report.results],
         report.late,
-        [each.result_id for each in report.pending],
+        [result.result_id for result in report.pending],
         dict(report.attributes),
         report.case,
         [evidence.spans, evidence.digest] if evidence else None,
@@ -137,7 +137,7 @@ def report_from_json(values: list[Any]) -> Report:
         ),
         evaluation,
         revision,
-        tuple([_result_from_json(each, evaluation, revision) for each in results]),
+        tuple([_result_from_json(result, evaluation, revision) for result in results]),
         late=late,
         attributes=attributes,
         case=case,
@@ -269,7 +269,7 @@ class EvaluatedTrace:
         if trace.part is not None:
             parents = [trace.frames[root][0] for root in trace.part.roots]
             runs = (*trace.part.spans, *parents, NO_RUN)
-            last = {each: last[each] for each in runs if each in last}
+            last = {run: last[run] for run in runs if run in last}
         return cls(trace.trace_id, last, reports)
 
 
@@ -277,12 +277,12 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
     """Return the payload of an EVALUATED record."""
     rows = [
         (
-            each.trace_id.hex(),
-            {run.hex(): tuple(last) for run, last in each.last_evaluations.items()},
-            [report_to_json(report) for report in each.reports],
-            each.late,
+            trace.trace_id.hex(),
+            {run.hex(): tuple(last) for run, last in trace.last_evaluations.items()},
+            [report_to_json(report) for report in trace.reports],
+            trace.late,
         )
-        for each in traces
+        for trace in traces
     ]
     return _ENCODER.encode(rows).encode()
 
@@ -335,7 +335,7 @@ class ForwardedRequest(NamedTuple):
 
 def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:
     """Return the payload of a FORWARDED record."""
-    return b"".join([_FORWARDED.pack(*each) for each in requests])
+    return b"".join([_FORWARDED.pack(*request) for request in requests])
 
 
 def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
@@ -438,11 +438,14 @@ def records_of(trace: ClosedTrace) -> list[tuple[RecordKind, bytes]] | None:
 
 
 def _bodies(
-    trace: ClosedTrace, wanted: Callable[[bytes], bool]
+    trace: ClosedTrace, is_included: Callable[[bytes], bool]
 ) -> Iterator[tuple[RecordKind, bytes]]:
-    frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
+    frames = [frame for span_id, frame in trace.frames.items() if is_included(span_id)]
     logs = [
-        record for span_id, records in trace.logs.items() if wanted(span_id) for record in records
+        record
+        for span_id, records in trace.logs.items()
+        if is_included(span_id)
+        for record in records
     ]
     if frames:
         yield RecordKind.BODY, _TRACES + reserialize_traces(frames)

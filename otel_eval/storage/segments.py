@@ -95,13 +95,15 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
         return
     at = damage.tail = HEAD_BYTES
     while at < len(data):
-        found = _read(data, at, salt)
-        if isinstance(found, Record):
+        record_or_end = _read(data, at, salt)
+        if isinstance(record_or_end, Record):
             damage.gaps += at > damage.tail
-            at = damage.tail = found.end
-            yield found
+            at = damage.tail = record_or_end.end
+            yield record_or_end
             continue
-        after = found if at < found <= len(data) else _find_record(data, at + 1, salt)
+        after = (
+            record_or_end if at < record_or_end <= len(data) else _find_record(data, at + 1, salt)
+        )
         if after is None:
             break
         at = after
@@ -132,7 +134,7 @@ def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
 def _find_record(data: Bytes, at: int, salt: bytes) -> int | None:
     """Return the offset of the next sound record, None if there is none."""
     magic = salt[:_MAGIC_BYTES]
-    found = data.find(magic, at)
-    while found >= 0 and not isinstance(_read(data, found, salt), Record):
-        found = data.find(magic, found + 1)
-    return found if found >= 0 else None
+    start = data.find(magic, at)
+    while start >= 0 and not isinstance(_read(data, start, salt), Record):
+        start = data.find(magic, start + 1)
+    return start if start >= 0 else None

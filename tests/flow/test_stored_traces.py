@@ -24,8 +24,8 @@ from otel_eval.config import load
 from otel_eval.errors import InputError, OtelEvalError
 from otel_eval.exporters.result_rows import result_fields, rows_of
 from otel_eval.model import Completeness
-from otel_eval.sources.files.reader import read_file
 from tests.support.made_spans import json_document, json_span
+from tests.support.stored_files import read_file
 
 RECORDED = sorted(
     path

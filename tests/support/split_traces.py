@@ -25,8 +25,8 @@ from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Stamp
 from otel_eval.otlp.protobuf import read_traces
-from otel_eval.sources.files.reader import read_file
 from tests.support import agent_programs
+from tests.support.stored_files import read_file
 
 TESTS = Path(__file__).parents[1]
 RECORDED = sorted(path for path in (TESTS / "traces").glob("*.json") if path.name != "truth.json")

@@ -174,8 +174,8 @@ class Cursor:
         """Read more of the text and drop what was parsed; False at the end."""
         if self._ended:
             return False
-        parsed, rest = self._text[: self._at], self._text[self._at :]
-        if len(rest) > MAX_DOCUMENT:
+        parsed, unparsed = self._text[: self._at], self._text[self._at :]
+        if len(unparsed) > MAX_DOCUMENT:
             raise BrokenJson(f"a part of it is greater than {MAX_DOCUMENT} bytes")
         lines = parsed.count("\n")
         self._column = len(parsed) - parsed.rfind("\n") - 1 if lines else self._column + len(parsed)
@@ -185,11 +185,11 @@ class Cursor:
             pieces.append(piece)
             size += len(piece)
             # at least as much as is left to parse, so that a long value is not scanned too often
-            if size >= len(rest):
+            if size >= len(unparsed):
                 break
         self._ended = not pieces
         try:
-            self._text = rest + self._decoder.decode(b"".join(pieces), final=not pieces)
+            self._text = unparsed + self._decoder.decode(b"".join(pieces), final=not pieces)
             self._at = 0
         except UnicodeDecodeError:
             raise BrokenJson("not UTF-8") from None

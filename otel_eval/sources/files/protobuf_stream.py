@@ -115,9 +115,9 @@ class _Fields:
     def number(self) -> int:
         """Read a varint; raises _Cut if it is cut, and InputError if it is too long."""
         number = 0
-        for place in range(_LONGEST_VARINT):
+        for index in range(_LONGEST_VARINT):
             (byte,) = self.take(1)
-            number |= (byte & 0x7F) << 7 * place
+            number |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
                 return number
         raise InputError("a number has more than ten bytes")

@@ -84,9 +84,9 @@ class Input:
         Raises:
             OSError: the input cannot be read.
         """
-        place = self.path if self.copy is None else self.copy.fileno()
+        file = self.path if self.copy is None else self.copy.fileno()
         with io.BufferedReader(
-            cast(Any, io.FileIO(place, closefd=self.copy is None)), HEAD
+            cast(Any, io.FileIO(file, closefd=self.copy is None)), HEAD
         ) as stream:
             stream.seek(0)  # a copy may have been read before
             is_zipped = stream.peek(2)[:2] == _GZIP
@@ -139,10 +139,11 @@ def _ignore(_: str) -> None:
     """Ignore the line."""
 
 
-def read_file(
-    path: str | os.PathLike[str], on_problem: Notify = _ignore, on_notice: Notify = _ignore
-) -> Iterator[SpanBatch]:
-    """Yield the spans and log records of a trace file in batches; "-" is standard input.
+def read_pieces(
+    source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore
+) -> Iterator[tuple[int, SpanBatch]]:
+    """Yield the spans and log records of an input in batches, each with an offset: all bytes before
+    the offset are in this batch and earlier ones.
 
     The formats are OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, OTLP protobuf
     (one message, or many, each after its length), and what the Python SDK's console exporter
@@ -150,21 +151,8 @@ def read_file(
     skipped, `on_notice` with one about what the format lacks.
 
     Raises:
-        InputError: the file cannot be read, or nothing in it can be used; the message has its name
+        InputError: the input cannot be read, or nothing in it can be used; the message has its name
             and the reason in one line.
-    """
-    with Input.repeatable(path) as source:
-        yield from (batch for _, batch in read_pieces(source, on_problem, on_notice))
-
-
-def read_pieces(
-    source: Input, on_problem: Notify = _ignore, on_notice: Notify = _ignore
-) -> Iterator[tuple[int, SpanBatch]]:
-    """Yield the batches of `read_file`, each with an offset: all bytes before the offset are in
-    this batch and earlier ones.
-
-    Raises:
-        InputError: as `read_file` does.
     """
     name = source.name
     problems = _SkippedParts(lambda problem: on_problem(f"{name}: {problem}"))

@@ -207,8 +207,8 @@ def _unwrapped(value: Mapping[str, Any] | None) -> Any:
 
 
 def _first(tags: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    found = (_unwrapped(tags.get(key)) for key in keys)
-    return next((value for value in found if isinstance(value, str)), None)
+    values = (_unwrapped(tags.get(key)) for key in keys)
+    return next((value for value in values if isinstance(value, str)), None)
 
 
 NOTICE: Final = (

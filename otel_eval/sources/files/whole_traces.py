@@ -177,10 +177,10 @@ class _Traces:
         """If `size` more bytes exceed `max_bytes`, write the oldest traces to the index until half
         of `max_bytes` is free.
         """
-        most = self._buffer.limits.max_bytes
-        if self._buffer.open_bytes + size > most:
+        limit = self._buffer.limits.max_bytes
+        if self._buffer.open_bytes + size > limit:
             while (
-                self._buffer.open_bytes > most // 2
+                self._buffer.open_bytes > limit // 2
                 and (trace_id := self._buffer.oldest) is not None
             ):
                 self._write_to_index(trace_id)
@@ -325,7 +325,7 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
     def __exit__(self, *_: Any) -> None:
         self._db.close()
 
-    def add(self, found: Iterable[tuple[bytes, int]]) -> None:
+    def add(self, positions: Iterable[tuple[bytes, int]]) -> None:
         """Add ids of 16 bytes with their positions, in any order.
 
         Raises:
@@ -333,7 +333,7 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
         """
         with _as_os_error():
             self._db.execute("BEGIN")  # otherwise each row would be a transaction of its own
-            self._db.executemany(_ADD, found)
+            self._db.executemany(_ADD, positions)
             self._db.execute("COMMIT")
 
     def in_order(self) -> Iterator[tuple[int, bytes]]:

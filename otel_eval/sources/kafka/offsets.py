@@ -142,8 +142,8 @@ class CommitNote(NamedTuple):
         CommitNote(margin=None, partitions=0)
         """
         try:
-            found = json.loads(text or "")
-            margin, partitions = found["margin"], found["partitions"]
+            note = json.loads(text or "")
+            margin, partitions = note["margin"], note["partitions"]
         except (ValueError, TypeError, LookupError, RecursionError):
             return cls()
         return (

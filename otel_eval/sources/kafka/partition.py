@@ -202,15 +202,15 @@ class Partition:
 
         Returns for the offset of each record the first offset of any of its traces.
         """
-        found = self._services.reader.read(records)
-        trace_ids = {trace_id for ids in found.trace_ids for trace_id in ids}
+        content = self._services.reader.read(records)
+        trace_ids = {trace_id for ids in content.trace_ids for trace_id in ids}
         # Without keys, one record may hold spans of traces that a former owner finished and of
         # others.
         decided = trace_ids & self._finished.keys()
         spans = (
-            [span for span in found.batch.spans if span[0] not in decided]
+            [span for span in content.batch.spans if span[0] not in decided]
             if decided
-            else found.batch.spans
+            else content.batch.spans
         )
         try:
             if spans:
@@ -218,13 +218,15 @@ class Partition:
         except Overloaded:
             self.is_refused = True
             return None
-        if not all(self._refuse(records[position], why) for position, why in found.refused.items()):
+        if not all(
+            self._refuse(records[position], why) for position, why in content.refused.items()
+        ):
             # when the records are read again, the spans of the others are duplicates
             self.is_blocked = True
             return None
-        self._count(len(records) - len(found.refused), len(spans), found.batch)
+        self._count(len(records) - len(content.refused), len(spans), content.batch)
         firsts = {}
-        for record, ids in zip(records, found.trace_ids, strict=True):
+        for record, ids in zip(records, content.trace_ids, strict=True):
             first = self._note_finished(record, decided.intersection(ids))
             undecided = [trace_id for trace_id in ids if trace_id not in decided]
             firsts[record.offset] = min(

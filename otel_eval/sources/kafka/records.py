@@ -64,7 +64,7 @@ def _is_complete(value: bytes) -> bool:
     """
     try:
         return bool(value) and all(
-            value[each.start] == _RESOURCE_SPANS for each in fields(value, 0, len(value))
+            value[field.start] == _RESOURCE_SPANS for field in fields(value, 0, len(value))
         )
     except ValueError:
         return False
@@ -138,12 +138,12 @@ class RecordReader:
             InputError: the message is not valid.
             MemoryError: decoding it would take too much memory.
         """
-        most = _MAX_EXPANSION * self._max_bytes
+        limit = _MAX_EXPANSION * self._max_bytes
         if self._encoding is Encoding.JSON:
-            if json_decoded_size(body) > most:
+            if json_decoded_size(body) > limit:
                 raise MemoryError
             return read_json(Signal.TRACES, body, self._max_attributes)
-        if protobuf_decoded_size(Signal.TRACES, body, most) > most:
+        if protobuf_decoded_size(Signal.TRACES, body, limit) > limit:
             raise MemoryError
         return read_traces(body, self._max_attributes)
 
@@ -224,13 +224,13 @@ class DeadRecordsTopic:
 
     def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Write the record and wait for the acknowledgement; False if there is none."""
-        place = {
+        facts = {
             "topic": topic,
             "partition": str(partition),
             "offset": str(record.offset),
             "why": why,
         }
-        headers = [(f"otel_eval.{name}", value.encode()) for name, value in place.items()]
+        headers = [(f"otel_eval.{name}", value.encode()) for name, value in facts.items()]
         done: list[bool] = []
         try:
             self._producer.produce(

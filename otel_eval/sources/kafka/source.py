@@ -221,7 +221,7 @@ class KafkaSource:
 
     def _finish_delivered(self) -> None:
         finished = self._services.undelivered.finished
-        partitions = {each.evaluator: each for each in self._partitions.values()}
+        partitions = {partition.evaluator: partition for partition in self._partitions.values()}
         while not finished.empty():
             evaluator, trace_id = finished.get()
             if (partition := partitions.get(evaluator)) is not None:
@@ -364,8 +364,8 @@ class KafkaSource:
 
     def _release(self, partitions: Sequence[Any], event: str) -> None:
         """Drop the state of partitions; their new owner reads the records again."""
-        for each in partitions:
-            self._remove_partition(each.partition)
+        for topic_partition in partitions:
+            self._remove_partition(topic_partition.partition)
         self._divide_limits()
         self._counters.add("kafka.assignments", len(partitions), event=event)
 

@@ -159,7 +159,7 @@ class Certificates:
         self._ca = PemFile(f"{where}.client_ca_file", client_ca_file) if client_ca_file else None
         self._version: Final = _VERSIONS[min_version]
         self._loaded: _Loaded | None = None
-        files = [each.path for each in (self._cert, self._key, self._ca) if each]
+        files = [file.path for file in (self._cert, self._key, self._ca) if file]
         self._files: Final = WatchedFiles(
             files, self._read, reload_interval or inf, "the certificate read before stays in use"
         )
@@ -196,7 +196,7 @@ class Certificates:
 
     def _load(self) -> _Loaded:
         reads: list[Callable[[], bytes]] = [
-            each.read for each in (self._cert, self._key, self._ca) if each
+            file.read for file in (self._cert, self._key, self._ca) if file
         ]
         chain, key, *further = collect_errors(reads)
         authorities = further[0] if further else None

@@ -23,6 +23,10 @@ _WBITS: Final = {"gzip": 31, "deflate": 15}
 _WINDOW_LOG: Final = 23
 
 
+PLAIN: Final = ("", "identity", "none")
+"""The names of no compression."""
+
+
 @cache
 def _zstd() -> Any:
     """The zstd library: part of Python from 3.14 on, before that of the extra `zstd`; None if it is
@@ -43,7 +47,7 @@ def supported_encodings() -> tuple[str, ...]:
 
 
 def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -> bytes:
-    """Decompress a body in one of `supported_encodings()`.
+    """Decompress a body in one of `PLAIN` or `supported_encodings()`.
 
     Raises:
         InputError: it is not in this encoding, or it is truncated.
@@ -51,6 +55,8 @@ def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -
             were decompressed.
         Overloaded: the memory for it is not available now.
     """
+    if coding in PLAIN:
+        return data
     parts: list[bytes] = []
     total = 0
     for piece in _pieces(coding, data):

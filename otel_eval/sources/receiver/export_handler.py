@@ -211,14 +211,14 @@ class ExportHandler:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Every counter by name, then by transport; a counter that was never incremented is {}."""
-        counts: dict[str, dict[str, int]] = {}
-        for name in _COUNTERS:
-            by_transport = {
-                transport: self.counters.get(name, transport=transport)
+        return {
+            name: {
+                transport: count
                 for transport in ("grpc", "http")
+                if (count := self.counters.get(name, transport=transport))
             }
-            counts[name] = {transport: count for transport, count in by_transport.items() if count}
-        return counts
+            for name in _COUNTERS
+        }
 
     def answer(
         self,
@@ -322,15 +322,15 @@ class DecodingHandler(ExportHandler):
         """Reserve the memory that decoding and evaluating the request will take, before it is
         decoded.
         """
-        most = self.limits.most_bytes
+        limit = self.limits.most_bytes
         size = (
             json_decoded_size(body)
             if encoding is Encoding.JSON
-            else protobuf_decoded_size(signal, body, most)
+            else protobuf_decoded_size(signal, body, limit)
         )
-        if size > most:
+        if size > limit:
             raise RequestTooLarge(
-                f"decoding the request would take more than {most} bytes of memory, which is the"
+                f"decoding the request would take more than {limit} bytes of memory, which is the"
                 " limit here (receivers.otlp.max_inflight_size); send less at once"
             )
         # Parsing JSON takes more memory than evaluating its spans, which happens later.

@@ -33,7 +33,7 @@ from otel_eval.sources.receiver.export_handler import (
     ExportStatus,
     ReceiverLimits,
 )
-from otel_eval.sources.receiver.memory import Reservation, RssMonitor
+from otel_eval.sources.receiver.memory import RssMonitor
 from otel_eval.wire import sized
 
 _SERVICES: Final = {
@@ -166,21 +166,18 @@ class OtlpGrpcServer:
                     signal,
                     Encoding.PROTOBUF,
                     len(body),
-                    lambda reservation: self._decompressed(body, reservation),
+                    lambda reservation: decompress(
+                        _compression_of(body),
+                        body,
+                        self._handler.limits.max_body_bytes,
+                        reservation,
+                    ),
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
             return answer.body(signal, Encoding.PROTOBUF)
 
         return export
-
-    def _decompressed(self, body: bytes, reservation: Reservation) -> bytes:
-        coding = _compression_of(body)
-        return (
-            decompress(coding, body, self._handler.limits.max_body_bytes, reservation)
-            if coding
-            else body
-        )
 
     def bind(self, address: str) -> int:
         """Bind the address, and return the port.

@@ -13,7 +13,7 @@ from otel_eval.http1 import Read, body_reader
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import Certificates
-from otel_eval.sources.receiver.decompression import decompress, supported_encodings
+from otel_eval.sources.receiver.decompression import PLAIN, decompress, supported_encodings
 from otel_eval.sources.receiver.export_handler import (
     RETRY_S,
     ExportHandler,
@@ -41,7 +41,6 @@ _EXTRA: Final[dict[int, dict[str, str]]] = {
 # a minimum pace is required after this fraction (a sixth) of the time for a body
 _GRACE_PARTS: Final = 6
 _HANDSHAKE_S: Final = 10.0
-_PLAIN: Final = ("", "identity", "none")
 
 
 class _OtlpHandler(ConnectionHandler):
@@ -69,7 +68,7 @@ class _OtlpHandler(ConnectionHandler):
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 "Content-Type must be application/x-protobuf or application/json",
             )
-        elif self._coding() not in (*_PLAIN, *supported_encodings()):
+        elif self._coding() not in (*PLAIN, *supported_encodings()):
             known = ", ".join(supported_encodings())
             self.send_error(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -113,12 +112,8 @@ class _OtlpHandler(ConnectionHandler):
         finally:
             self.server.mark_working()
         self.unread = False
-        coding = self._coding()
-        return (
-            body
-            if coding in _PLAIN
-            else decompress(coding, body, self.server.handler.limits.max_body_bytes, reservation)
-        )
+        limit = self.server.handler.limits.max_body_bytes
+        return decompress(self._coding(), body, limit, reservation)
 
     def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
         self.close_connection = self.close_connection or self.unread

@@ -17,11 +17,11 @@ from otel_eval.heap import resident
 class Reservation:
     """The memory that one request has reserved; released when the `with` block ends."""
 
-    __slots__ = ("_held", "_limiter")
+    __slots__ = ("_limiter", "_size")
 
-    def __init__(self, limiter: MemoryLimiter, held: int) -> None:
+    def __init__(self, limiter: MemoryLimiter, size: int) -> None:
         self._limiter = limiter
-        self._held = held
+        self._size = size
 
     def grow(self, size: int) -> None:
         """Reserve more bytes, for instance for a chunk that is to be read or a piece that was
@@ -30,14 +30,14 @@ class Reservation:
         Raises:
             Overloaded: they are not available, and another request holds some.
         """
-        self._limiter._grow(self._held, size)
-        self._held += size
+        self._limiter._grow(self._size, size)
+        self._size += size
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._limiter._release(self._held)
+        self._limiter._release(self._size)
 
 
 class MemoryLimiter:
@@ -69,15 +69,15 @@ class MemoryLimiter:
             self._requests += 1
         return Reservation(self, size)
 
-    def _grow(self, held: int, size: int) -> None:
+    def _grow(self, reserved: int, size: int) -> None:
         with self._changed:
-            if self._bytes > held and self._bytes + size > self._limit:
+            if self._bytes > reserved and self._bytes + size > self._limit:
                 raise Overloaded("too many bytes in flight")
             self._bytes += size
 
-    def _release(self, held: int) -> None:
+    def _release(self, reserved: int) -> None:
         with self._changed:
-            self._bytes -= held
+            self._bytes -= reserved
             self._requests -= 1
             self._changed.notify_all()
 

@@ -23,8 +23,8 @@ from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanReader, Wanted
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
-from otel_eval.sources.files.reader import read_file
 from otel_eval.sources.warehouse import read_rows
+from tests.support.stored_files import read_file
 
 ALL = Wanted(frozenset(), ("",))
 TOOL = {

@@ -36,11 +36,11 @@ from otel_eval.otlp.decoded_size import protobuf_decoded_size
 from otel_eval.otlp.otlp_json import load_json, read_json, rewrite
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
 from otel_eval.otlp.spans import OtlpSpanReader, parse_raw_traces, read_span
-from otel_eval.sources.files.reader import read_file
 from otel_eval.sources.receiver.decompression import decompress
 from otel_eval.sources.receiver.memory import MemoryLimiter
 from otel_eval.storage.segments import Damage, header_bytes, record_header, salt_of, scan
 from tests.fuzz.fuzzing.plain_size import plain_size
+from tests.support.stored_files import read_file
 
 __all__ = ["TARGETS", "segment", "use_default_limits"]
 

@@ -22,8 +22,8 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanEvent, Wanted
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
 from otel_eval.sources.files import Gap
-from otel_eval.sources.files.reader import read_file
 from otel_eval.wire import varint
+from tests.support.stored_files import read_file
 
 TRACE, SPAN, PARENT = "ab" * 16, "cd" * 8, "ef" * 8
 ALL = Wanted(frozenset(), ("",))
