@@ -103,3 +103,28 @@ def test_an_invalid_input_is_one_line(otel_eval: Run, both: Path, text: str) -> 
         assert done.returncode in ((2, 3) if not text else (2,))
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert done.stderr.startswith("otel-eval: ")
+
+
+def test_a_scorer_that_nearly_always_passes_is_not_shown_as_one_that_always_does(
+    otel_eval: Run, tmp_path: Path
+) -> None:
+    """One of 3,000 runs does not pass: that is no 100 %."""
+    row = {
+        "span_id": "1",
+        "agent": "shop",
+        "evaluation": "policy",
+        "scorer": "order",
+        "policy": "p",
+        "severity": "error",
+        "outcome": "scored",
+        "explanation": "",
+        "revision": 0,
+    }
+    with (tmp_path / "runs.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(3000):
+            score = {"passed": number > 0, "value": float(number > 0)}
+            print(json.dumps({**row, "trace_id": f"{number:032x}", **score}), file=file)
+    done = otel_eval("compare", "runs.jsonl", "runs.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "99.9 % of 3000" in done.stdout
+    assert "100.0 %" not in done.stdout
