@@ -77,6 +77,10 @@ class InputError(OtelEvalError, ValueError):
     """Bytes or a file that cannot be read as traces; a retry cannot help."""
 
 
+class StartCancelled(OtelEvalError):
+    """A stop was requested while a server started; every part of it is stopped."""
+
+
 class Overloaded(OtelEvalError):
     """Input is refused for now (backpressure); the client should retry in a second."""
 

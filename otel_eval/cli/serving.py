@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_eval.cli.log_format import configure_logging, configure_worker_logging, write_line
 from otel_eval.config import EvalConfig, refuse_credentials
-from otel_eval.errors import ConfigError, OtelEvalError
+from otel_eval.errors import ConfigError, OtelEvalError, StartCancelled
 from otel_eval.native import build_info
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _RELOAD_S: Final = 1.0  # for a reload under way to finish before the end
 def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     """Serve until SIGTERM or SIGINT, then score pending traces and flush; returns 0.
 
+    A signal while workers start ends the start.
+
     Args:
         read: loads the configuration, at the start and at each SIGHUP.
         source: the file of the configuration, for the log.
@@ -52,7 +54,10 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
     server = _server_of(config)
     stop_requests.on_request(server.note_stop)
-    bound = server.start()
+    try:
+        bound = server.start()
+    except StartCancelled:
+        return 0
     hangs = False
     try:
         kafka = config.receivers.kafka

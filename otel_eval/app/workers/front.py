@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -39,7 +39,7 @@ from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
 from otel_eval.counters import total_counts
 from otel_eval.diagnostics import Diagnostics
-from otel_eval.errors import InputError, Overloaded, collect_errors
+from otel_eval.errors import InputError, Overloaded, StartCancelled, collect_errors
 from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.otlp.decoded_size import json_decoded_size
@@ -58,6 +58,7 @@ from otel_eval.wire import fields, sized
 
 T = TypeVar("T")
 
+_LOOK_S: Final = 0.2  # between two looks whether a start is to be stopped
 _THREADS: Final = 8  # for each worker; most of them wait for its responses
 
 
@@ -97,6 +98,7 @@ class FrontServer:
             config.receivers.otlp, handler, lambda: self.readiness().ready
         )
         self._bound: Bound | None = None
+        self._stop_requested = False
         self._diagnostics: Final = Diagnostics(self)
         self.admin: Final = AdminServices(config.telemetry, self)
         held = held_runs_of(config.ui)
@@ -130,7 +132,11 @@ class FrontServer:
         return joined_families(family for worker in self._workers for family in worker.scores())
 
     def note_stop(self) -> None:
-        """Do nothing: each worker records it when the front stops it."""
+        """End a start that is under way. Safe in a signal handler.
+
+        Each worker records the stop when the front stops it.
+        """
+        self._stop_requested = True
 
     def start(self) -> Bound:
         """Start the workers, then listen, and return the addresses that were bound.
@@ -138,6 +144,7 @@ class FrontServer:
         Raises:
             ConfigError: an address cannot be bound, or a worker cannot start; every part is stopped
                 then.
+            StartCancelled: `note_stop` was called meanwhile.
         """
         atexit.register(self._disconnect)
         with starting(self.admin, self.stop):
@@ -145,11 +152,17 @@ class FrontServer:
                 claim_split(self._config.storage.directory, self._config.workers)
             for worker in self._workers:
                 worker.start()
-            collect_errors([worker.await_ready for worker in self._workers])
+            self._await_workers()
             self._bound = self._receiver.start()
             if self.page:
                 self.page.start(self._bound)
             return self._bound
+
+    def _await_workers(self) -> None:
+        while wait([worker.first_ready for worker in self._workers], _LOOK_S).not_done:
+            if self._stop_requested:
+                raise StartCancelled
+        collect_errors([worker.await_ready for worker in self._workers])
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, then every worker; False if not everything was evaluated and

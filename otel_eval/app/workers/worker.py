@@ -323,7 +323,7 @@ class SupervisedWorker:
         self._stopping: Final = threading.Event()
         self._backoff = Backoff(_POLICY, self._stopping)
         # done when the first process accepts requests or cannot start
-        self._first_ready: Final[Future[None]] = Future()
+        self.first_ready: Final[Future[None]] = Future()
         self._thread: Final = threading.Thread(
             target=self._supervise, name=f"otel-eval-worker-{number}", daemon=True
         )
@@ -367,7 +367,7 @@ class SupervisedWorker:
             ConfigError: it cannot start.
         """
         try:
-            self._first_ready.result()
+            self.first_ready.result()
         except Overloaded:
             raise ConfigError(
                 f"workers: worker {self.number} ended {_FIRST_STARTS} times while it started; its"
@@ -383,8 +383,8 @@ class SupervisedWorker:
                 # one that ended, for instance by a signal, is said to be started again
                 ended = isinstance(error, Overloaded)
                 is_last = not ended or self._restarts + 1 >= _FIRST_STARTS
-                if is_last and not self._first_ready.done():
-                    self._first_ready.set_exception(error)
+                if is_last and not self.first_ready.done():
+                    self.first_ready.set_exception(error)
                     return
                 if not (self._stopping.is_set() or ended):
                     _log.warning("worker %d cannot start: %s", self.number, error)
@@ -400,8 +400,8 @@ class SupervisedWorker:
         process.await_ready()
         self._ready = process
         self._poll_state(process)
-        if not self._first_ready.done():
-            self._first_ready.set_result(None)
+        if not self.first_ready.done():
+            self.first_ready.set_result(None)
         if self._config is not config:
             self.reload(self._config)
         while not wait([process.process.sentinel], _POLL_S) and not self._stopping.is_set():

@@ -30,7 +30,7 @@ from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Signal
 from tests.support.otlp_backend import Backend, grpc_backend
-from tests.support.receiver_process import request, twice, whole
+from tests.support.receiver_process import ENVIRONMENT, request, twice, whole
 from tests.support.waiting import LIMIT_S, STAYS_OPEN, wait_until
 
 Serving = Callable[..., Any]
@@ -310,6 +310,31 @@ def test_a_worker_that_cannot_start_ends_the_start(tmp_path: Path):
     with pytest.raises(ConfigError, match="worker-2' is in use by another process"):
         front.start()
     other.stop(1.0)
+
+
+STUCK_MODULE = """
+import multiprocessing, pathlib, threading
+
+if multiprocessing.parent_process():
+    pathlib.Path(__file__).with_name("begun").touch()
+    threading.Event().wait()
+
+def score(trajectory):
+    return 1.0
+"""
+
+
+def test_a_stop_signal_ends_a_start_that_waits_for_a_worker(served: Serving) -> None:
+    """Here for a scorer whose module does not come to an end; what the workers began is given
+    up.
+    """
+    one = served(evaluations=[{"name": "e", "scorers": [{"type": "stuck:score"}]}])
+    (one.folder / "stuck.py").write_text(STUCK_MODULE)
+    one.environment = {"PYTHONPATH": os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(one.folder)))}
+    one.start(awaited=False)
+    wait_until((one.folder / "begun").exists)
+    assert one.end(signal.SIGTERM) == 0
+    assert "ready " not in one.said()
 
 
 def test_a_warning_when_no_span_arrived(served: Serving):
