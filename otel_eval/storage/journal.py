@@ -345,9 +345,8 @@ class SegmentRefs:
         earlier record of the report.
         """
         with self._lock:
-            before = self._unacknowledged.get(key)
-            if before is not None:
-                self._retained[before[0]] -= 1
+            if key in self._unacknowledged:
+                self._retained[self._unacknowledged[key][0]] -= 1
             self._unacknowledged[key] = (segment, set(exporters))
             self._retained[segment] += 1
 

@@ -146,11 +146,8 @@ class CommitNote(NamedTuple):
             margin, partitions = note["margin"], note["partitions"]
         except (ValueError, TypeError, LookupError, RecursionError):
             return cls()
-        return (
-            cls(margin, partitions)
-            if isinstance(margin, int) and isinstance(partitions, int)
-            else cls()
-        )
+        is_ours = isinstance(margin, int) and isinstance(partitions, int)
+        return cls(margin, partitions) if is_ours else cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +194,9 @@ class OffsetFinder:
         if committed.offset < 0:
             # Reading from the end of the log, the first spans of runs under way are missed: such
             # runs are `joined`.
-            is_latest = self._initial == "latest"
-            return (
-                Start(end, end, self._now())
-                if is_latest
-                else Start(first, first, self._now() if first else 0.0)
-            )
+            if self._initial == "latest":
+                return Start(end, end, self._now())
+            return Start(first, first, self._now() if first else 0.0)
         note = CommitNote.of(committed.metadata)
         if note.partitions and partitions:
             self.compare(note.partitions, partitions)

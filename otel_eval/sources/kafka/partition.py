@@ -232,17 +232,12 @@ class Partition:
             firsts[record.offset] = min(
                 first, self.watermark.add_record(record.offset, record.time_s, undecided)
             )
-        self._forget_finished()
+        # forget traces that former owners finished, once no spans of them are expected any more
+        oldest_s = self.clock() - self._services.keep_s
+        while self._finished and (oldest := next(iter(self._finished.items())))[1][0] < oldest_s:
+            del self._finished[oldest[0]]
         self._finish_closed(trace_ids)
         return firsts
-
-    def _forget_finished(self) -> None:
-        """Forget traces that former owners finished, once no spans of them are expected any
-        more.
-        """
-        oldest_s = self.clock() - self._services.keep_s
-        while self._finished and (first := next(iter(self._finished.items())))[1][0] < oldest_s:
-            del self._finished[first[0]]
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if it cannot
