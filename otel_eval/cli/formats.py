@@ -6,7 +6,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from otel_eval.cli.markdown import Comment, escaped, table
@@ -237,10 +237,12 @@ def _notable_line(report: Report, result: Result) -> str:
     )
 
 
-def format_of(form: str, write: Write, *, not_passed: bool, **table_options: Any) -> ReportFormat:
-    """The format with this name; options of tables are ignored by the others."""
+def format_of(
+    form: str, write: Write, *, not_passed: bool, layout: Layout, full_ids: bool
+) -> ReportFormat:
+    """The format with this name; only tables have a layout and full ids."""
     if form == "table":
-        return TableFormat(write, not_passed=not_passed, **table_options)
+        return TableFormat(write, not_passed=not_passed, layout=layout, full_ids=full_ids)
     if form == "json":
         return JsonFormat(write, not_passed=not_passed)
     other = JunitFormat if form == "junit" else MarkdownFormat
