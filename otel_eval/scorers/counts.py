@@ -517,15 +517,15 @@ class ToolErrors(BaseScorer):
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
-        failed = [(call, position) for position, call in enumerate(calls) if call.error]
+        failed = [(call.name, position) for position, call in enumerate(calls) if call.error]
         errors = [
-            {"tool": call.name, "actual": at, "type": call.error.type}
-            for call, at in failed
+            {"tool": call.name, "actual": position, "type": call.error.type}
+            for position, call in enumerate(calls)
             if call.error
         ]
         text = f"{len(failed)} of {len(calls)} calls failed"
         if failed:
-            text += f": {listed([(call.name, position) for call, position in failed])}"
+            text += f": {listed(failed)}"
         details = {"failed": len(failed), "total": len(calls), "errors": errors}
         return Finding((len(calls) - len(failed)) / len(calls), text, details)
 

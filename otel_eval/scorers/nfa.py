@@ -134,10 +134,11 @@ def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> 
         return -len(names), None
     costs: _Costs = {0: (0, None)}
     known = automaton.names
-    places = [_places(names, group) for group in groups]
-    _limit(sum(_number_of_vectors(of_name, known) for of_name in places) * states, _MOST_REACHED)
-    for group, of_name in zip(groups, places, strict=True):
-        costs = _consume(automaton, costs, group, of_name, known)
+    by_name = [_positions_by_name(names, group) for group in groups]
+    vectors = sum(_number_of_vectors(positions, known) for positions in by_name)
+    _limit(vectors * states, _MOST_REACHED)
+    for group, positions in zip(groups, by_name, strict=True):
+        costs = _consume(automaton, costs, group, positions, known)
     return _with_insertions(automaton, costs, len(names))[automaton.end]
 
 
@@ -146,21 +147,21 @@ def _limit(number: int, most: int) -> None:
         raise NoScore(too_large("too many calls for the size of the pattern"))
 
 
-def _places(names: Sequence[str], group: range) -> dict[str, list[int]]:
+def _positions_by_name(names: Sequence[str], group: range) -> dict[str, list[int]]:
     """The positions of each name in a group."""
-    places: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for position in group:
-        places.setdefault(names[position], []).append(position)
-    return places
+        by_name.setdefault(names[position], []).append(position)
+    return by_name
 
 
-def _number_of_vectors(places: Mapping[str, Sequence[int]], known: frozenset[str]) -> int:
+def _number_of_vectors(by_name: Mapping[str, Sequence[int]], known: frozenset[str]) -> int:
     """How many numbers of matched calls by name there are.
 
     Raises:
         NoScore: there are too many.
     """
-    number = prod(len(positions) + 1 for name, positions in places.items() if name in known)
+    number = prod(len(positions) + 1 for name, positions in by_name.items() if name in known)
     if number > _MOST_VECTORS:
         raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
     return number
@@ -170,29 +171,29 @@ def _consume(
     automaton: NFA,
     costs: _Costs,
     group: range,
-    places: Mapping[str, list[int]],
+    by_name: Mapping[str, list[int]],
     known: frozenset[str],
 ) -> _Costs:
     """Match or delete every call of a group: match some of them in any order, then delete the
     others.
     """
-    useful = [name for name in places if name in known]
+    useful = [name for name in by_name if name in known]
     after: _Costs = {}
     layers: dict[tuple[int, ...], _Costs] = {(0,) * len(useful): costs}
-    for vector in _vectors([len(places[name]) for name in useful]):
+    for vector in _vectors([len(by_name[name]) for name in useful]):
         reached = layers.pop(vector, None)
         if reached is None:
             continue
         used = dict(zip(useful, vector, strict=True))
         deleted = sorted(
-            (position, name) for name, at in places.items() for position in at[used.get(name, 0) :]
+            (position, name) for name, at in by_name.items() for position in at[used.get(name, 0) :]
         )
         for state, (cost, chain) in reached.items():
             for position, name in deleted:
                 chain = (("delete", name, position), chain)
             _improve(after, state, cost + _EDIT * len(deleted), chain)
-        if len(deleted) > len(group) - sum(map(len, (places[name] for name in useful))):
-            unused = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
+        unused = {name: at for at, name in enumerate(useful) if vector[at] < len(by_name[name])}
+        if unused:
             closed = _with_insertions(automaton, reached, group.start)
             for at, target, cost, chain in _matches(automaton, closed, unused):
                 successor = (*vector[:at], vector[at] + 1, *vector[at + 1 :])

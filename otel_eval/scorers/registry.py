@@ -158,7 +158,14 @@ def _is_taken(name: str, thing: Any) -> bool:
     module = getattr(thing, "__module__", "")
     if name in ALIASES or BUILT_IN.get(name, module) != module:
         return True
-    return name in _registered and not _is_redefined(_registered[name].thing, thing)
+    if name not in _registered:
+        return False
+    # One definition may be run again: a cell of a notebook, or a module that was reloaded.
+    before, now = (
+        (getattr(owner, "__module__", None), getattr(owner, "__qualname__", None))
+        for owner in (_registered[name].thing, thing)
+    )
+    return before != now or None in now
 
 
 def _find(name: str) -> Registration | None:
@@ -166,17 +173,6 @@ def _find(name: str) -> Registration | None:
     if name in BUILT_IN and name not in _registered:
         import_module(BUILT_IN[name])
     return _registered.get(name)
-
-
-def _is_redefined(before: Any, now: Any) -> bool:
-    """Whether both are from one definition, which was run again: a cell of a notebook, or a module
-    that was reloaded.
-    """
-    places = [
-        (getattr(thing, "__module__", None), getattr(thing, "__qualname__", None))
-        for thing in (before, now)
-    ]
-    return places[0] == places[1] and None not in places[0]
 
 
 def _registration_of(thing: Any) -> Registration:

@@ -38,7 +38,12 @@ from otel_eval.scorers.alignment.ordered import (
     common,
     prepare,
 )
-from otel_eval.scorers.partial_order import TimedCall, is_sequential, parallel_groups
+from otel_eval.scorers.partial_order import (
+    TimedCall,
+    groups_of,
+    is_sequential,
+    parallel_groups,
+)
 from otel_eval.scorers.tool_names import listed, listed_names, numbered, plural, shortened, tool
 from otel_eval.scorers.values import as_object, decode_json, value_at
 
@@ -188,10 +193,8 @@ class Alignment:
 
     def _by_relation(self) -> Pairs:
         criterion, columns = self._criterion, len(self._actual)
-        groups, column_groups = (
-            criterion.expectation.groups,
-            self._column_groups or [range(at, at + 1) for at in range(columns)],
-        )
+        groups = criterion.expectation.groups
+        column_groups = self._column_groups or groups_of(self._actual, "ignore")
         has_weights = criterion.comparison.arguments == "overlap" and not self._any_order
         is_grouped = not self._any_order and (criterion.nested or len(column_groups) < columns)
         limit_pairs(len(criterion.names) * columns, _MOST_PAIRS[has_weights, is_grouped])

@@ -72,17 +72,16 @@ class Bindings:
             if "name" in columns:
                 contents.append("".join(columns["name"]))
             _refuse_long(values["calls"])
-        no_reference = (
+        self._no_reference = (
             reference.explanation
             if isinstance(reference, Skipped)
             else "reference not recorded"
             if reference is UNRECORDED
             else ""
         )
-        if "reference" in reading.names and not no_reference:
+        if "reference" in reading.names and not self._no_reference:
             values["reference"] = reference
             contents.append(reference)
-        self._no_reference = no_reference
         self.values = fitting(values, contents)
 
     def without(self, variable: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -103,10 +104,10 @@ def run_to_end(coroutine: Coroutine[Any, Any, Any]) -> Any:
 async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> WalkResult:
     """Walk the tree for one run and return the path."""
     state = WalkState(plan)
-    trouble: Skipped | Failed | None = None
+    failure: Skipped | Failed | None = None  # the first one
     ready: Sequence[str] = plan.roots
     while ready and state.end is None:
-        coming: list[str] = []
+        next_ready: list[str] = []
         judged = (
             await _ask_judges([plan.nodes[name] for name in ready], state.outputs, ask)
             if plan.judge_nodes
@@ -118,16 +119,16 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
                 judged[name] if node.program is None else _evaluate(node, node.program, evaluation)
             )
             if type(result) is Skipped or type(result) is Failed:
-                trouble = result if trouble is None else trouble
+                failure = result if failure is None else failure
             else:
                 value, reason = result if type(result) is NodeAnswer else (result, "")
-                coming += state.record(node, value, reason)
+                next_ready += state.record(node, value, reason)
                 if node.kind == "task":
                     evaluation.bind_label(node.label, value)
-        ready = sorted(coming) if len(coming) > 1 else coming
-    if trouble is None:
-        trouble = Failed("NoVerdict", "no verdict was reached")
-    return WalkResult(state.path, state.end or trouble)
+        ready = sorted(next_ready) if len(next_ready) > 1 else next_ready
+    if failure is None:
+        failure = Failed("NoVerdict", "no verdict was reached")
+    return WalkResult(state.path, state.end or failure)
 
 
 class WalkState:
@@ -150,13 +151,9 @@ class WalkState:
 
     def fork(self) -> WalkState:
         """Return an independent copy of this state."""
-        other = WalkState(self._plan)
-        other._waits, other.opened, other.outputs = (
-            dict(self._waits),
-            set(self.opened),
-            dict(self.outputs),
-        )
-        other.path, other.end = [*self.path], self.end
+        other = copy(self)
+        other._waits, other.outputs = {**self._waits}, {**self.outputs}
+        other.opened, other.path = {*self.opened}, [*self.path]
         return other
 
     def record(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
