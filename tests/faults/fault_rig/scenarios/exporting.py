@@ -127,7 +127,8 @@ def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
                 time.sleep(1.0)
                 service.kill()
                 service.start()
-            time.sleep(2.0)
+            before = endpoint.refused
+            assert until(lambda: endpoint.refused > before, 120), service.said()
             refused = endpoint.refused
             endpoint.trouble = ""
             assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, endpoint.rows), (

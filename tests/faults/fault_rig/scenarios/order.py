@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.faults.fault_rig.books import balance, rows_of
+from tests.faults.fault_rig.books import balance, rows_of, until
 from tests.faults.fault_rig.outcome import Outcome, scored, settled
 from tests.faults.fault_rig.sender import Request, Sender, requests_of, shuffled
 from tests.faults.fault_rig.service import Service, configuration
@@ -65,7 +65,9 @@ def late_spans(folder: Path, *, runs: int) -> Outcome:
             "not evaluated without the late span"
         )
         sender.send(late, within_s=30)
-        time.sleep(1.0)
+        assert until(
+            lambda: sum(row["revision"] > 0 for row in rows_of(service.results)) >= 4 * runs, 120
+        ), "not evaluated again with the late span"
         books = settled(service, sent, sender, within_s=30, revisions=True)
     assert books.revised == 4 * runs, f"{books.revised} of {4 * runs} results revised"
     return Outcome(
