@@ -103,12 +103,11 @@ def test_poison_among_the_records(broker: Broker, topic: str, tmp_path: Path, ki
     with Group(tmp_path, broker.address, {"topic": topic, **dead}) as group:
         group.add()
         load = Load(broker.producer(), topic, RATE, poison=50).start()
-        time.sleep(8)
+        assert until(lambda: load.poisoned > 5, 120)
         runs = load.stop()
         assert until(lambda: group.lag() == 0, 40)
         malformed = group.metric("kafka_records_total")
         assert balanced(group.finish(runs))
-    assert load.poisoned > 5
     assert malformed == load.records + load.poisoned
     if kind == "file":
         assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == load.poisoned

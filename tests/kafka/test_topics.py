@@ -286,7 +286,7 @@ def test_json_is_read_and_otlp_events_are_written(
 def test_a_load_stops_at_the_last_record_of_a_run(broker: Broker, topic: str) -> None:
     """The rig itself: as many records as it counts are in the topic."""
     load = Load(broker.producer(), topic, 50.0, poison=10, spread_s=(0.2, 0.5)).start()
-    time.sleep(1.0)
+    assert until(lambda: load.poisoned > 2, 120)
     assert load.stop()
     assert sum(broker.ends(topic).values()) == load.records + load.poisoned
 
