@@ -43,7 +43,6 @@ from otel_eval.model import (
     Skipped,
     Stamp,
     Trajectory,
-    Verdict,
     verdict_of,
     with_remedy,
 )
@@ -579,19 +578,13 @@ class _PreparedEvaluation:
         if instead is None and trajectory.too_large and not trajectory.incomplete:
             instead = too_large(trajectory.too_large)
         ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
-        standing: Verdict | None = None
         later = [scorer for share, scorer in self._later if draw < share]
-        if instead is not None:
-            results, pending = (
-                [scorer.result(ids, instead) for scorer in (*self._at_once, *later)],
-                [],
-            )
-            if not is_part:
-                standing = verdict_of(results)
-        else:
+        pending: list[Pending] = []
+        if instead is None:
             results = [scorer.scored(ids, trajectory) for scorer in self._at_once]
             pending = [scorer.pending(ids) for scorer in later]
-            standing = verdict_of(results)
+        else:
+            results = [scorer.result(ids, instead) for scorer in (*self._at_once, *later)]
         attributes, case, evidence, stamp = occasion
         return Report(
             trajectory=trajectory,
@@ -603,7 +596,7 @@ class _PreparedEvaluation:
             case=case,
             evidence=evidence,
             stamp=stamp,
-            standing=standing,
+            standing=None if is_part else verdict_of(results),
             awaited=len(pending),
         )
 

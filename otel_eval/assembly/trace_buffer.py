@@ -41,6 +41,7 @@ from dataclasses import replace
 from enum import Enum
 from itertools import chain
 from math import inf
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from otel_eval.assembly.limits import BufferCounts, Limits
@@ -144,6 +145,7 @@ _GONE: Final = (State.LEFT, State.REPORTED, State.ENDED)  # an id may be held un
 _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
 # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 _CHECKS_PER_WAIT: Final = 8
+_WHEN: Final = itemgetter(0)  # of a deadline: its instant
 _SHARE: Final = 4  # evaluated trees of a trace without a root use this part (1/4) of its limits
 
 
@@ -528,7 +530,7 @@ class TraceBuffer:
         rest = trace.rest(limits)
         if rest is None:
             return self._examine_trees(trace, now)
-        when, reason = min((trace.touched + rest[0], rest[1]), (aged, Completeness.AGED), key=_when)
+        when, reason = min((trace.touched + rest[0], rest[1]), (aged, Completeness.AGED), key=_WHEN)
         return self._close(trace, reason) if when <= now else self._schedule(trace, when)
 
     def _examine_trees(self, trace: Trace, now: float) -> None:
@@ -537,7 +539,7 @@ class TraceBuffer:
         following = inf
         if trace.state is State.OPEN:
             deadlines = [(*self._deadline(trace, tree), tree.root) for tree in trees]
-            following, reason, _ = min(deadlines, key=_when)
+            following, reason, _ = min(deadlines, key=_WHEN)
             if following <= now:
                 roots = [root for when, why, root in deadlines if when <= now and why is reason]
                 trace.closing = Closing(trace.trace_id, reason, tuple(roots))
@@ -563,7 +565,7 @@ class TraceBuffer:
         else:
             rested = trace.touched + limits.idle_s, Completeness.IDLE
         first = trace.created if trace.fresh is None else tree.first
-        return min(rested, (first + limits.max_age_s, Completeness.AGED), key=_when)
+        return min(rested, (first + limits.max_age_s, Completeness.AGED), key=_WHEN)
 
     def _wait_for_run(self, trace: Trace, now: float) -> None:
         """Let a trace wait of which nothing is part of a run; close it at the end of its time."""
@@ -877,10 +879,6 @@ class TraceBuffer:
     def next_check(self) -> float | None:
         """Return when `due` next has a trace to check; None if no check is scheduled."""
         return self._checks[0][0] if self._checks else None
-
-
-def _when(deadline: tuple[Any, ...]) -> Any:
-    return deadline[0]
 
 
 def _reason(trace: Trace, limits: Limits) -> Completeness:

@@ -40,7 +40,6 @@ class ReadTable:
     def __init__(self, convention: Convention) -> None:
         self.convention = convention
         self.name = convention.name
-        self.tool_spans = convention.tool_spans
         self.events = tuple((glob(row.event), row) for row in convention.events)
         self.fields_in_events = frozenset(row.field for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)

@@ -213,18 +213,18 @@ class _Work:
     ) -> tuple[tuple[ToolCall, ...], str, str]:
         """The calls of a run, why they are unknown, and what the run waits for."""
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
-        mine = merge_beside(self.spans, self.calls[first:last])
-        waiting = self.unknown_calls.pauses.of_run(run, agents, models, mine)
+        spanned = merge_beside(self.spans, self.calls[first:last])
+        waiting = self.unknown_calls.pauses.of_run(run, agents, models, spanned)
         first, last = (bisect_left(self.recovered_places, at) for at in (run.first, run.last))
         recovered = self.recovery.calls[first:last]
         unknown = self.unknown_calls
-        if mine:
+        if spanned:
             why = (
-                unknown.of_nameless(mine)
+                unknown.of_nameless(spanned)
                 or unknown.of_spans(run)
                 or unknown.of_doubtful(run)
-                or unknown.of_raised(models, mine, len(recovered))
-                or unknown.of_end(run, models, mine)
+                or unknown.of_raised(models, spanned, len(recovered))
+                or unknown.of_end(run, models, spanned)
             )
         else:
             why = ("" if recovered else unknown.of_end(run, models, ())) or unknown.of_messages(
@@ -232,16 +232,16 @@ class _Work:
             )
         # A request that waits is an open one, too.
         why = why or unknown.of_dropped(run) or ("" if waiting else unknown.of_open(run))
-        return self._finished(run, mine, recovered), why, waiting
+        return self._finished(run, spanned, recovered), why, waiting
 
     def _finished(
-        self, run: Candidate, mine: list[ToolCallBuilder], recovered: Sequence[Recovered]
+        self, run: Candidate, spanned: list[ToolCallBuilder], recovered: Sequence[Recovered]
     ) -> tuple[ToolCall, ...]:
-        enclosing = self._enclosing(mine) if mine else {}
+        enclosing = self._enclosing(spanned) if spanned else {}
         enclosing_agent = self.spans.enclosing_agent
         paths: dict[int, tuple[str, ...]] = {-1: ()}
         ordered: list[tuple[Moment, ToolCallBuilder | Recovered]] = [
-            *((MOMENT(call), call) for call in mine),
+            *((MOMENT(call), call) for call in spanned),
             *((each.moment, each) for each in recovered),
         ]
         ordered.sort(key=itemgetter(0))
@@ -258,16 +258,16 @@ class _Work:
             )
         return tuple(calls)
 
-    def _enclosing(self, mine: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
+    def _enclosing(self, spanned: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls that enclose it, the nearest `MAX_ENCLOSING` of
         them.
         """
         enclosing: dict[int, tuple[str, ...]] = {}
         size = self.spans.tree.size
-        if max([size[call.place] for call in mine]) == 1:
+        if max([size[call.place] for call in spanned]) == 1:
             return enclosing
         stack: list[tuple[int, tuple[str, ...]]] = []
-        for call in mine:
+        for call in spanned:
             while stack and stack[-1][0] <= call.place:
                 stack.pop()
             enclosing[call.place] = stack[-1][1] if stack else ()

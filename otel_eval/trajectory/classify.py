@@ -193,7 +193,7 @@ class ClassifiedTrace:
     def records_tools(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
         scope = self.resource_scopes[place].scope_name
-        promised = self.table(place).tool_spans is True
+        promised = self.table(place).convention.tool_spans is True
         return (
             promised and not self.plan.reader.of_scope(scope).lacks_tool_spans
         ) or self.plan.declared(scope)
@@ -284,9 +284,9 @@ def classified_with(
     evaluations.
     """
     tree = span_tree_of(frames)
-    held = [frames[span_id] for span_id in tree.ids]
-    readers = [resource_scope.reader(payload) for _, payload, resource_scope in held]
-    resource_scopes = list(map(itemgetter(2), held))
+    ordered = [frames[span_id] for span_id in tree.ids]
+    readers = [resource_scope.reader(payload) for _, payload, resource_scope in ordered]
+    resource_scopes = list(map(itemgetter(2), ordered))
     read_by = {each: plan.reader.of_scope(each.scope_name).read for each in set(resource_scopes)}
     classifications = [
         read_by[resource_scope](span)

@@ -350,10 +350,10 @@ def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]
 def offered_names(trace: ClosedTrace, plan: Plan) -> dict[bytes, frozenset[str]]:
     """The names of the tools that model calls offered, where they are recorded: span id → names."""
     spans = classified(trace, plan)
-    found: dict[bytes, frozenset[str]] = {}
+    names: dict[bytes, frozenset[str]] = {}
     for place, kind in enumerate(spans.kinds):
         if kind is Kind.MODEL:
             offered = offered_tools(spans.readers[place].attributes(OFFERED_WANTED))
             if offered.names:
-                found[spans.tree.ids[place]] = offered.names - offered.outputs
-    return found
+                names[spans.tree.ids[place]] = offered.names - offered.outputs
+    return names

@@ -20,8 +20,8 @@ from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 
-_GIVEN: Final = ("input", "input_tokens", "prompt_tokens")
-_MADE: Final = ("output", "output_tokens", "completion_tokens")
+_INPUT_WORDS: Final = ("input", "input_tokens", "prompt_tokens")
+_OUTPUT_WORDS: Final = ("output", "output_tokens", "completion_tokens")
 _USER: Final = frozenset({"user", "human"})
 
 
@@ -203,16 +203,17 @@ class RunAttributes:
             return UNRECORDED, UNRECORDED
         own = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own else models[:1])]
-        given = next(
+        run_input = next(
             (value for place in first if (value := self._content(place, Field.INPUT)) is not None),
             UNRECORDED,
         )
-        made = self._content(run.first, Field.OUTPUT)
-        if made is None and models and Field.OUTPUT not in own:
-            made = self._content(models[-1], Field.OUTPUT)
+        run_output = self._content(run.first, Field.OUTPUT)
+        if run_output is None and models and Field.OUTPUT not in own:
+            run_output = self._content(models[-1], Field.OUTPUT)
             # The run ended before its model answered if the last message only requests calls.
-            made = None if not isinstance(made, str) and read_messages(made) else made
-        return given, UNRECORDED if made is None else made
+            if not isinstance(run_output, str) and read_messages(run_output):
+                run_output = None
+        return run_input, UNRECORDED if run_output is None else run_output
 
     def _own_content(self, place: int) -> tuple[Field, ...]:
         """Which of input and output an agent span records whenever content is captured, or lost
@@ -268,15 +269,15 @@ def _whole(table: ReadTable, attributes: dict[str, Any]) -> bool:
 
 def _tokens(table: ReadTable, attributes: dict[str, Any]) -> TokenCounts:
     return TokenCounts(
-        _count(table.value(attributes, Field.INPUT_TOKENS), _GIVEN),
-        _count(table.value(attributes, Field.OUTPUT_TOKENS), _MADE),
+        _count(table.value(attributes, Field.INPUT_TOKENS), _INPUT_WORDS),
+        _count(table.value(attributes, Field.OUTPUT_TOKENS), _OUTPUT_WORDS),
     )
 
 
 def _sum(used: list[TokenCounts]) -> TokenCounts:
-    given = [each.input for each in used]
-    made = [each.output for each in used]
-    return TokenCounts(_total(given), _total(made))
+    return TokenCounts(
+        _total([counts.input for counts in used]), _total([counts.output for counts in used])
+    )
 
 
 def _total(numbers: list[int | None]) -> int | None:
