@@ -517,17 +517,18 @@ class ToolErrors(BaseScorer):
         calls = trajectory.calls
         if not calls:
             return Skipped("no tool call")
-        failed = [(call.name, position) for position, call in enumerate(calls) if call.error]
         errors = [
             {"tool": call.name, "actual": position, "type": call.error.type}
             for position, call in enumerate(calls)
             if call.error
         ]
-        text = f"{len(failed)} of {len(calls)} calls failed"
-        if failed:
-            text += f": {listed(failed)}"
-        details = {"failed": len(failed), "total": len(calls), "errors": errors}
-        return Finding((len(calls) - len(failed)) / len(calls), text, details)
+        failed, total = len(errors), len(calls)
+        text = f"{failed} of {total} calls failed"
+        if errors:
+            failures = [(call.name, at) for at, call in enumerate(calls) if call.error]
+            text += f": {listed(failures)}"
+        details = {"failed": failed, "total": total, "errors": errors}
+        return Finding((total - failed) / total, text, details)
 
 
 @scorer("error_recovery")

@@ -217,12 +217,13 @@ _FACTS: Final[Mapping[str, Any]] = {
 }
 # the other columns are times, and names
 _ANYTHING: Final = frozenset({"arguments", "result", "error", "agent"})
+_ARGUMENTS, _RESULT = attrgetter("arguments"), attrgetter("result")
 # Values are extracted column by column, in list comprehensions, since this is done for all calls of
 # every run.
 _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "name": lambda run: [call.name for call in run.calls],
-    "arguments": lambda run: _decoded(map(attrgetter("arguments"), run.calls)),
-    "result": lambda run: _decoded(map(attrgetter("result"), run.calls)),
+    "arguments": lambda run: _decoded(map(_ARGUMENTS, run.calls)),
+    "result": lambda run: _decoded(map(_RESULT, run.calls)),
     "error": lambda run: [_error(call) for call in run.calls],
     "duration_ms": lambda run: list(map(_duration, run.calls)),
     "start_ms": _starts,
