@@ -152,8 +152,8 @@ class TimeCost(BaseScorer):
         if self.strict:
             value = float(elapsed_ms <= max_ms)
         explained = (
-            f"{_MEASURED_PARTS.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of"
-            f" {max_ms:g} ms"
+            f"{_MEASURED_PARTS.get(self.of) or tool(self.of)} took"
+            f" {_ms_text(elapsed_ms, max_ms)} ms of {max_ms:g} ms"
         )
         named = {} if self.of in _MEASURED_PARTS else {"seen": seen(trajectory.calls)}
         return Finding(
@@ -182,6 +182,14 @@ class TimeCost(BaseScorer):
 
 
 _MEASURED_PARTS: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
+
+
+def _ms_text(elapsed_ms: float, max_ms: float) -> str:
+    """Three significant digits, or whole milliseconds; exact where rounding would turn what
+    exceeds the budget into what does not, or the reverse.
+    """
+    text = f"{elapsed_ms:.0f}" if elapsed_ms >= 100 else f"{elapsed_ms:.3g}"
+    return text if (float(text) <= max_ms) == (elapsed_ms <= max_ms) else str(elapsed_ms)
 
 
 def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:

@@ -94,6 +94,22 @@ def test_the_details_name_what_was_timed(of, named):
 
 
 @pytest.mark.parametrize(
+    ("elapsed_ns", "said"),
+    [
+        (166_012, "0.166 ms of 10 ms"),
+        (1_234_567_890, "1235 ms of 10 ms"),
+        (9_999_999, "10 ms of 10 ms"),
+        (10_000_100, "10.0001 ms of 10 ms"),
+    ],
+)
+def test_times_have_no_more_digits_than_show_which_side_of_the_budget_they_are(elapsed_ns, said):
+    timed = trajectory(start_ns=1, end_ns=1 + elapsed_ns)
+    outcome = create_scorer({"type": "time_cost", "max_ms": 10})(timed)
+    assert outcome.explanation == f"the run took {said}"
+    assert outcome.details["elapsed_ms"] == elapsed_ns / 1_000_000
+
+
+@pytest.mark.parametrize(
     ("names", "options", "loops"),
     [
         ("aaaaaaaa", {}, [(0, 1, 8)]),
