@@ -58,7 +58,8 @@ def show_scores(
         paths: files with traces, or folders of them.
         config: the evaluations, conventions, judges and limits.
         form: `table`, `json`, `junit`, `markdown` or `html`.
-        output: a file to write to, which is there whole or not at all; None for standard output.
+        output: a file to write to, which is there whole or not at all, and is not written if no
+            input could be read; None for standard output.
         export: whether results also go to the configured exporters.
         not_passed: whether only results are written that did not pass, were skipped or failed.
         full_ids: whether a table has ids in full.
@@ -119,9 +120,12 @@ def show_scores(
             if form == "table" and output is None:
                 written.finish(outcomes.summary, outcomes.lines(layout.width))
             raise
+        is_unread = bool(messages.problems) and not outcomes.runs + outcomes.traces_without_run
         if form != "table" or outcomes.summary.runs or not messages.problems:
             written.finish(outcomes.summary, outcomes.lines(layout.width))
-    if output is not None:
+        if opened is not None and is_unread:
+            opened.discard()
+    if output is not None and not is_unread:
         click.echo(f"{output}: written; {outcomes.count_line()}")
     return _exit_code(
         outcomes,

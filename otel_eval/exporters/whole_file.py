@@ -28,6 +28,7 @@ class WholeFile:
         self._path: Final = path
         self._target = self._partial = os.path.realpath(path)
         self._stream: TextIO | None = None
+        self._is_discarded = False
 
     def __enter__(self) -> Self:
         try:
@@ -50,6 +51,10 @@ class WholeFile:
         except OSError as error:
             raise self._problem(error) from None
 
+    def discard(self) -> None:
+        """Write no file at the end of the block: what was at the path before stays."""
+        self._is_discarded = True
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
@@ -57,10 +62,11 @@ class WholeFile:
         try:
             if self._stream is not None:
                 self._stream.close()
-            if kind is None and self._partial != self._target:
+            is_whole = kind is None and not self._is_discarded
+            if is_whole and self._partial != self._target:
                 os.replace(self._partial, self._target)
-            is_whole = kind is None
         except OSError as problem:
+            is_whole = False
             if kind is None:
                 raise self._problem(problem) from None
         finally:

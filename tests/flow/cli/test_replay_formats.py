@@ -73,6 +73,23 @@ def test_an_invalid_input_is_one_line_in_every_format(
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("form", [*FORMATS, "html"])
+def test_no_report_is_written_if_no_input_can_be_read(
+    otel_eval: Run, recorded: Path, tmp_path: Path, form: str
+) -> None:
+    """What was there before stays; if some input can be read there is a report."""
+    words = ["--format", form, "--output", "report"]
+    done = otel_eval("replay", "none.json", *words)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert os.listdir(tmp_path) == [recorded.name]
+    (tmp_path / "report").write_text("before", encoding="utf-8")
+    assert otel_eval("replay", "none.json", *words).returncode == 2
+    assert (tmp_path / "report").read_text(encoding="utf-8") == "before"
+    done = otel_eval("replay", "none.json", recorded, *words)
+    assert (done.returncode, done.stdout[:16]) == (2, "report: written;")
+    assert (tmp_path / "report").read_text(encoding="utf-8") != "before"
+
+
 @pytest.mark.parametrize(("rate", "code"), [("0.66", 0), ("0.67", 1), ("1", 1)])
 def test_a_scorer_may_pass_less_often_where_that_is_said(
     otel_eval: Run, traced: Write, config: Write, rate: str, code: int
