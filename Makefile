@@ -144,12 +144,12 @@ $(BIN)/python:
 	@"$(PYTHON)" -m venv $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml setup.py constraints.txt $(SOURCES)
-	@echo "installing into $(VENV)"
+	@echo "installing into $(VENV) (a minute or two)"
 	@$(PIP) install -c constraints.txt .
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py $(filter %.c %.h,$(SOURCES)) constraints.txt
-	@echo "installing into $(VENV) for development"
+	@echo "installing into $(VENV) for development (a minute or two)"
 	@$(PIP) install -c constraints.txt -e '.[dev]' || { echo "the packages for development could not be installed;" \
 		"is the package index within reach, and has it all of them for $$($(BIN)/python --version)?" >&2; exit 1; }
 	@touch $@

@@ -32,10 +32,10 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 from otel_eval import trajectories
 from otel_eval.app import stored_traces
 from otel_eval.app.server import Server
-from otel_eval.cli.render import run_block
+from otel_eval.cli.render import OUTCOME_COLORS, run_block
 from otel_eval.config import load
 from otel_eval.errors import OtelEvalError
-from otel_eval.exporters.text_table import columns
+from otel_eval.exporters.text_table import columns, layout_of
 from otel_eval.model import Trajectory
 from otel_eval.sources.receiver.server import Bound
 
@@ -143,9 +143,10 @@ def awaited(results: Path, wanted: set[str]) -> list[dict[str, Any]]:
 
 
 def show(runs: Iterable[Trajectory], rows: Iterable[dict[str, Any]]) -> None:
-    """Print each run with its calls and its scores."""
+    """Print each run with its calls and its scores, as wide as the terminal."""
+    layout = layout_of(sys.stdout)
     for run in runs:
-        print("\n".join(run_block(run)))
+        print("\n".join(run_block(run, layout=layout)))
         mine = [row for row in rows if row["span_id"] == run.span_id]
         print(
             "\n".join(
@@ -153,6 +154,9 @@ def show(runs: Iterable[Trajectory], rows: Iterable[dict[str, Any]]) -> None:
                     ("scorer", "value", "outcome", "reason"),
                     [_cells(row) for row in mine],
                     indent=2,
+                    layout=layout,
+                    colors=OUTCOME_COLORS,
+                    colored=2,
                 )
             )
             + "\n"

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,16 +22,21 @@ FAILS = "{type: tool_errors, threshold: 1.0}"
 
 
 def on_terminal(
-    folder: Path, *words: object, columns: int = 60, awaited: str = "", **environment: str
+    folder: Path,
+    *words: object,
+    columns: int = 60,
+    awaited: str = "",
+    program: Sequence[str] = ("-m", "otel_eval"),
+    **environment: str,
 ) -> str:
-    """What `otel-eval` prints on a terminal with this many columns; once the pattern `awaited` is
-    there, the file `go` is made in the folder.
+    """What `otel-eval`, or another program of Python, prints on a terminal with this many columns;
+    once the pattern `awaited` is there, the file `go` is made in the folder.
     """
     terminal, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     with subprocess.Popen(
-        [sys.executable, "-m", "otel_eval", *map(str, words)],
+        [sys.executable, *program, *map(str, words)],
         stdout=theirs,
         stderr=theirs,
         cwd=folder,
@@ -65,6 +70,15 @@ def test_text_is_as_wide_as_the_terminal_and_coloured(
     lines = [COLOR.sub("", line).rpartition("\x1b[2K")[2] for line in narrow.splitlines()]
     assert max(len(line.split("  ")[0]) for line in lines) <= 60
     assert max(map(len, wide.splitlines())) > max(map(len, lines)) > 50
+
+
+def test_the_demonstration_is_as_wide_as_the_terminal_and_coloured(tmp_path: Path) -> None:
+    program = [str(Path(__file__).parents[3] / "examples" / "demo.py")]
+    printed = on_terminal(tmp_path, program=program, columns=80)
+    shown = COLOR.sub("", printed).partition("\n\n")[2].partition("The scores are")[0]
+    assert COLOR.search(printed)
+    assert 60 < max(map(len, shown.splitlines())) <= 80
+    assert not COLOR.search(on_terminal(tmp_path, program=program, NO_COLOR="1"))
 
 
 def test_progress_goes_on_while_judges_are_awaited(
