@@ -292,13 +292,17 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
 
 
 def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
-    """Outcome and value, or why there is none. Of a failed scorer only the error's type: its
-    message may quote content.
+    """Outcome and value, and the explanation; redacted a score has neither. Of a failed scorer only
+    the error's type: its message may quote content.
     """
     outcome = result.outcome
     if isinstance(outcome, Scored):
         word = "pass" if outcome.passed else "not passed"
-        return "scored" if shown.redact else f"{word}, {outcome.value:.3f}", ""
+        return (
+            ("scored", "")
+            if shown.redact
+            else (f"{word}, {outcome.value:.3f}", outcome.explanation)
+        )
     if isinstance(outcome, Failed):
         return "failed", outcome.error_type
     return f"skipped, {outcome.reason}", outcome.explanation

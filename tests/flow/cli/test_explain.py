@@ -80,6 +80,20 @@ def test_it_agrees_with_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str
     } == {tuple(row[key] for key in keys): [row[fact] for fact in facts] for row in replayed}
 
 
+def test_every_score_is_explained_as_replay_explains_it(
+    otel_eval: Run, recorded: Path, config: Write
+) -> None:
+    """Redacted a score has no explanation, which may quote the configuration."""
+    words = [recorded, "--config", config("{type: tool_errors}", "{type: time_cost, max_ms: 1}")]
+    replayed = rows(otel_eval("replay", *words, "--format", "json").stdout)
+    said = [row["explanation"] for row in replayed]
+    shown = flat(otel_eval("explain", *words).stdout)
+    assert [text for text in said if text not in shown] == []
+    assert [
+        text for text in said if text in flat(otel_eval("explain", *words, "--redact").stdout)
+    ] == []
+
+
 def test_its_text_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """100 columns, no control characters, for every recorded trace; and in the redacted form."""
     for options in ([], ["--redact"]):
