@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,9 +39,10 @@ def test_python_on_a_page_runs(code: str, tmp_path: Path, fork_server: ForkServe
     """In its own process, with the output that the page shows, and nothing on stderr unless no
     agent ran.
     """
-    (tmp_path / "eval.yaml").write_text(
-        "exporters: {jsonl: {path: results.jsonl}}\n", encoding="utf-8"
-    )
+    for name in ("eval.yaml", "clerk.yaml"):
+        (tmp_path / name).write_text(
+            "exporters: {jsonl: {path: results.jsonl}}\n", encoding="utf-8"
+        )
     done = fork_server.run(["-c", code], tmp_path, os.environ)
     idle = "nothing was evaluated before the end: no span arrived;"
     assert (
@@ -92,3 +96,39 @@ def test_files_that_a_page_names_exist() -> None:
         for path in named.findall(page.read_text(encoding="utf-8"))
         if not (ROOT / path).exists()
     ] == []
+
+
+@pytest.mark.parametrize("language", ["console", "sh", "bash"])
+def test_commands_have_no_comments(language: str) -> None:
+    """Interactive shells of macOS take a comment for arguments."""
+    lines = [
+        f"{block.id}: {line}"
+        for block in blocks(language, LINKED)
+        for line in str(block.values[0]).splitlines()
+        if re.search(r"(^\S.*|^)\s#\s", line) and "time    parallel to" not in line
+    ]
+    assert lines == []
+
+
+def test_the_first_tutorial_shows_what_commands_print(tmp_path: Path) -> None:
+    """The calls of its trace, and the scores of its policy."""
+    text = page_named("first-evaluation")
+    policy = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    for command in ("trajectory", "replay"):
+        (shown,) = re.findall(
+            rf"^\$ otel-eval {command} (.*?)\n(.*?)^(?:```|\$ echo)", text, re.MULTILINE | re.DOTALL
+        )[:1]
+        words = shlex.split(shown[0].replace("policy.yaml", str(tmp_path / "policy.yaml")))
+        done = subprocess.run(
+            [sys.executable, "-m", "otel_eval", command, *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "COLUMNS": "100"},
+        )
+        expected = [line for line in shown[1].splitlines() if line.strip(" .")]
+        printed = [line for line in done.stdout.splitlines() if line]
+        assert [line for line in expected if line not in printed] == []
