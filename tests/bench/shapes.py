@@ -3,10 +3,11 @@ Lines, in one thread.
 
     python tests/bench/shapes.py [--spans 20000] [--rounds 5]
 
-Shapes: the lean and fat synthetic traces of the other benchmarks, the same with failed calls and
-with several agents, and every recorded trace of tests/traces. Each copy of a trace has fresh trace,
-span and call ids, as real ones have. Four scorers that read no content; the last column adds one
-that reads arguments. Prints microseconds of CPU a span, the medians of the rounds.
+Shapes: the lean and fat synthetic traces of the other benchmarks, the same with failed calls, with
+several agents and with other calls in every trace, and every recorded trace of tests/traces. Each
+copy of a trace has fresh trace, span and call ids, as real ones have. Four scorers that read no
+content; the last column adds one that reads arguments. Prints microseconds of CPU a span, the
+medians of the rounds.
 """
 
 from __future__ import annotations
@@ -70,6 +71,18 @@ def failed(spans: list[Span]) -> list[Span]:
     return spans
 
 
+def different(rng: random.Random, spans: list[Span]) -> list[Span]:
+    """Each tool call is of one of a hundred tools, so that no two traces have the same calls."""
+    for span in spans:
+        if span.name.startswith("execute_tool"):
+            name = f"tool_{rng.randrange(100)}"
+            span.name = f"execute_tool {name}"
+            for attribute in span.attributes:
+                if attribute.key == "gen_ai.tool.name":
+                    attribute.value.string_value = name
+    return spans
+
+
 def agents(spans: list[Span]) -> list[Span]:
     """The spans are divided among three agents below the root."""
     root, inner = spans[-1], []
@@ -95,6 +108,7 @@ def shapes() -> dict[str, Callable[[random.Random], bytes]]:
         "fat": lambda rng: body_of(synthetic(rng, fat=True)),
         "failed calls": lambda rng: body_of(failed(synthetic(rng, fat=False))),
         "several agents": lambda rng: body_of(agents(synthetic(rng, fat=False))),
+        "different calls": lambda rng: body_of(different(rng, synthetic(rng, fat=False))),
     }
     return made | {
         file.stem: recorded(file.read_text())

@@ -102,7 +102,7 @@ def receiver(options: argparse.Namespace) -> Iterator[str]:
     sys.path.insert(0, str(FOLDER))
     from shapes import SCORERS, cpu, evaluate, requests_and_size, shapes
 
-    synthetic = ["lean", "fat", "failed calls", "several agents"]
+    synthetic = ["lean", "fat", "failed calls", "several agents", "different calls"]
     sizes: dict[str, int] = {}
     works: dict[str, tuple[Callable[[], int], int]] = {}
     config: dict[str, object] = {"evaluations": [{"name": "bench", "scorers": SCORERS}]}
