@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval.interfaces import ClosedTrace, SpanFrame
-from otel_eval.model import Completeness
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.interfaces import SpanFrame
 from otel_eval.otlp.otlp_json import read_json
 from otel_eval.otlp.protobuf import read_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of
@@ -45,9 +45,10 @@ def recorded() -> list[ReadableSpan]:
 
 def too_large(frames: list[SpanFrame]) -> str:
     """Why the run is not read, or ""."""
-    trace = ClosedTrace(
-        frames[0][0], {span_id: frame for _, span_id, frame, _ in frames}, Completeness.COMPLETE
-    )
+    buffer = TraceBuffer(Limits())
+    buffer.push_many(frames, 0.0)
+    (trace,) = buffer.drain(0.0)
+    assert trace.bytes_at_most  # measured on arrival; it must not hide that the run is too large
     (run,) = build(trace, Plan())
     return run.trajectory.too_large
 
