@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import GetJsonSchemaHandler, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import to_jsonable_python
 from pydantic_core.core_schema import CoreSchema, DataclassSchema
 
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
@@ -232,6 +233,10 @@ class ConfigurationSchema(GenerateJsonSchema):
             described["properties"] = {"type": {"type": "string"}, **described["properties"]}
             described["required"] = ["type", *described.get("required", ())]
         return described
+
+    def encode_default(self, dft: Any) -> Any:
+        """The default as JSON; pydantic 2.7 cannot do that with an object of a dataclass."""
+        return to_jsonable_python(dft) if is_dataclass(dft) else super().encode_default(dft)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
