@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
@@ -67,6 +67,32 @@ _JUDGE_REMEDIES: Final = {
 _REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
+class UnmatchedRuns(NamedTuple):
+    """Outermost runs that meet the conditions of no evaluation, so that they have no score; inner
+    runs and those outside a sample are not among them.
+
+    Attributes:
+        runs: how many there are.
+        found: how many runs were found altogether.
+        example: the most frequent kind of them, and the conditions that it does not meet; "" if
+            unknown.
+    """
+
+    runs: int = 0
+    found: int = 0
+    example: str = ""
+
+    def text(self) -> str:
+        """A sentence about them; "" if there are none."""
+        if not self.runs:
+            return ""
+        example = f"; most often {self.example}" if self.example else ""
+        return (
+            f"{self.runs} of {plural(self.found, 'run')} matched no evaluation, without a score"
+            f"{example}"
+        )
+
+
 class Coverage:
     """Counts runs and results of evaluated traces. May be called from any thread.
 
@@ -96,6 +122,8 @@ class Coverage:
         self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
         # runs that no evaluation matched, by service, agent and span name
         self._unmatched: Final[Counter[str]] = Counter()
+        self._missed: Final[Counter[str]] = Counter()  # those in `unmatched_runs`, by the same
+        self._missed_runs = 0
         # by the same: the conditions of each evaluation that such a run does not meet
         self._mismatches: Final[dict[str, list[str]]] = {}
         # by scorer, outcome and error type
@@ -111,6 +139,7 @@ class Coverage:
             {each.name: each.scorers for each in evaluations}, live=self._live
         )
         self._matchers = {each.name: Matcher(each) for each in evaluations[:_MOST_NAMED]}
+        self._sampled = [Matcher(each) for each in evaluations if each.sample < 1]
         self._of_every_run = {
             each.name: Matcher(replace(each, match=replace(each.match, runs="all")))
             for each in evaluations
@@ -173,9 +202,15 @@ class Coverage:
                 f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span"
                 f" {redacted_repr(run.name)}"
             )
-            if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
+            is_known = called in self._unmatched or len(self._unmatched) < _MOST_SCOPES
+            if is_known:
                 self._unmatched[called] += 1
-            if called not in self._mismatches and len(self._mismatches) < _MOST_NAMED:
+            # whatever the draw of its trace: at 0 every sample holds
+            if run.outermost and not any(matches(run, 0.0) for matches in self._sampled):
+                self._missed_runs += 1
+                if is_known:
+                    self._missed[called] += 1
+            if is_known and called not in self._mismatches:
                 self._mismatches[called] = [
                     f"evaluation {redacted_repr(name)} does not match: {failed}"
                     for name, matches in self._matchers.items()
@@ -292,12 +327,25 @@ class Coverage:
         each evaluation the runs do not meet, as `otel-eval explain` shows it.
         """
         with self._lock:
-            mismatches = list(self._mismatches.items())
+            mismatches = list(self._mismatches.items())[:_MOST_NAMED]
         if not self.runs or self.matched:
             why = self.why_nothing() if self.runs or self.traces_without_run else ""
             return [why] if why else []
         of_kinds = [f"{called}: {'; '.join(failed)}" for called, failed in mismatches if failed]
         return [f"no evaluation matched any of {plural(self.runs, 'run')}", *of_kinds]
+
+    def unmatched_runs(self) -> UnmatchedRuns:
+        """The runs that no evaluation matched although others did; none while none matched, of
+        which `why_nothing` tells.
+        """
+        with self._lock:
+            if not self._missed_runs or not self.matched:
+                return UnmatchedRuns(found=self.runs)
+            examples = [
+                f"{called} ({count}): {'; '.join(self._mismatches[called])}"
+                for called, count in self._missed.most_common(1)
+            ]
+            return UnmatchedRuns(self._missed_runs, self.runs, "".join(examples))
 
     def no_run(self) -> str:
         """A text with the number of spans in traces without a run, by scope."""
@@ -429,10 +477,14 @@ class Diagnostics(Coverage):
             _log.warning("nothing was evaluated %s: %s", when, why)
 
     def end(self) -> None:
-        """Check for the last time, when the process or its evaluation ends."""
+        """Check for the last time, when the process or its evaluation ends, and log how many runs
+        no evaluation matched.
+        """
         self._timer.cancel()
         self.warn_of_names()
         self.check("before the end")
+        if text := self.unmatched_runs().text():
+            _log.warning("%s", text)
 
     def warn_of_names(self) -> None:
         """Log which names of tools in policies may be misspelt, after the last run."""

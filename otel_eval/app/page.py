@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.config import Auth, Ui
+from otel_eval.diagnostics import UnmatchedRuns
 from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.server import Bound
 from otel_eval.ui import live_page
@@ -55,12 +56,14 @@ class HeldByWorker(NamedTuple):
         changes: since the number that was asked for.
         exported_ms: when an exporter last delivered results, in Unix milliseconds, or None.
         why: why no run was evaluated, in lines.
+        unmatched: the runs that no evaluation matched although others did.
     """
 
     instance: str
     changes: Changes
     exported_ms: int | None
     why: Sequence[str] = ()
+    unmatched: UnmatchedRuns = UnmatchedRuns()
 
 
 class WorkerWithRuns(Protocol):
@@ -81,6 +84,7 @@ class FetchedRuns:
         # by worker: its instance, and the number of the last change that was fetched
         self._known: Final = [("", 0)] * len(workers)
         self._why: Final[list[Sequence[str]]] = [()] * len(workers)
+        self._unmatched: Final = [UnmatchedRuns()] * len(workers)
 
     def fetch(self) -> None:
         """Hold what has changed in the workers, in the order of time."""
@@ -105,11 +109,22 @@ class FetchedRuns:
         if answer is not None:
             self._known[index] = answer.instance, answer.changes.number
             self._why[index] = answer.why
+            self._unmatched[index] = answer.unmatched
         return answer
 
     def why(self) -> Sequence[str]:
         """Why no run was evaluated, as a worker to which runs came says it."""
         return next((why for why in self._why if why), ())
+
+    def unmatched_runs(self) -> UnmatchedRuns:
+        """The runs of all workers that no evaluation matched, with the example of the worker that
+        has most of them.
+        """
+        return UnmatchedRuns(
+            sum(each.runs for each in self._unmatched),
+            sum(each.found for each in self._unmatched),
+            max(self._unmatched).example,
+        )
 
 
 class ShownReceiver(Protocol):
@@ -120,6 +135,9 @@ class ShownReceiver(Protocol):
 
     def why_no_score(self) -> Sequence[str]:
         """Why no run was evaluated, in lines."""
+
+    def unmatched_runs(self) -> UnmatchedRuns:
+        """The runs that no evaluation matched although others did."""
 
     def fetch_runs(self) -> None:
         """Bring the held runs up to date."""
@@ -203,4 +221,5 @@ class LivePage:
             "exported_ms": self.held.exported_ms,
             "left_out": self.held.left_out,
             "why": list(self._receiver.why_no_score()) if self.held.is_empty else [],
+            "unmatched": self._receiver.unmatched_runs().text(),
         }

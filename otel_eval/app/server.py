@@ -30,6 +30,7 @@ from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.datasets import dataset_counts
+from otel_eval.diagnostics import UnmatchedRuns
 from otel_eval.exporters.delivery import Undelivered
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
@@ -234,7 +235,9 @@ class Server:
             return None
         changes = self._held_runs.changes(after)
         why = self.why_no_score() if self._held_runs.is_empty else ()
-        return HeldByWorker(self._instance, changes, self._held_runs.exported_ms, why)
+        return HeldByWorker(
+            self._instance, changes, self._held_runs.exported_ms, why, self.unmatched_runs()
+        )
 
     def why_no_span(self) -> str:
         """A possible reason why no span has arrived."""
@@ -243,6 +246,10 @@ class Server:
     def why_no_score(self) -> Sequence[str]:
         """Why no run was evaluated, in lines."""
         return self._evaluation.diagnostics.why_no_score()
+
+    def unmatched_runs(self) -> UnmatchedRuns:
+        """The runs that no evaluation matched although others did."""
+        return self._evaluation.diagnostics.unmatched_runs()
 
     def fetch_runs(self) -> None:
         """Do nothing: the runs are held here."""

@@ -9,6 +9,7 @@
   const runs = model.collection();
   const MOST_CALLS = 200; // drawn at first; a button draws more
   let status = data.status || {}, draw = function () {}, shown = "";
+  let hasData = data.mode !== "live"; // until then nothing is known, not even that no run is there
 
   function element(name, attributes, ...children) {
     const made = document.createElementNS(
@@ -230,7 +231,7 @@
       if (!main.contains(table)) main.replaceChildren(element("h1", {}, "Runs"), ...notices(), summaryPlace, filters, count, table);
       refill(all);
       rows = model.filtered(all, filter);
-      if (!summaryPlace.contains(document.activeElement)) summaryPlace.replaceChildren(head(rows));
+      if (!summaryPlace.contains(document.activeElement)) summaryPlace.replaceChildren(status.unmatched ? element("p", { class: "notice" }, text(status.unmatched, 2000)) : "", head(rows));
       const names = [...new Set(rows.slice(0, 2000).flatMap(function (row) { return Object.keys(row.scores); }))];
       columns = names.slice(0, 6);
       more = names.length - columns.length;
@@ -262,6 +263,7 @@
   }
 
   function emptyView() {
+    if (!hasData) return element("p", { class: "faint" }, "Loading…");
     const addresses = settings.addresses || {}, why = model.whyEmpty(status);
     if (data.mode !== "live") {
       return element("div", { class: "empty" }, element("h2", {}, "No run was evaluated"), ...notices(),
@@ -329,9 +331,11 @@
   function comparison(result, calls) {
     const found = model.compared(result, calls);
     if (!found || !found.lines.length) return null;
-    const WORDS = { same: "same", differs: "differs", missing: "✕ missing", extra: "✕ extra", "out of order": "✕ out of order" };
+    // what a scorer accepts is no error
+    const passes = model.stateOf(result) === "pass", mark = passes ? "" : "✕ ";
+    const WORDS = { same: "same", differs: "differs", missing: mark + "missing", extra: mark + "extra", "out of order": mark + "out of order" };
     const lines = found.lines.slice(0, 500).map(function (line, at) {
-      return element("tr", { class: (line.state === "same" ? "" : "differs") + (at === found.first ? " first" : "") },
+      return element("tr", { class: (line.state === "same" ? "" : "differs") + (at === found.first && !passes ? " first" : "") },
         element("td", {}, element("bdi", {}, text(line.expected, 200) || "–")), element("td", {}, element("bdi", {}, text(line.actual, 200) || "–")),
         element("td", {}, WORDS[line.state] + (at === found.first ? " (first difference)" : "")));
     });
@@ -360,6 +364,10 @@
   function runView(route) {
     const row = runs.get(route.key);
     const back = element("p", {}, element("a", { href: lastList }, "← All runs"));
+    if (!row && !hasData) {
+      main.replaceChildren(back, emptyView());
+      return;
+    }
     if (!row) {
       main.replaceChildren(back, element("h1", {}, "This run is not here"),
         element("p", {}, data.mode === "live" ? "The page holds the last runs only, and shows this one when it arrives." : "The file has no run with this address."));
@@ -464,7 +472,7 @@
     // a run is drawn again only if it changed, so that what is open in it stays open
     if (route.view !== "run") return changes;
     const row = runs.get(route.key);
-    return row ? row.documents.map(function (each) { return each.revision + ":" + each.results.length + each.verdict; }).join() : "";
+    return row ? row.documents.map(function (each) { return each.revision + ":" + each.results.length + each.verdict; }).join() : String(hasData);
   }
 
   function listen() {
@@ -482,6 +490,7 @@
     events.addEventListener("ready", function () {
       for (const each of restored || []) put(each);
       restored = null;
+      if (!hasData) { hasData = true; changes++; }
       connection.className = "";
       connection.textContent = "live";
       draw();

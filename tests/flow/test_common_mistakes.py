@@ -108,6 +108,36 @@ agent(trace.get_tracer("app"), "search").end()
     )
 
 
+def test_match_agent_matches_some_runs_only(tmp_path: Path):
+    """Those without a score are counted, with the commonest reason; an inner run is none of them,
+    and neither is a run outside a sample.
+    """
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+scorers = [{"type": "tool_errors"}]
+policy = {"name": "policy", "match": {"agent": "helper"}, "scorers": scorers}
+sampled = {"name": "s", "match": {"agent": "rare"}, "sample": 1e-9, "scorers": scorers}
+processor = EvalSpanProcessor(RESULTS | {"evaluations": [policy, sampled]})
+provider.add_span_processor(processor)
+tracer = trace.get_tracer("app")
+for name in ("helper", "hepler", "other", "hepler", "rare"):
+    outer = agent(tracer, "search", name=name)
+    with trace.use_span(outer):
+        agent(tracer, "search", name="inner").end()
+    outer.end()
+""",
+        cwd=tmp_path,
+    )
+    assert [row["agent"] for row in rows] == ["helper"]
+    assert only_line(stderr) == (
+        "3 of 10 runs matched no evaluation, without a score; most often service 'shop' agent"
+        " 'hepler' span 'invoke_agent hepler' (2): evaluation 'policy' does not match: match.agent"
+        " requires 'helper', and the run has 'hepler'; evaluation 's' does not match: match.agent"
+        " requires 'rare', and the run has 'hepler'"
+    )
+
+
 SAMPLER: Final = (
     "no span arrived; its TracerProvider recorded no span (sampler AlwaysOffSampler); "
     "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"

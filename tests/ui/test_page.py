@@ -131,6 +131,54 @@ def test_the_reason_why_a_run_did_not_pass_is_one_click_away(
     assert page.url.endswith(f"#/runs/{2:032x}/{1:016x}")
 
 
+def test_until_data_has_come_the_page_says_nothing_about_runs(
+    served: Make, opened: OpenPage
+) -> None:
+    receiver = served()
+    receiver.start()
+    receiver.insist(whole(1))
+    address = "http://{}:{}/".format(*receiver.place)
+    page = opened(address)
+    expect(page.locator(".rows .row")).to_have_count(1)
+    page.route("**/events", lambda route: None)  # no answer
+    for view in ("", "#/scorers", f"#/runs/{1:032x}/{1:016x}"):
+        page.goto("about:blank")
+        page.goto(address + view)
+        expect(page.locator("main")).to_contain_text("Loading…")
+        expect(page.locator("main")).not_to_contain_text("No span has arrived yet")
+        expect(page.locator("main")).not_to_contain_text("not here")
+
+
+def test_runs_that_match_nothing_are_counted_above_the_list(served: Make, opened: OpenPage) -> None:
+    receiver = served(
+        evaluations=[
+            {"name": "e", "match": {"agent": "seller"}, "scorers": [{"type": "tool_errors"}]}
+        ]
+    )
+    receiver.start()
+    page = opened("http://{}:{}/".format(*receiver.place))
+    receiver.insist(whole(1))
+    expect(page.locator(".rows .row")).to_have_count(1)
+    expect(page.locator(".notice")).to_have_count(0)
+    receiver.insist(whole(2).replace(b"seller", b"sailor"))
+    expect(page.locator(".notice")).to_contain_text("1 of 2 runs matched no evaluation")
+    expect(page.locator(".notice")).to_contain_text("match.agent requires 'seller'")
+
+
+@pytest.mark.parametrize(("passed", "mark"), [(True, ""), (False, "✕ ")])
+def test_a_difference_is_an_error_only_where_the_score_does_not_pass(
+    tmp_path: Path, opened: OpenPage, passed: bool, mark: str
+) -> None:
+    run = document(1)
+    run["results"] = run["results"][:1]
+    details = {"matched": [[0, 0]], "missing": [], "extra": [{"tool": "search", "actual": 1}]}
+    run["results"][0] |= {"passed": passed, "details": details}
+    page = opened(write(tmp_path / "report.html", iter([run])) + f"#/runs/{1:032x}/{1:016x}")
+    line = page.locator("tr.differs")
+    expect(line.locator("td").last).to_have_text(f"{mark}extra (first difference)")
+    assert (page.locator("tr.first").count() == 0) is passed
+
+
 def test_a_lost_connection_shows_and_comes_back(served: Make, opened: OpenPage) -> None:
     receiver = served()
     receiver.start()

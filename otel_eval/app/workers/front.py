@@ -38,7 +38,7 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
 from otel_eval.counters import total_counts
-from otel_eval.diagnostics import Diagnostics
+from otel_eval.diagnostics import Diagnostics, UnmatchedRuns
 from otel_eval.errors import InputError, Overloaded, StartCancelled, collect_errors
 from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal
@@ -115,6 +115,10 @@ class FrontServer:
     def why_no_score(self) -> Sequence[str]:
         """Why no run was evaluated, as a worker says it."""
         return self._fetched.why() if self._fetched else ()
+
+    def unmatched_runs(self) -> UnmatchedRuns:
+        """The runs of all workers that no evaluation matched although others did."""
+        return self._fetched.unmatched_runs() if self._fetched else UnmatchedRuns()
 
     def fetch_runs(self) -> None:
         """Bring the held runs up to date."""

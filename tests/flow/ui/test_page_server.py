@@ -64,6 +64,34 @@ def test_the_status_tells_why_no_run_is_there(served: Make) -> None:
     assert "evaluation 'e' does not match: match.agent requires 'other', and the run has " in why[1]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_runs_that_match_nothing_are_counted_beside_those_that_are_scored(
+    served: Make, workers: int
+) -> None:
+    """In the status of the page, and in the log at the end."""
+    receiver = served(
+        workers=workers,
+        evaluations=[
+            {"name": "e", "match": {"agent": "seller"}, "scorers": [{"type": "tool_errors"}]}
+        ],
+    )
+    receiver.start()
+    with receiver.events() as events:
+        for trace in range(1, 9):  # each worker gets some of both
+            receiver.insist(whole(trace))
+            receiver.insist(whole(trace + 8).replace(b"seller", b"sailor"))
+        statuses = (json.loads(data) for name, data in events if name == "status")
+        said = next(
+            status["unmatched"] for status in statuses if "8 of 16 runs" in status["unmatched"]
+        )
+    assert said.startswith("8 of 16 runs matched no evaluation, without a score; most often ")
+    assert said.endswith(
+        "evaluation 'e' does not match: match.agent requires 'seller', and the run has 'sailor'"
+    )
+    assert receiver.end(signal.SIGTERM) == 0
+    assert receiver.said().count("matched no evaluation, without a score") == workers
+
+
 def test_other_pages_and_other_names_are_refused(served: Make) -> None:
     receiver = served(ui={"endpoint": "127.0.0.1:0", "public_url": "https://eval.example"})
     receiver.start()
