@@ -59,7 +59,7 @@ class Program:
         self.traces: list[tuple[str, list[str], str]] = []
         self.tally = Counters()
         self.ambient = GlobalProvidersExporter(
-            signals, pipeline=self.pipeline, counters=self.tally, found=self.found, **providers
+            signals, pipeline=self.pipeline, counters=self.tally, on_use=self.found, **providers
         )
         self.sinks = Fanout([self.ambient], self.tally)
         self.source = _Source(self, limits, tick_s)
