@@ -112,7 +112,12 @@ def _policy_of(
 
 
 def _why_inactive(spec: Mapping[str, Any], seen: int, runs: Sequence[Trajectory]) -> str:
-    """Why a rule that was seen in so many of the runs should not be used; "" if it should."""
+    """Why a rule is suggested as inactive: few of the runs show it, or some would not pass it; ""
+    if it is active.
+
+    Args:
+        seen: the number of runs that show it.
+    """
     if seen < max(min(FEWEST_RUNS, len(runs)), math.ceil(LEAST_SHARE * len(runs))):
         return "seen in few runs"
     scorer = create_scorer(dict(spec))

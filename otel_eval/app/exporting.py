@@ -72,7 +72,8 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
 
 
 def result_format(config: EvalConfig) -> ResultFormat:
-    """What the configuration adds to exported results.
+    """The configured options of exported results: links to the page with runs, bodies of log
+    events, attributes of scores on spans, and the service's version as a label of metrics.
 
     Raises:
         ConfigError: a configured product does not accept the name of a scorer.

@@ -302,7 +302,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             if not self._expects:
                 self._expects = True
                 expected.start()
-            self.look_at_open(expected.examine)
+            self.examine_open_spans(expected.examine)
         self._core.step()
 
     def _close(self, timeout_s: float) -> None:

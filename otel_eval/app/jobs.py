@@ -78,11 +78,12 @@ _workers: Final[list[_Worker]] = []  # in a process that evaluates: its own
 def _start(config: EvalConfig) -> None:
     """Prepare a process: Ctrl-C is for its parent, and it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
     _workers.append(_Worker(config))
 
 
-def _end_with_parent() -> None:
+def _exit_after_parent() -> None:
+    """Wait until the parent process has ended, then end this one; runs on a thread of its own."""
     if (parent := parent_process()) is not None:
         wait([parent.sentinel])
         os._exit(1)

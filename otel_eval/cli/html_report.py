@@ -58,7 +58,9 @@ class HtmlReport(ReportFormat):
         self._write(self._page.run(document))
 
     def finish(self, summary: Summary | None = None, lines: Sequence[str] = ()) -> None:
-        """Write the end, with the lines above the runs."""
+        """Write the end of the page, which shows `lines` and the number of traces without a run
+        above the runs; the summary is not shown.
+        """
         shown = [*lines]
         if self._without_run:
             shown.append(

@@ -424,7 +424,9 @@ class Exporters(Shape):
         return self.model_extra or {}
 
     def contradictions(self) -> Iterator[str]:
-        """OTLP endpoints with the same name, and invalid options of exporters of packages."""
+        """OTLP endpoints with the same name, two exporters that write to stdout, and invalid
+        options of exporters of packages.
+        """
         yield from duplicates(
             "otlp",
             [endpoint.name for endpoint in self.otlp_endpoints.values()],
@@ -487,7 +489,7 @@ class CaseOfRuns(Shape):
     """
 
     def contradictions(self) -> Iterator[str]:
-        """Neither or both."""
+        """Neither `attribute` nor `digest_key_env`, or both."""
         if (self.attribute is None) == (self.digest_key_env is None):
             yield "name an attribute or a digest_key_env, one of them"
 

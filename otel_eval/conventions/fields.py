@@ -146,6 +146,7 @@ class ReadTable:
         )
 
     def _is_recorded(self, read: Mapping[str, Any], key: str, value: Any) -> bool:
+        """Whether the value of an attribute is neither a placeholder, cut nor masked."""
         if (
             isinstance(value, str)
             and value in self.placeholder_texts

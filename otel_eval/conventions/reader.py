@@ -178,9 +178,12 @@ class _CompiledRule:
         is_on_purpose = rule.handoff or rule.unread or rule.artefact or rule.kind is Kind.TOOL
         return self._result_as_tool if is_standard and not is_on_purpose else self._result
 
-    def remaining(self, span_name: str, result: Classification, *, certain: bool) -> _Candidate:
-        """Return what remains to be tested for spans of this name: the long text, or nothing if the
-        rule matches for certain.
+    def candidate(self, span_name: str, result: Classification, *, certain: bool) -> _Candidate:
+        """Return the rule as the memo holds it for spans of this name: what their long text must
+        match, and the classification then.
+
+        Args:
+            certain: the rule matches whatever the long text is.
         """
         value = None if certain or self.value is None else self._value_for(span_name)
         return _Candidate(self.rule.key, value, self.encoded, result)
@@ -193,7 +196,14 @@ def _comparable(value: Any, encoded: bool) -> str:
 
 
 class _Candidate(NamedTuple):
-    """A rule that depends on a long text; a candidate without a value matches in any case."""
+    """A rule that may match spans which differ only in a long text.
+
+    Attributes:
+        key: the attribute with the long text.
+        value: what the text must match; None if the rule matches in any case.
+        encoded: the text is JSON.
+        result: the classification if the rule matches.
+    """
 
     key: str
     value: Alternatives | None
@@ -338,7 +348,7 @@ class ScopeReader:
             if is_certain and not rule.matches(attributes, name):
                 continue
             result = rule.classification(is_standard=is_standard)
-            candidates.append(rule.remaining(name, result, certain=is_certain))
+            candidates.append(rule.candidate(name, result, certain=is_certain))
             if is_certain:
                 break
         if candidates and candidates[0].value is not None:

@@ -298,6 +298,11 @@ class TrajectoryStructure(BaseScorer):
         return _finding(len(trajectory.calls), errors)
 
     def _check_steps(self, steps: Any) -> Finding | Outcome:
+        """Score the list of steps that the run itself recorded: the share that are valid.
+
+        Args:
+            steps: the value of the attribute or output field `steps`, or `UNRECORDED`.
+        """
         if steps is UNRECORDED:
             return Skipped(f"{self.steps} not recorded", reason="not_recorded")
         steps = decode_json(steps)
@@ -319,6 +324,7 @@ class TrajectoryStructure(BaseScorer):
         return _finding(len(steps), errors)
 
     def _missing_of_step(self, step: Any) -> list[str]:
+        """What a recorded step lacks to be valid, such as a required key; [] if it is valid."""
         if not isinstance(step, Mapping):
             return ["an object"]
         unnumbered = [] if "step" in step or "id" in step else ["step or id"]

@@ -233,6 +233,9 @@ def _merged(outer: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
 def _read_span(
     spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
 ) -> SpanMessages:
+    """Read the messages of the span at an index: those of its output, span events and log records
+    now, those of its input when they are first needed.
+    """
     messages = SpanMessages(positional_ids=table.convention.positional_ids)
     attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
     if KEPT_MESSAGES in attributes:

@@ -83,9 +83,12 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Tree:
-    """One tree of spans, as far as it matters here.
+    """What `find_runs` uses of one tree of spans.
 
     Attributes:
+        root, last: the range of its places.
+        missing: the id of the root's parent that did not arrive; b"" if the root has none.
+        start: when the root started, in Unix nanoseconds.
         agents: it has an agent span.
         content: it has a model or tool span.
         calls: if it is no agent run, the places of its calls; see `_lone_calls`.
@@ -132,8 +135,8 @@ def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
     """The runs of the trace, and the tool calls that belong to none, in no particular order."""
     roots = spans.tree.roots
     if len(roots) == 1 and not spans.tree.missing[roots[0]]:
-        return _runs_of_whole(spans)
-    trees = [_tree(spans, root) for root in roots]
+        return _find_runs_of_single_tree(spans)
+    trees = [_describe_tree(spans, root) for root in roots]
     calls = {place for tree in trees for place in tree.calls}
     places = [
         place for place in _addressable(spans) or _local_roots(spans, trees) if place not in calls
@@ -163,12 +166,17 @@ def roots_of(spans: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
     """The place of each root, the id of its parent that did not arrive (b"" if it has none), and
     where the root comes from.
     """
-    trees = [_tree(spans, root) for root in spans.tree.roots]
+    trees = [_describe_tree(spans, root) for root in spans.tree.roots]
     return [(tree.root, tree.missing, tree.origin.value) for tree in trees]
 
 
-def _runs_of_whole(spans: ClassifiedTrace) -> list[Candidate]:
-    """The runs of one tree with a true root, as nearly every trace is: there are no orphans."""
+def _find_runs_of_single_tree(spans: ClassifiedTrace) -> list[Candidate]:
+    """The result of `find_runs` for a trace that is one tree with a true root, as nearly every
+    trace is, so that no parent is missing.
+
+    The runs are agent spans, also those within others, and former runs; in a trace without any the
+    root, if there are model or tool spans.
+    """
     ids, size, enclosing_agent, cut = (
         spans.tree.ids,
         spans.tree.size,
@@ -262,7 +270,8 @@ def _is_former(spans: ClassifiedTrace, place: int) -> bool:
     return spans.kinds[place] is not Kind.AGENT and _has_agents(spans)
 
 
-def _tree(spans: ClassifiedTrace, root: int) -> _Tree:
+def _describe_tree(spans: ClassifiedTrace, root: int) -> _Tree:
+    """Return what `find_runs` uses of the tree with this root."""
     last = spans.end(root)
     missing = spans.tree.missing[root]
     origin = _origin(spans, root) if missing else Origin.ROOT

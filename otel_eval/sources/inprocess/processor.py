@@ -54,8 +54,9 @@ _LONGEST_CALLBACK_S: Final = 60.0
 _YIELD_S: Final = 1e-3
 
 
-_TRACES_LOOKED_AT: Final = 64
-_SPANS_LOOKED_AT: Final = 8
+# of open spans: the newest traces, and the oldest spans of each
+_TRACES_EXAMINED: Final = 64
+_SPANS_EXAMINED: Final = 8
 
 
 class InProcessSource(SpanProcessor):
@@ -83,7 +84,7 @@ class InProcessSource(SpanProcessor):
             "otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s
         )
         self._recorder: Final = Recorder(
-            limits, self._worker.put, self._began, self._is_agents, self._on_many_spans
+            limits, self._worker.put, self._on_first_span, self._is_agents, self._on_many_spans
         )
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
@@ -188,7 +189,7 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ per trace, on the caller's
     # thread
 
-    def _began(self, span: Any) -> None:
+    def _on_first_span(self, span: Any) -> None:
         """Called with the first span of a trace, for what takes too much time for every span."""
         self._worker.ensure()
         self._limiting.ensure()
@@ -260,16 +261,23 @@ class InProcessSource(SpanProcessor):
         """
         return not self._inactive and not self._ending.locked()
 
-    def look_at_open(self, saw: Callable[[SpanReader, str, str, Deployment], None]) -> None:
-        """Call `saw` with open spans of the newest traces, the names of their scopes, their
-        services and what is known of these; on the worker.
+    def examine_open_spans(
+        self, examine: Callable[[SpanReader, str, str, Deployment], None]
+    ) -> None:
+        """Call `examine` with some spans that have started and not ended, of the newest traces.
+
+        Called on the worker.
+
+        Args:
+            examine: takes a span, the name of its scope, the name of its service, and the
+                service's deployment.
         """
-        for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
-            for span in filter(None, list(entry.open.values())[:_SPANS_LOOKED_AT]):
+        for entry in self._recorder.entries()[-_TRACES_EXAMINED:]:
+            for span in filter(None, list(entry.open.values())[:_SPANS_EXAMINED]):
                 resource = span.resource.attributes
                 service, deployment = str(resource.get("service.name", "")), Deployment.of(resource)
                 open_span = keep(span, context_of(span))
-                saw(SdkSpanReader(open_span), open_span.scope_name, service, deployment)
+                examine(SdkSpanReader(open_span), open_span.scope_name, service, deployment)
 
     def pipeline(self) -> tuple[Any, Any] | None:
         """The processors and the resource of the provider whose spans were seen last, if the SDK

@@ -38,7 +38,7 @@ class Recorder:
     Args:
         put: queues for the worker a `LiveTrace` that may be closed now or is to be searched for
             detached runs, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
-        began: called with the first span of each new trace, on the caller's thread.
+        on_first_span: called with the first span of each new trace, on the caller's thread.
         is_agent: whether a span is an agent's; called on the worker. A trace without one is
             submitted as a whole.
         many: called after many starts and ends of spans, on the thread of the last one; must
@@ -49,7 +49,7 @@ class Recorder:
         self,
         limits: InProcessLimits,
         put: Callable[[LiveTrace | EndedSpans], None],
-        began: Callable[[Any], None],
+        on_first_span: Callable[[Any], None],
         is_agent: Callable[[KeptSpan], bool] = lambda _: False,
         many: Callable[[], None] = lambda: None,
     ) -> None:
@@ -57,7 +57,7 @@ class Recorder:
         self._is_agent: Final = is_agent
         self.limits: Final = limits
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
-        self._began = began
+        self._on_first_span = on_first_span
         self._limit = limits.max_spans_per_trace
         self._check_above = self._limit // 2
         self.reset(put)
@@ -105,7 +105,7 @@ class Recorder:
             self._note_many()
         entry = self._traces.get(context[0])
         if entry is None:
-            entry = self._begin(span, parent_context)
+            entry = self._add_trace(span, parent_context)
             if entry is None:
                 return
         entry.open[context[1]] = span
@@ -132,12 +132,17 @@ class Recorder:
             return True
         return False
 
-    def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
+    def _add_trace(self, span: Any, parent_context: Any) -> LiveTrace | None:
+        """Add the trace of a span that started, with the span's parent if it is open in this
+        process; the caller adds the span.
+
+        None if the span is not relevant, or the recorder is shut down.
+        """
         if not is_relevant(span):
             return None
         if not self._is_shut_down:
-            self._began(span)
-        # `_began` shuts the recorder down if another processor does the same
+            self._on_first_span(span)
+        # `_on_first_span` shuts the recorder down if another processor does the same
         if self._is_shut_down:
             return None
         entry = self._entry(span.context[0])
@@ -192,7 +197,7 @@ class Recorder:
             with self._lock:
                 self.counts["spans_after_shutdown"] += 1
             return
-        self._began(span)
+        self._on_first_span(span)
         trace_id = context_of(span)[0]
         # its start was seen, so its trace was submitted: it is late
         if (span.start_time or 0) >= self._since_ns:

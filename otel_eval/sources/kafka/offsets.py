@@ -181,10 +181,15 @@ class OffsetFinder:
         self._topic, self._initial, self._counters, self._now = topic, initial_offset, counters, now
         self._warnings: Final = Warnings()
 
-    def start(self, consumer: Any, committed: Any, partitions: int) -> Start:
-        """Return where the reading of a partition begins, given its commit.
+    def find_start(self, consumer: Any, committed: Any, partitions: int) -> Start:
+        """Return where the reading of a partition begins: at its commit, after the margin noted in
+        the commit, which is read for its trace ids; without a commit at `initial_offset`; at the
+        first record if the commit is out of range.
+
+        A number of partitions that differs from the one noted in the commit is logged.
 
         Args:
+            committed: the partition with its committed offset, negative if there is none.
             partitions: the number of partitions of the topic; 0 if unknown.
 
         Raises:
@@ -199,9 +204,9 @@ class OffsetFinder:
             return Start(first, first, self._now() if first else 0.0)
         note = CommitNote.of(committed.metadata)
         if note.partitions and partitions:
-            self.compare(note.partitions, partitions)
+            self.report_partition_change(note.partitions, partitions)
         if not first <= committed.offset <= end:
-            return self.out_of_range(committed.partition, committed.offset, first)
+            return self.restart_out_of_range(committed.partition, committed.offset, first)
         # Retention may have deleted records of the margin; a margin after the commit is an error of
         # another program.
         margin = (
@@ -211,7 +216,7 @@ class OffsetFinder:
         )
         return Start(committed.offset, margin)
 
-    def out_of_range(self, partition: int, offset: int, first: int) -> Start:
+    def restart_out_of_range(self, partition: int, offset: int, first: int) -> Start:
         """Count and log that an offset is out of range; return a start at the first record, where
         earlier runs are `joined`.
         """
@@ -225,7 +230,7 @@ class OffsetFinder:
         )
         return Start(first, first, self._now())
 
-    def compare(self, before: int, partitions: int) -> None:
+    def report_partition_change(self, before: int, partitions: int) -> None:
         """Count and log a change of the number of partitions, if there is one."""
         if before == partitions:
             return

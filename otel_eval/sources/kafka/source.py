@@ -290,7 +290,7 @@ class KafkaSource:
 
     def _start_partition(self, consumer: Any, committed: Any) -> Start:
         start = self._retried(
-            lambda: self._finder.start(consumer, committed, self._number_of_partitions),
+            lambda: self._finder.find_start(consumer, committed, self._number_of_partitions),
             self._offsets,
         )
         if start is None:
@@ -344,7 +344,7 @@ class KafkaSource:
         # offsets of transaction markers, or of records that compaction removed
         if ends is None or ends[0] <= partition.expected:
             return
-        start = self._finder.out_of_range(number, partition.expected, ends[0])
+        start = self._finder.restart_out_of_range(number, partition.expected, ends[0])
         partition.drain()
         self._remove_partition(number)
         self._add_partition(number, start)
@@ -407,7 +407,7 @@ class KafkaSource:
             self._warn(topic.error)
             return
         if self._number_of_partitions:
-            self._finder.compare(self._number_of_partitions, len(topic.partitions))
+            self._finder.report_partition_change(self._number_of_partitions, len(topic.partitions))
         self._number_of_partitions = len(topic.partitions)
 
     def _update_gauges(self) -> None:

@@ -198,4 +198,6 @@ def test_reading_begins_at_the_committed_offset_or_its_margin(
     cluster = Cluster()
     cluster.first = 10
     finder = OffsetFinder("t", "earliest", Counters(), lambda: 7.0)
-    assert finder.start(cluster, TopicPartition("t", 0, committed, metadata=metadata), 1) == start
+    assert (
+        finder.find_start(cluster, TopicPartition("t", 0, committed, metadata=metadata), 1) == start
+    )
