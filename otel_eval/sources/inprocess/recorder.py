@@ -382,12 +382,14 @@ class Recorder:
         # one that is queued is about to be closed as a whole
         if entry.early or entry.cut or entry.queued or len(ended) == entry.searched:
             return
-        entry.searched = len(ended)
         live = {
             span_id: keep(span, context_of(span))
             for span_id, span in entry.open.copy().items()
             if span is not None  # only early traces have others
         }
+        if live.keys() <= {span.span_id for span in ended}:
+            return  # its last span ends at this moment: it is about to be closed as a whole
+        entry.searched = len(ended)
         detached = EndedSpans.detached(entry.trace_id, ended, live, self._is_agent)
         with self._lock:
             if (

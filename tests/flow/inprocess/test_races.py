@@ -129,6 +129,20 @@ class BeforeLock:
         self._lock.release()
 
 
+def test_a_trace_whose_last_span_is_ending_is_not_searched_for_detached_runs():
+    """The thread that ends it has recorded the span, and has not queued the trace yet."""
+    desk = Desk(is_agent=lambda span: span.name == "agent")
+    agent = desk.start("agent")
+    desk.end(desk.start("tool", agent))
+    agent.end()
+    entry = desk.entry()
+    entry.spans.append(agent._readable_span())
+    desk.recorder.sweep(entry.since)
+    entry.open.clear()
+    desk.recorder.sweep(entry.since)
+    assert desk.put == []
+
+
 def test_a_trace_that_empties_again_while_the_worker_takes_it_counts_once_as_queued(desk: Desk):
     """What counts as queued for ever would in the end keep every trace from being queued."""
     root = desk.start("root")
