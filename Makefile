@@ -32,9 +32,8 @@ quick: $(VENV)/.installed-dev
 test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, without extensions, other SDKs, frameworks; downloads them
 	@$(MAKE) --no-print-directory -j2 collector slow
 	@$(BIN)/python -m pytest -q tests/collector tests/faults tests/fuzz tests/distribution
-	@$(MAKE) --no-print-directory -j2 broker sdk-range
+	@$(MAKE) --no-print-directory -j3 broker sdk-range examples
 	@OTEL_EVAL_PURE=1 OTEL_EVAL_TEST_EXAMPLES=300 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
-	@$(MAKE) --no-print-directory examples
 	@$(MAKE) --no-print-directory ui
 
 slow: $(VENV)/.installed-dev
