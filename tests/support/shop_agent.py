@@ -111,7 +111,7 @@ def main(results: str, endpoint: str) -> None:
     """The run, within what a loader set up; the loader's provider ends with the program."""
     provider = trace.get_tracer_provider()
     assert isinstance(provider, TracerProvider)
-    settings = {**CONFIG, "exporters": {"jsonl": {"path": results}}}
+    settings = {**CONFIG, "signals": ["logs"], "exporters": {"jsonl": {"path": results}}}
     # its events go nowhere
     provider.add_span_processor(EvalSpanProcessor(settings, logger_provider=LoggerProvider()))
     provider.add_span_processor(
