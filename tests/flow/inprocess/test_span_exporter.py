@@ -223,7 +223,7 @@ def test_an_exporter_that_fails_on_roots_is_said_once_and_counted(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             run_agent(tracer)
-            assert not exporter.force_flush()
+            exporter.force_flush()  # False, unless a thread has exported the root already
     provider.shutdown()
     assert (
         len([record for record in caplog.records if "could not be exported" in record.message]) == 1
