@@ -565,3 +565,17 @@ class Report:
         """
         is_final = not self.awaited or self.standing is Verdict.NOT_PASSED
         return self.standing if is_final else None
+
+
+def without_values(report: Report) -> Report:
+    """Return the report without arguments and results of calls, input, output and spans, for those
+    that hold reports and show or count calls only; the same report if it has none of them.
+    """
+    run = report.trajectory
+    calls = run.calls
+    if any(call.arguments is not UNRECORDED or call.result is not UNRECORDED for call in calls):
+        calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in calls])
+    elif not run.spans and run.input is run.output is UNRECORDED:
+        return report
+    light = replace(run, calls=calls, spans=(), input=UNRECORDED, output=UNRECORDED)
+    return replace(report, trajectory=light)

@@ -7,14 +7,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.exporters import Exporter
 from otel_eval.interfaces import RunSource, Scorer
-from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
+from otel_eval.model import Completeness, Report, without_values
 from otel_eval.retry import ExportResult, reason_of
 from otel_eval.worker_thread import WorkerThread
 
@@ -70,7 +69,7 @@ class FinalResults(Exporter):
             is_first or report.evaluation in waiting
         ):
             self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(
-                _without_values(report)
+                without_values(report)
             )
             self._limit_waiting()
             return []
@@ -102,16 +101,6 @@ class FinalResults(Exporter):
         """Export the reports that wait, and close the exporter."""
         self.final(list(self._waiting))
         self._exporter.close(timeout_s)
-
-
-def _without_values(report: Report) -> Report:
-    """Return the report without arguments, results, input and output, which are not needed for
-    counting.
-    """
-    run = report.trajectory
-    calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in run.calls])
-    reduced: Trajectory = replace(run, calls=calls, input=UNRECORDED, output=UNRECORDED, spans=())
-    return replace(report, trajectory=reduced)
 
 
 class Fanout:

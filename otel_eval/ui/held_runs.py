@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.exporters.result_rows import compact_json, escape_unsafe
 from otel_eval.exporters.run_documents import run_document
-from otel_eval.model import UNRECORDED, Report
+from otel_eval.model import Report, without_values
 
 MOST_RUNS: Final = 1000
 """Runs that are held, each under one evaluation."""
@@ -96,7 +96,9 @@ class HeldRuns:
         if report.no_run is not None:
             return
         with self._lock:  # reports of judges come from a thread of their own
-            shown = report if self._content else _without_content(report)
+            shown = report if self._content else without_values(report)
+            if shown.pending:  # the page shows results only
+                shown = replace(shown, pending=())
             self._wait(_Waiting(shown, time.time_ns()))
             if self._content:  # its size is known only when it is encoded
                 self._encode_waiting()
@@ -188,18 +190,6 @@ class HeldRuns:
     def note_export(self, at_ms: int | None = None) -> None:
         """Record that an exporter delivered results, now or at this Unix time in milliseconds."""
         self.exported_ms = max(self.exported_ms or 0, at_ms or time.time_ns() // 1_000_000)
-
-
-def _without_content(report: Report) -> Report:
-    """Return the report without what documents do not show, which would be held in memory."""
-    run = report.trajectory
-    calls = run.calls
-    if any(call.arguments is not UNRECORDED or call.result is not UNRECORDED for call in calls):
-        calls = tuple([replace(call, arguments=UNRECORDED, result=UNRECORDED) for call in calls])
-    elif not (run.spans or report.pending) and run.input is run.output is UNRECORDED:
-        return report  # its resource is shared by all runs of a process
-    light = replace(run, calls=calls, spans=(), input=UNRECORDED, output=UNRECORDED, resource={})
-    return replace(report, trajectory=light, pending=())
 
 
 def _size_of(report: Report) -> int:
