@@ -155,9 +155,14 @@ def replay(
     counted.use(engine.evaluations)
     cases = cases_of(config, Counters(), engine.plan) if export else None
     exporters = replay_fanout(config, cases) if export else None
-    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
     traced, untraced = _split(paths, on_problem)
-    closed = read_whole_traces(traced, limits_of(config), **notify)
+    closed = read_whole_traces(
+        traced,
+        limits_of(config),
+        on_problem=on_problem,
+        on_notice=on_notice,
+        on_progress=on_progress,
+    )
     evaluate = partial(counted.evaluate, engine, cases=cases)
     evaluated: Iterable[Report] = (
         report for trace in closed for report in attempt(trace, evaluate, on_problem)
@@ -219,10 +224,15 @@ def understand(
     `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
     """
     plan = plan_of(config)
-    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
     traced, untraced = _split(paths, on_problem)
     yield from untraced
-    for trace in read_whole_traces(traced, limits_of(config), **notify):
+    for trace in read_whole_traces(
+        traced,
+        limits_of(config),
+        on_problem=on_problem,
+        on_notice=on_notice,
+        on_progress=on_progress,
+    ):
         all_runs = [
             run.trajectory
             for run in attempt(trace, partial(build, plan=plan, lone_calls=True), on_problem)
@@ -247,8 +257,13 @@ def understand_with_offers(
     plan = plan_of(config)
     traced, untraced = _split(paths, on_problem)
     yield from ((run, frozenset()) for run in untraced)
-    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
-    for trace in read_whole_traces(traced, limits_of(config), **notify):
+    for trace in read_whole_traces(
+        traced,
+        limits_of(config),
+        on_problem=on_problem,
+        on_notice=on_notice,
+        on_progress=on_progress,
+    ):
         offered = dict(attempt(trace, lambda it: offered_names(it, plan).items(), on_problem))
         for run in attempt(trace, partial(build, plan=plan), on_problem):
             names = (offered[span_id] for span_id in run.members if span_id in offered)
@@ -307,8 +322,13 @@ def explain(
         on_progress: called as traces are read.
     """
     engine = engine_of(config)
-    notify: Any = {"on_problem": on_problem, "on_notice": on_notice, "on_progress": on_progress}
-    for trace in read_whole_traces(paths, limits_of(config), **notify):
+    for trace in read_whole_traces(
+        paths,
+        limits_of(config),
+        on_problem=on_problem,
+        on_notice=on_notice,
+        on_progress=on_progress,
+    ):
         yield from attempt(trace, partial(_explained, engine), on_problem)
 
 
