@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from otel_eval.app.build import build_engine
 from otel_eval.app.exporting import (
     known_scorers,
     score_endpoints,
 )
-from otel_eval.app.judge_clients import judges_of
-from otel_eval.app.receiving import certificates_of, refuse_unshared, tokens_of
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.judge_clients import build_judges
+from otel_eval.app.receiving import certificate_loaders, open_tokens, refuse_unshared
 from otel_eval.config import (
     EvalConfig,
     refuse_credentials,
@@ -39,7 +39,7 @@ def check(config: EvalConfig) -> None:
     """
     checks: list[Callable[[], object]] = []
     if otlp := config.receivers.otlp:
-        checks += [*certificates_of(otlp).values(), partial(tokens_of, otlp)]
+        checks += [*certificate_loaders(otlp).values(), partial(open_tokens, otlp)]
     checks += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
         checks += [each.tls.context for each in to.values() if is_secure(each)]
@@ -51,7 +51,7 @@ def check(config: EvalConfig) -> None:
         if client:
             checks.append(partial(_check_kafka, client.settings(), key))
     checks += [
-        partial(judges_of, config),
+        partial(build_judges, config),
         partial(_check_datasets, config),
         partial(refuse_unshared, config),
         *_outputs(config),
@@ -169,7 +169,7 @@ def suggestions(config: EvalConfig) -> list[str]:
     ]
     return hints + [
         f"evaluations[{row}]: {each}; correct one of them"
-        for row, evaluation in enumerate(engine_of(config).evaluations)
+        for row, evaluation in enumerate(build_engine(config).evaluations)
         for each in contradictions(evaluation.scorers)
     ]
 
@@ -184,7 +184,7 @@ def _threshold_hints(scorer: Scorer) -> Iterator[str]:
 
 def _placed_scorers(config: EvalConfig) -> Iterator[tuple[str, Scorer]]:
     """Every scorer with its place in the configuration."""
-    for row, evaluation in enumerate(engine_of(config).evaluations):
+    for row, evaluation in enumerate(build_engine(config).evaluations):
         for column, scorer in enumerate(evaluation.scorers):
             yield f"evaluations[{row}].scorers[{column}]", scorer
 

@@ -114,7 +114,7 @@ end by more than 5 s.
 """
 
 
-def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
+def build_exporters(config: EvalConfig, counters: Counters) -> list[Exporter]:
     """Build the configured exporters for use in a process that evaluates itself. Credentials in a
     URL are used, with a warning.
 
@@ -126,7 +126,7 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     problems: set[str] = set()  # in environment variables; they must not end the program
     lines = [_lines(config.exporters.jsonl)] if config.exporters.jsonl else []
     exporters = _queued([*lines, *_unqueued(config, problems)], config, counters)
-    if metrics := metrics_of(config, counters, problems):
+    if metrics := build_metrics(config, counters, problems):
         exporters.append(metrics)
     for problem in sorted(problems):
         _log.warning("%s; it is not used", problem)
@@ -229,7 +229,7 @@ def _lines(options: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExp
     )
 
 
-def cases_of(config: EvalConfig, counters: Counters, plan: Plan) -> CaseFolder | None:
+def build_cases(config: EvalConfig, counters: Counters, plan: Plan) -> CaseFolder | None:
     """The folder of runs that become test cases; None if none is configured.
 
     Args:
@@ -246,7 +246,7 @@ def cases_of(config: EvalConfig, counters: Counters, plan: Plan) -> CaseFolder |
     return CaseFolder(**dict(options), plan=plan, counters=counters)
 
 
-def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout:
+def build_replay_exports(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout:
     """Build the exporters of `replay --export`.
 
     Metrics are excluded, because each replay would add the same runs to the counters again. Only
@@ -279,7 +279,7 @@ def replay_fanout(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout
     return Fanout(exporters, counters)
 
 
-def receiver_exporters(config: EvalConfig) -> list[Exporter]:
+def build_receiver_exporters(config: EvalConfig) -> list[Exporter]:
     """Build every exporter of results of a receiver; JSON Lines to stdout if none is configured.
 
     Raises:
@@ -292,7 +292,7 @@ def receiver_exporters(config: EvalConfig) -> list[Exporter]:
     return [*lines, *_unqueued(config)]
 
 
-def export_queues_of(
+def build_export_queues(
     config: EvalConfig,
     exporters: Sequence[Exporter],
     counters: Counters,
@@ -329,7 +329,7 @@ def writes_lines(config: EvalConfig) -> bool:
     return "jsonl" in configured or not configured.keys() - {"cases"}
 
 
-def metrics_of(
+def build_metrics(
     config: EvalConfig, counters: Counters, problems: set[str] | None = None
 ) -> OtlpMetricsExporter | None:
     """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither

@@ -21,17 +21,17 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_eval.app.build import EngineBuilder, build_limits
 from otel_eval.app.exporting import (
     DELIVERY_S,
-    cases_of,
+    build_cases,
+    build_exporters,
     destinations,
-    exporters_of,
     result_format,
     window_limits,
 )
 from otel_eval.app.guarded_scorer import MOST_TIMEOUTS
 from otel_eval.app.live import EvaluationParts, LiveEvaluation
-from otel_eval.app.wiring import EngineBuilder, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
@@ -127,10 +127,10 @@ class _EvaluatesInProcess:
         """
         settings = self._settings = load(config)
         counters = self._counters = Counters()
-        exporters = exporters_of(settings, counters)
+        exporters = build_exporters(settings, counters)
         self._longest_s = longest_s
         self._engine = self._build_engine()
-        self._cases = cases_of(settings, counters, self._engine.plan)
+        self._cases = build_cases(settings, counters, self._engine.plan)
         _log.info("scores go to %s", ", ".join([*destinations(settings), *self._scores_to()]))
         return exporters
 
@@ -240,7 +240,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             )
         self._fanout = Fanout([*exporters, *self._stores], self._counters)
         self._start_empty()
-        limits = limits_of(settings)
+        limits = build_limits(settings)
         # one more, so that the pipeline notices that the trace is over the limit
         most = limits.max_spans_per_trace + 1
         super().__init__(
@@ -266,7 +266,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         )
 
     def _start_empty(self) -> None:
-        limits = limits_of(self._settings)
+        limits = build_limits(self._settings)
         # In one process no agent that encloses an evaluated run can arrive later, so runs are kept
         # for late spans only, and while a span of their trace is open.
         limits = replace(
@@ -624,7 +624,7 @@ class _OnSpans(Exporter):
 
 def _limits(settings: EvalConfig) -> Limits:
     """The configured limits; the defaults of the decision waits are shorter than in a receiver."""
-    limits, given = limits_of(settings), settings.traces.model_fields_set
+    limits, given = build_limits(settings), settings.traces.model_fields_set
     wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
     partial = (
         limits.decision_wait_partial_s

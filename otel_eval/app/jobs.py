@@ -20,8 +20,8 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Final, NamedTuple
 
+from otel_eval.app.build import READ_BY_REPLAY, build_engine, require_picklable
 from otel_eval.app.replay_coverage import ReplayCoverage, attempt
-from otel_eval.app.wiring import READ_BY_REPLAY, engine_of, require_picklable
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
 from otel_eval.errors import OtelEvalError
@@ -52,7 +52,7 @@ class _Worker:
     """The engine of a process that evaluates."""
 
     def __init__(self, config: EvalConfig) -> None:
-        self._engine: Final = engine_of(config, lines=True, reads=READ_BY_REPLAY)
+        self._engine: Final = build_engine(config, lines=True, reads=READ_BY_REPLAY)
         self._position_of: Final = {
             id(evaluation): position for position, evaluation in enumerate(self._engine.evaluations)
         }

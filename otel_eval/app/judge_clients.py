@@ -24,7 +24,7 @@ _Endpoint = tuple[str, str, str | None]
 _LONGEST_KEY: Final = 16 * 1024
 
 
-def judges_of(config: EvalConfig) -> dict[str, Judge]:
+def build_judges(config: EvalConfig) -> dict[str, Judge]:
     """The judges of a configuration by name; scorers that name the same judge share its client.
 
     Raises:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from otel_eval.app.build import build_limits
 from otel_eval.app.live import LiveEvaluation, PartitionListener
 from otel_eval.app.receiving import receiver_limits
-from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
@@ -57,7 +57,7 @@ class KafkaIntake:
         self._engine = engine
         self._live: Final = live
         self._most_pending: Final = config.async_scoring.max_queue // 2
-        self._limits: Final = limits_of(config)
+        self._limits: Final = build_limits(config)
         self._undelivered: Final = undelivered
         finder = OffsetFinder(options.topic, options.initial_offset, counters, time.time)
         services = self._services(config, options, counters)

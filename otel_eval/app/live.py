@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from otel_eval.app.wiring import later_of
+from otel_eval.app.build import build_async_evaluator
 from otel_eval.config import EvalConfig
 from otel_eval.diagnostics import DiagnosedProcess, Diagnostics
 from otel_eval.engine import Engine
@@ -171,8 +171,10 @@ class LiveEvaluation(PipelineListener):
 
     def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
         if self._attempts is None:
-            return later_of(config, engine, self.on_late_report)
-        return later_of(config, engine, self.on_late_report, record=self._attempts.later)
+            return build_async_evaluator(config, engine, self.on_late_report)
+        return build_async_evaluator(
+            config, engine, self.on_late_report, record=self._attempts.later
+        )
 
     def use(self, engine: Engine, config: EvalConfig) -> None:
         """Evaluate with another engine from now on. Pipelines are changed by the caller."""

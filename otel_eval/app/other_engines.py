@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from otel_eval.app.build import build_engine
 from otel_eval.app.replay_coverage import attempt
 from otel_eval.app.stored_traces import complete_reports, evaluate_now, traces_of
-from otel_eval.app.wiring import engine_of
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
@@ -136,7 +136,7 @@ def _kept_engine(pickled: bytes, _version: object, _thread: int) -> tuple[EvalCo
 
 def _built(config: ConfigSource) -> tuple[EvalConfig, Engine]:
     settings = load(config)
-    return settings, engine_of(settings, lines=True)
+    return settings, build_engine(settings, lines=True)
 
 
 def _version_of(config: ConfigSource) -> object:

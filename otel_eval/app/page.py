@@ -30,14 +30,14 @@ _SHOWN: Final = (
 )
 
 
-def held_runs_of(page: Ui) -> HeldRuns | None:
+def build_held_runs(page: Ui) -> HeldRuns | None:
     """What holds the last runs; None if no page is configured."""
     if page.endpoint is None:
         return None
     return HeldRuns(content=page.include_content, max_bytes=page.max_bytes)
 
 
-def tokens_of_page(auth: Auth | None) -> Callable[[str | None], bool] | None:
+def open_page_tokens(auth: Auth | None) -> Callable[[str | None], bool] | None:
     """Whether a header has one of the tokens; None if none is needed.
 
     Raises:
@@ -167,7 +167,7 @@ class LivePage:
     ) -> None:
         self._given: Final = given
         self._receiver: Final = receiver
-        self._allow: Final = tokens_of_page(given.auth)
+        self._allow: Final = open_page_tokens(given.auth)
         self._server: RunsServer | None = None
         self._bound: Bound | None = None
         self.held: Final = held

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import AdminServer, Monitored
 from otel_eval.admin.metrics import SelfMetricsExporter
+from otel_eval.app.build import build_limits, require_picklable
 from otel_eval.app.exporting import (
-    export_queues_of,
-    metrics_of,
+    build_export_queues,
+    build_metrics,
     result_format,
     retry_policy,
     writes_lines,
 )
 from otel_eval.app.live import EvaluationParts, LiveEvaluation
-from otel_eval.app.wiring import limits_of, require_picklable
 from otel_eval.config import (
     EvalConfig,
     HttpServer,
@@ -95,8 +95,8 @@ class ReceiverExports:
     ) -> None:
         self._durable, self._held_runs, self._undelivered = durable, held_runs, undelivered
         self._exporters: Final = exporters
-        self.queues: Final = export_queues_of(config, exporters, counters, self._record_delivery)
-        self.metrics: Final = metrics_of(config, counters)
+        self.queues: Final = build_export_queues(config, exporters, counters, self._record_delivery)
+        self.metrics: Final = build_metrics(config, counters)
         # Results of detached runs are measured when they are final.
         metrics = FinalResults(self.metrics) if self.metrics else None
         at_once = [exporter for exporter in (forward, metrics, cases) if exporter is not None]
@@ -183,7 +183,7 @@ class ReceiverEvaluation(LiveEvaluation):
         self.pipeline: Final = Pipeline(
             self.engine,
             self,
-            limits_of(parts.config),
+            build_limits(parts.config),
             clock,
             later=self.later,
             journal=durable,
@@ -248,7 +248,7 @@ class ReceiverEvaluation(LiveEvaluation):
         return True
 
 
-def receiver_of(
+def build_receiver(
     receiver: OtlpReceiver | None,
     handler: ExportHandler,
     ready: Callable[[], bool],
@@ -268,7 +268,7 @@ def receiver_of(
     addresses = {key: server.endpoint for key, server in _enabled_servers(receiver).items()}
     return OtlpServer(
         handler,
-        certificates=certificates_of(receiver),
+        certificates=certificate_loaders(receiver),
         ready=ready,
         **addresses,
     )
@@ -292,7 +292,7 @@ def within_open_files(limits: ReceiverLimits, receiver: OtlpReceiver) -> Receive
     allowed = connections(
         raise_limit(),
         Connections(limits.grpc_connections, limits.http_connections),
-        per_http=2 if "http" in certificates_of(receiver) else 1,
+        per_http=2 if "http" in certificate_loaders(receiver) else 1,
     )
     return replace(limits, grpc_connections=allowed.grpc, http_connections=allowed.http)
 
@@ -302,7 +302,7 @@ def _enabled_servers(receiver: OtlpReceiver) -> dict[str, HttpServer]:
     return {protocol: server for protocol, server in receiver.protocols if server}
 
 
-def certificates_of(receiver: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
+def certificate_loaders(receiver: OtlpReceiver) -> dict[str, Callable[[], Certificates]]:
     """For each protocol with TLS, a function that opens its certificates."""
     return {
         protocol: partial(
@@ -313,7 +313,7 @@ def certificates_of(receiver: OtlpReceiver) -> dict[str, Callable[[], Certificat
     }
 
 
-def tokens_of(receiver: OtlpReceiver | None) -> BearerTokens | None:
+def open_tokens(receiver: OtlpReceiver | None) -> BearerTokens | None:
     """The bearer tokens, of which every request to the receiver needs one; None if it needs none.
 
     Raises:
@@ -399,7 +399,7 @@ def _metrics_exporter(
     return SelfMetricsExporter(exporter, counts, own_resource(instance_id), endpoint.interval)
 
 
-def forward_of(
+def build_forwarder(
     config: EvalConfig,
     engine: Engine,
     counters: Counters,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from otel_eval.app.build import build_engine, build_limits
 from otel_eval.app.replay_coverage import attempt
 from otel_eval.app.stored_traces import Paths
-from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunMatch
@@ -90,7 +90,7 @@ def rule_coverage(
             )
         }
     )
-    engine = engine_of(everything)
+    engine = build_engine(everything)
     rules = {
         each.name: [
             _Rule(scorer, RuleCoverage(each.name, name))
@@ -101,7 +101,7 @@ def rule_coverage(
     }
     names: Counter[str] = Counter()
     traces = read_whole_traces(
-        paths, limits_of(config), on_problem=on_problem, on_notice=lambda _: None
+        paths, build_limits(config), on_problem=on_problem, on_notice=lambda _: None
     )
     for trace in traces:
         for run, matching in attempt(trace, partial(_matches, engine), on_problem):

@@ -11,22 +11,22 @@ from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
-from otel_eval.app.exporting import cases_of, receiver_exporters, writes_lines
+from otel_eval.app.build import EngineBuilder
+from otel_eval.app.exporting import build_cases, build_receiver_exporters, writes_lines
 from otel_eval.app.live import EvaluationParts
-from otel_eval.app.page import HeldByWorker, LivePage, held_runs_of
+from otel_eval.app.page import HeldByWorker, LivePage, build_held_runs
 from otel_eval.app.receiving import (
     STORED_S,
     AdminServices,
     ReceiverEvaluation,
     ReceiverExports,
-    forward_of,
+    build_forwarder,
+    build_receiver,
+    open_tokens,
     receiver_limits,
-    receiver_of,
     starting,
-    tokens_of,
     within_open_files,
 )
-from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.datasets import dataset_counts
@@ -123,22 +123,22 @@ class Server:
         self._stopped: bool | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
-        self._held_runs: Final = held_runs_of(config.ui)
+        self._held_runs: Final = build_held_runs(config.ui)
         writes_no_run = writes_lines(config) or config.exporters.has_no_run
         self._engines: Final = EngineBuilder(self._counters, writes_no_run=writes_no_run)
         engine = self._engines.build(config)
         if config.storage:
             claim_split(config.storage.directory, 1)
-        exporters = receiver_exporters(config)
+        exporters = build_receiver_exporters(config)
         held = PendingSpans() if config.exporters.forward else None
         self._durable: Final = (
             Durable(config.storage, clock=clock, exporters=exporters, held=held)
             if config.storage
             else None
         )
-        self._forward: Final = forward_of(config, engine, self._counters, self._durable, held)
+        self._forward: Final = build_forwarder(config, engine, self._counters, self._durable, held)
         undelivered = Undelivered() if config.receivers.kafka else None
-        cases = cases_of(config, self._counters, engine.plan)
+        cases = build_cases(config, self._counters, engine.plan)
         self._exports: Final = ReceiverExports(
             config,
             self._counters,
@@ -174,9 +174,9 @@ class Server:
         handler = DecodingHandler(
             relay or _PipelineConsumer(self._pipeline),
             within_open_files(limits, otlp) if otlp and listens else limits,
-            tokens_of(otlp) if listens else None,
+            open_tokens(otlp) if listens else None,
         )
-        self._receiver: Final = receiver_of(
+        self._receiver: Final = build_receiver(
             config.receivers.otlp, handler, lambda: self.readiness().ready, listens=listens
         )
         self.take: Final = self._receiver.take

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.app.exporting import cases_of, replay_fanout
-from otel_eval.app.replay_coverage import ReplayCoverage, attempt
-from otel_eval.app.wiring import (
+from otel_eval.app.build import (
     READ_BY_REPLAY,
-    engine_of,
-    later_of,
-    limits_of,
-    plan_of,
-    tables_of,
+    build_async_evaluator,
+    build_engine,
+    build_limits,
+    build_plan,
+    convention_tables,
 )
+from otel_eval.app.exporting import build_cases, build_replay_exports
+from otel_eval.app.replay_coverage import ReplayCoverage, attempt
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
@@ -151,14 +151,14 @@ def replay(
         ConfigError: the configuration cannot be passed to other processes.
     """
     counted = coverage or ReplayCoverage()
-    engine = engine_of(config, lines=True, reads=READ_BY_REPLAY)
+    engine = build_engine(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
-    cases = cases_of(config, Counters(), engine.plan) if export else None
-    exporters = replay_fanout(config, cases) if export else None
+    cases = build_cases(config, Counters(), engine.plan) if export else None
+    exporters = build_replay_exports(config, cases) if export else None
     traced, untraced = _split(paths, on_problem)
     closed = read_whole_traces(
         traced,
-        limits_of(config),
+        build_limits(config),
         on_problem=on_problem,
         on_notice=on_notice,
         on_progress=on_progress,
@@ -179,7 +179,9 @@ def replay(
     evaluated = chain(of_messages, evaluated)
     try:
         with closing(
-            with_late_results(evaluated, partial(later_of, config, engine, unbounded=True), on_wait)
+            with_late_results(
+                evaluated, partial(build_async_evaluator, config, engine, unbounded=True), on_wait
+            )
         ) as completed:
             for report in completed:
                 counted.add(report)
@@ -223,12 +225,12 @@ def understand(
     """Yield the trajectory of every run of stored traces, including nested runs (see
     `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
     """
-    plan = plan_of(config)
+    plan = build_plan(config)
     traced, untraced = _split(paths, on_problem)
     yield from untraced
     for trace in read_whole_traces(
         traced,
-        limits_of(config),
+        build_limits(config),
         on_problem=on_problem,
         on_notice=on_notice,
         on_progress=on_progress,
@@ -254,12 +256,12 @@ def understand_with_offers(
     """Yield the runs of `understand`, each with the names of the tools that its model calls
     offered, as far as these are recorded.
     """
-    plan = plan_of(config)
+    plan = build_plan(config)
     traced, untraced = _split(paths, on_problem)
     yield from ((run, frozenset()) for run in untraced)
     for trace in read_whole_traces(
         traced,
-        limits_of(config),
+        build_limits(config),
         on_problem=on_problem,
         on_notice=on_notice,
         on_progress=on_progress,
@@ -321,10 +323,10 @@ def explain(
         on_notice: called with one line about each file whose format lacks something.
         on_progress: called as traces are read.
     """
-    engine = engine_of(config)
+    engine = build_engine(config)
     for trace in read_whole_traces(
         paths,
-        limits_of(config),
+        build_limits(config),
         on_problem=on_problem,
         on_notice=on_notice,
         on_progress=on_progress,
@@ -368,11 +370,11 @@ def trajectories(
     """
     settings = load(config)
     frames = (
-        frames_of_one_run(spans, Engine((), tables_of(settings)).describes_agent)
+        frames_of_one_run(spans, Engine((), convention_tables(settings)).describes_agent)
         if one_run
         else frames_of(spans)
     )
-    plan = plan_of(settings)
+    plan = build_plan(settings)
     return [run.trajectory for trace in traces_of(frames, settings) for run in build(trace, plan)]
 
 
@@ -383,7 +385,7 @@ def traces_of(
     not those of all, because the caller has them in memory already.
     """
     limits = replace(
-        limits_of(config),
+        build_limits(config),
         max_traces=maxsize,
         max_bytes=maxsize,
         decision_wait_s=inf,
@@ -407,7 +409,7 @@ def score_spans(
         config: its evaluations, conventions, limits and judges are used.
     """
     settings = load(config)
-    engine = engine_of(settings, lines=True)
+    engine = build_engine(settings, lines=True)
     traces = traces_of(frames_of(spans), settings)
     reports = complete_reports(traces, settings, engine, partial(evaluate_now, engine))
     return [report for report in reports if report.no_run is None]
@@ -428,7 +430,7 @@ def complete_reports(
 ) -> list[Report]:
     """The reports on traces, with the results of judges."""
     evaluated = (report for trace in traces for report in evaluate(trace))
-    later = partial(later_of, config, engine, unbounded=True)
+    later = partial(build_async_evaluator, config, engine, unbounded=True)
     with closing(with_late_results(evaluated, later)) as completed:
         return list(completed)
 
@@ -438,7 +440,7 @@ def explain_spans(
 ) -> list[ExplainedTrace]:
     """Explain every trace in finished spans, as `explain` does those of stored traces."""
     settings = load(config)
-    engine = engine_of(settings)
+    engine = build_engine(settings)
     return [
         explained
         for trace in traces_of(frames_of(spans), settings)

@@ -191,7 +191,7 @@ def check(config: str, against: bool, traces: tuple[str, ...]) -> int:
 @cli.command()
 def schema() -> int:
     """Print the JSON Schema of the configuration."""
-    from otel_eval.app.wiring import config_schema
+    from otel_eval.app.build import config_schema
 
     click.echo(json.dumps(config_schema(), indent=2))
     return 0

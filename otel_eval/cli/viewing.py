@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from otel_eval.app import stored_traces
-from otel_eval.app.page import tokens_of_page
+from otel_eval.app.page import open_page_tokens
 from otel_eval.cli.html_report import HtmlReport
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.results import split_inputs
@@ -59,7 +59,7 @@ def view(
     warn(problems)
     page = "".join(parts)
     parts.clear()
-    allow = tokens_of_page(config.ui.auth)
+    allow = open_page_tokens(config.ui.auth)
     server = RunsServer(
         endpoint, lambda: page, allow=allow, names=config.ui.names, key="--endpoint"
     )

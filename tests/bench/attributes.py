@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from load import batches
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
@@ -52,7 +52,7 @@ def asking(keys: Sequence[str]) -> Engine:
         {"name": "bench", "scorers": scorers},
         {"name": "other", "match": match, "scorers": scorers},
     ]
-    return engine_of(load({"evaluations": evaluations}))
+    return build_engine(load({"evaluations": evaluations}))
 
 
 def labelling() -> Engine:
@@ -61,7 +61,7 @@ def labelling() -> Engine:
         {"type": "tool_call_order", "expected": ["search", "fetch", "refund"]},
         {"type": "label_distribution", "label": "span.0"},
     ]
-    return engine_of(load({"evaluations": [{"name": "bench", "scorers": scorers}]}))
+    return build_engine(load({"evaluations": [{"name": "bench", "scorers": scorers}]}))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from load import TOOLS, synthetic
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import lines_of
@@ -147,7 +147,7 @@ def recorded(text: str) -> Callable[[random.Random], bytes]:
 
 
 def evaluate(requests: list[bytes], config: dict[str, object]) -> Callable[[], int]:
-    engine = engine_of(load(config))
+    engine = build_engine(load(config))
 
     def work() -> int:
         written = 0

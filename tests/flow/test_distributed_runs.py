@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
 from otel_eval import EvalSpanProcessor
+from otel_eval.app.build import build_limits
 from otel_eval.app.inprocess import _limits as exporter_limits
-from otel_eval.app.wiring import limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
@@ -65,7 +65,7 @@ def drive(pipeline: Pipeline, now: list[float], until: float) -> None:
 
 
 def through_receiver(arrivals: Arrivals) -> list[Report]:
-    return through_pipeline(limits_of(DEFAULTS), arrivals)
+    return through_pipeline(build_limits(DEFAULTS), arrivals)
 
 
 def through_exporter(arrivals: Arrivals) -> list[Report]:
@@ -90,7 +90,7 @@ def through_kafka(arrivals: Arrivals) -> list[Report]:
         return Pipeline(
             distributed_runs.engine(),
             Listener(reports.append, decided=done),
-            limits_of(DEFAULTS),
+            build_limits(DEFAULTS),
             clock,
             evaluator="e",
         )

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
@@ -31,7 +31,9 @@ def _completeness(
     started: int | None, *, since_ns: int, why: Completeness | None = None
 ) -> list[str]:
     told: list[Report] = []
-    pipeline = Pipeline(engine_of(load(CONFIG)), Listener(told.append), Limits(), since_ns=since_ns)
+    pipeline = Pipeline(
+        build_engine(load(CONFIG)), Listener(told.append), Limits(), since_ns=since_ns
+    )
     run = span(
         "run", start_ns=started or 0, end_ns=(started or 0) and started + 5, attributes=AGENT
     )

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from otel_eval import EvalSpanProcessor
 from otel_eval.app import stored_traces
+from otel_eval.app.build import build_engine
 from otel_eval.app.server import Server
-from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
@@ -143,7 +143,7 @@ def test_order_batching_and_repetition_change_nothing(
 
 
 def _judged(batches: list[Any]) -> list[dict[str, Any]]:
-    engine: Engine = engine_of(load(agent_programs.CONFIG))
+    engine: Engine = build_engine(load(agent_programs.CONFIG))
     buffer = TraceBuffer(Limits())
     for batch in batches:
         buffer.push_many(read_traces(agent_programs.protobuf(batch)).spans, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_eval import merge_results
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.config import load
 from tests.support import split_traces
 from tests.support.made_spans import frames, span
@@ -24,7 +24,7 @@ def test_no_wrong_score_is_unmarked(runs: str) -> None:
 
 def test_a_trace_that_is_not_split_is_not_marked() -> None:
     """Two evaluators that each got all of it agree; one that got none has nothing to say."""
-    engine = engine_of(
+    engine = build_engine(
         load({"evaluations": [{"name": "e", "scorers": split_traces.SCORERS}]}), lines=True
     )
     for items, _ in zip(split_traces.traces(), range(80), strict=False):
@@ -57,7 +57,7 @@ def test_without_lines_of_traces_without_a_run_a_split_may_not_show() -> None:
             "evaluations": [{"name": "e", "scorers": split_traces.SCORERS}],
             "results": {"no_run": rows},
         }
-        engine = engine_of(load(config), lines=True)
+        engine = build_engine(load(config), lines=True)
         one, other = (
             split_traces.evaluated(engine, (items[:1], []), "one"),
             split_traces.evaluated(engine, (items[1:], []), "other"),

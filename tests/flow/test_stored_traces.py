@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from otel_eval.app.build import build_engine
 from otel_eval.app.replay_coverage import ReplayCoverage
 from otel_eval.app.stored_traces import replay
-from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError, OtelEvalError
@@ -87,7 +87,10 @@ def fields(report: Any, result: Any) -> dict[str, Any]:
 
 def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
     """The same from a buffer that holds everything until all is read."""
-    buffer, engine = TraceBuffer(Limits(max_bytes=2**40, max_traces=10**9)), engine_of(load(CONFIG))
+    buffer, engine = (
+        TraceBuffer(Limits(max_bytes=2**40, max_traces=10**9)),
+        build_engine(load(CONFIG)),
+    )
     for path in paths:
         try:
             for framed in read_file(path):

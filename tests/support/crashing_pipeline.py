@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from otel_eval.app.wiring import engine_of, limits_of
+from otel_eval.app.build import build_engine, build_limits
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
 from otel_eval.otlp.protobuf import RawRequest, read_traces
@@ -61,9 +61,9 @@ class Lives:
             segment_bytes=self.segment_bytes,
             exporters=[NamedExporter("all")],
         )
-        self.listener, limits = Listener(self.tell), limits_of(self.config)
+        self.listener, limits = Listener(self.tell), build_limits(self.config)
         self.pipeline = Pipeline(
-            engine_of(self.config),
+            build_engine(self.config),
             self.listener,
             limits,
             clock=lambda: self.now,

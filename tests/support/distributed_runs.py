@@ -12,7 +12,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
@@ -42,7 +42,7 @@ CONFIG = {
 
 def engine() -> Engine:
     """An engine that also reports traces without a result."""
-    return engine_of(load({**CONFIG, "exporters": {"jsonl": {"path": "-"}}}), lines=True)
+    return build_engine(load({**CONFIG, "exporters": {"jsonl": {"path": "-"}}}), lines=True)
 
 
 def tool(name: str) -> dict[str, str]:

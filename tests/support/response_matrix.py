@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.config import Storage, load
 from otel_eval.counters import Counters
 from otel_eval.exporters.delivery import ExportQueues
@@ -42,7 +42,7 @@ from tests.support.failing_endpoint import (
 from tests.support.queued_exporters import otlp_exporters
 from tests.support.waiting import LIMIT_S
 
-ENGINE: Final = engine_of(
+ENGINE: Final = build_engine(
     load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]})
 )
 CODES: Final = (302, 400, 401, 403, 404, 405, 408, 413, 429, 500, 501, 502, 503, 504)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_eval import merge_results
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
@@ -118,7 +118,7 @@ def count(runs: str, how_many: int, seed: int = 1) -> tuple[int, int, int]:
     """
     rng = random.Random(seed)
     config = load({"evaluations": [{"name": "e", "match": {"runs": runs}, "scorers": SCORERS}]})
-    engine = engine_of(config, lines=True)
+    engine = build_engine(config, lines=True)
     unmarked = wrong = scores = 0
     for items, _ in zip(traces(), range(how_many), strict=False):
         one, other = split(items, rng)

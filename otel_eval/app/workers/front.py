@@ -22,19 +22,19 @@ from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, joined_families
-from otel_eval.app.page import FetchedRuns, LivePage, held_runs_of
+from otel_eval.app.build import build_engine
+from otel_eval.app.page import FetchedRuns, LivePage, build_held_runs
 from otel_eval.app.receiving import (
     AdminServices,
+    build_receiver,
     config_of_worker,
+    open_tokens,
     receiver_limits,
-    receiver_of,
     refuse_unshared,
     starting,
-    tokens_of,
     within_open_files,
 )
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
-from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
 from otel_eval.counters import total_counts
@@ -93,15 +93,15 @@ class FrontServer:
         limits = receiver_limits(otlp, grpc_threads=_THREADS * config.workers)
         if otlp:
             limits = within_open_files(limits, otlp)
-        handler = SplittingHandler(self._workers, limits, tokens_of(otlp))
-        self._receiver: Final = receiver_of(
+        handler = SplittingHandler(self._workers, limits, open_tokens(otlp))
+        self._receiver: Final = build_receiver(
             config.receivers.otlp, handler, lambda: self.readiness().ready
         )
         self._bound: Bound | None = None
         self._stop_requested = False
         self._diagnostics: Final = Diagnostics(self)
         self.admin: Final = AdminServices(config.telemetry, self)
-        held = held_runs_of(config.ui)
+        held = build_held_runs(config.ui)
         self.page: LivePage | None = None
         self._fetched: FetchedRuns | None = None
         if held:
@@ -196,7 +196,7 @@ class FrontServer:
         Raises:
             ConfigError: the configuration is invalid; the running one is kept.
         """
-        engine_of(config)  # raises before a worker is changed
+        build_engine(config)  # raises before a worker is changed
         needs_restart = [
             key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)
         ]

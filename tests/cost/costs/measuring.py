@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.engine import Engine
@@ -148,7 +148,7 @@ class _Intake:
 
 def engine() -> Engine:
     """The default scorers, and one that compares arguments."""
-    return engine_of(
+    return build_engine(
         load({"evaluations": [*_DEFAULT, {"name": "arguments", "scorers": [_ARGUMENT_SCORER]}]}),
         lines=True,
     )

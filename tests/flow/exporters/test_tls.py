@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_eval import ConfigError, EvalSpanProcessor
 from otel_eval.app.checking import check
-from otel_eval.app.judge_clients import judges_of
+from otel_eval.app.judge_clients import build_judges
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.native import VERSION
@@ -398,7 +398,7 @@ def judge(authority: Any) -> Iterator[Any]:
 
 def asked(judge: Any, tls: dict[str, str]) -> str:
     given = {"base_url": judge.url, "model": "m", "timeout": "5s", "retries": 0, "tls": tls}
-    return str(asyncio.run(judges_of(load({"judges": {"main": given}}))["main"]("?")))
+    return str(asyncio.run(build_judges(load({"judges": {"main": given}}))["main"]("?")))
 
 
 def test_a_judge_that_asks_for_a_certificate(authority: Any, judge: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
@@ -26,7 +26,7 @@ from otel_eval.storage.durable import Ack
 from otel_eval.testing import trajectory
 from tests.support.otlp_backend import Backend
 
-ENGINE = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
+ENGINE = build_engine(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
 TRACE = (7).to_bytes(16)
 
 

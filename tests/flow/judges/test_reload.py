@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.admin import Readiness, status_fields
 from otel_eval.admin.metrics import prometheus_text, self_families
+from otel_eval.app.build import EngineBuilder
 from otel_eval.app.server import Server
-from otel_eval.app.wiring import EngineBuilder
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.app.wiring import engine_of, limits_of
+from otel_eval.app.build import build_engine, build_limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
@@ -83,7 +83,7 @@ class Lives:
         assert self.config.storage is not None
         self.lives += 1
         self.fuse = self.rng.choice((0, *range(1, 30)))
-        engine = engine_of(self.config)
+        engine = build_engine(self.config)
         held = PendingSpans()
         self.durable = Durable(
             self.config.storage,
@@ -100,7 +100,7 @@ class Lives:
         self.pipeline = Pipeline(
             engine,
             Listener(self.export, decided=self.forward.evaluated),
-            limits_of(self.config),
+            build_limits(self.config),
             clock=lambda: self.now,
             journal=self.durable,
         )

@@ -22,7 +22,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.app.workers.front import split_request, split_request_python
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
@@ -56,7 +56,7 @@ SCORERS: Final = [
     {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": "x1"}}]},
     {"type": "tool_call_output", "expected": [{"name": "search", "result": "x"}]},
 ]
-ENGINE: Final = engine_of(
+ENGINE: Final = build_engine(
     load({"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}]})
 )
 _FEW_OF_ALL: Final = Limits(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app.judge_clients import judges_of
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
+from otel_eval.app.judge_clients import build_judges
 from otel_eval.cli import main
 from otel_eval.config import EvalConfig, Evaluation, JudgeEndpoint, load
 from otel_eval.errors import ConfigError
@@ -39,7 +39,9 @@ def said(**keys: Any) -> str:
 def test_a_scorer_asks_the_judge_that_it_names():
     """One of that name is made, however many scorers ask it."""
     scorers = [POLITE, {"type": "answer_accuracy", "judge": "main"}]
-    engine = engine_of(load(config_of(evaluations=[{"name": n, "scorers": scorers} for n in "ef"])))
+    engine = build_engine(
+        load(config_of(evaluations=[{"name": n, "scorers": scorers} for n in "ef"]))
+    )
     asked = {id(scorer.judge) for evaluation in engine.evaluations for scorer in evaluation.scorers}  # type: ignore[attr-defined]
     assert len(asked) == 1
 
@@ -51,7 +53,7 @@ def test_a_coroutine_function_may_be_named_from_python():
         load(config_of(judges={"main": judge})),
         EvalConfig(judges={"main": judge}, evaluations=[evaluation]),
     ):
-        assert engine_of(config).evaluations[0].scorers[0].judge is judge  # type: ignore[attr-defined]
+        assert build_engine(config).evaluations[0].scorers[0].judge is judge  # type: ignore[attr-defined]
 
 
 def test_a_coroutine_function_may_be_named_by_its_path(
@@ -68,7 +70,7 @@ def test_a_coroutine_function_may_be_named_by_its_path(
         load(config_of(judges={"main": path})),
         load(config_of(judges={}, evaluations=inline)),
     ):
-        assert engine_of(config).evaluations[0].scorers[0].judge.__name__ == "judge"  # type: ignore[attr-defined]
+        assert build_engine(config).evaluations[0].scorers[0].judge.__name__ == "judge"  # type: ignore[attr-defined]
     assert "is not a coroutine function" in said(judges={"main": "judged_by_path:other"})
     assert said(judges={"main": "no:judge"}).startswith(
         "judges.main: 'no:judge' cannot be imported (ModuleNotFoundError: "
@@ -88,7 +90,7 @@ def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
         config_of(judges={}, evaluations=[{"name": "e", "scorers": [{**POLITE, "judge": MAIN}]}])
     )
     for config in (named, inline):
-        assert isinstance(engine_of(config).evaluations[0].scorers[0].judge, JudgeClient)  # type: ignore[attr-defined]
+        assert isinstance(build_engine(config).evaluations[0].scorers[0].judge, JudgeClient)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("made_before", [False, True])
@@ -204,7 +206,7 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "key"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"judges\.main\.api_key_file: .* holds") as refused:
-        judges_of(load(config_of(judges={"main": {**MAIN, "api_key_file": str(path)}})))
+        build_judges(load(config_of(judges={"main": {**MAIN, "api_key_file": str(path)}})))
     assert "two" not in str(refused.value)
 
 
@@ -212,9 +214,8 @@ def test_a_configuration_shows_no_key(monkeypatch: pytest.MonkeyPatch):
     """Nor does what is made of it."""
     monkeypatch.setenv("JUDGE_API_KEY", SECRET)
     config = load(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}}))
-    shown = (
-        f"{config!r} {config.model_dump()} {judges_of(config)!r} {engine_of(config).evaluations!r}"
-    )
+    evaluations = build_engine(config).evaluations
+    shown = f"{config!r} {config.model_dump()} {build_judges(config)!r} {evaluations!r}"
     assert SECRET not in shown
 
 
@@ -244,10 +245,10 @@ def test_no_http_client_is_loaded_before_a_judge_is_asked():
     assert program(
         # old ones depend on what loads asyncio
         "import sys; from opentelemetry import trace; before = {*sys.modules}\nfrom otel_eval"
-        " import create_scorer; from otel_eval.app.wiring import engine_of\n"
+        " import create_scorer; from otel_eval.app.build import build_engine\n"
         "from otel_eval.config import load\ndef loaded():"
         " print(sorted({'asyncio', 'openai', 'otel_eval.judges.client'} & {*sys.modules} -"
-        " before))\ncreate_scorer({'type': 'tool_errors'}); loaded()\nengine_of(load({'judges':"
+        " before))\ncreate_scorer({'type': 'tool_errors'}); loaded()\nbuild_engine(load({'judges':"
         " {'main': {'base_url': 'http://127.0.0.1:9', 'model': 'm'}}}))\nprint('openai' in"
         " sys.modules)"
     ).splitlines() == ["[]", "False"]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from otel_eval import config
-from otel_eval.app.exporting import export_queues_of, receiver_exporters
-from otel_eval.app.wiring import config_schema
+from otel_eval.app.build import config_schema
+from otel_eval.app.exporting import build_export_queues, build_receiver_exporters
 from otel_eval.config import (
     EvalConfig,
     Evaluation,
@@ -206,8 +206,8 @@ def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
         "dead_letter_mode": "604",
     }
     config = load({"exporters": places})
-    exporters = receiver_exporters(config)
-    export_queues_of(config, exporters, Counters(), lambda *_: None).close(1.0)
+    exporters = build_receiver_exporters(config)
+    build_export_queues(config, exporters, Counters(), lambda *_: None).close(1.0)
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from otel_eval.app.wiring import config_schema
+from otel_eval.app.build import config_schema
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, get_scorer

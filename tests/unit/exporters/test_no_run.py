@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.counters import Counters
@@ -32,7 +32,7 @@ def _engine(sample: float = 1.0, agent: str = "*", **results: bool) -> Engine:
         "sample": sample,
         "scorers": [{"type": "tool_errors"}],
     }
-    return engine_of(load({"evaluations": [evaluation], "results": results}), lines=True)
+    return build_engine(load({"evaluations": [evaluation], "results": results}), lines=True)
 
 
 def _buffer(*spans: object) -> TraceBuffer:
@@ -120,7 +120,7 @@ def test_no_line_where_none_is_wanted() -> None:
     spans = span("http")
     assert _judged(_engine(no_run=False), _buffer(spans)) == []
     assert _judged(_engine(sample=0.000001), _buffer(spans)) == []
-    assert _judged(engine_of(load({})), _buffer(spans)) == []
+    assert _judged(build_engine(load({})), _buffer(spans)) == []
 
 
 def test_a_line_survives_a_crash_and_is_written_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
@@ -29,7 +29,7 @@ from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.traffic import body, run_of, trace_id
 from tests.support.listening import Listener
 
-ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
+ENGINE = build_engine(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 WAITS = Limits(
     decision_wait_s=1.0,
     decision_wait_partial_s=1.5,

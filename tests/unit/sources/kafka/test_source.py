@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from otel_eval.app.wiring import engine_of
+from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
@@ -26,7 +26,7 @@ from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.traffic import body, run_of, trace_id
 from tests.support.listening import Listener
 
-ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
+ENGINE = build_engine(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 
 
 class Message:

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.guarded_scorer import guard_scorer
-from otel_eval.app.judge_clients import Clients, judges_of
+from otel_eval.app.judge_clients import Clients, build_judges
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, Evaluation
 from otel_eval.conventions import TABLES, Convention
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_eval")
 
 
-def limits_of(config: EvalConfig) -> Limits:
+def build_limits(config: EvalConfig) -> Limits:
     """The limits for the assembly of traces."""
     traces = config.traces
     sizes = traces.model_dump(
@@ -70,15 +70,15 @@ def require_picklable(config: EvalConfig, option: str, processes: int) -> None:
         ) from None
 
 
-def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
+def convention_tables(config: EvalConfig) -> tuple[Convention, ...]:
     """The convention tables: the user's own first."""
     return (*config.own_conventions.tables, *TABLES)
 
 
-def plan_of(config: EvalConfig) -> Plan:
+def build_plan(config: EvalConfig) -> Plan:
     """A plan that decodes everything in a trace, not only what the evaluations need."""
     return Plan(
-        tables=tables_of(config),
+        tables=convention_tables(config),
         needs=ALL_NEEDS,
         records_tool_spans=config.own_conventions.records_tool_spans,
     )
@@ -127,7 +127,7 @@ class EngineBuilder:
         try:
             with (
                 self._clients.building(),
-                named_judges(judges_of(config) if config.judges else {}),
+                named_judges(build_judges(config) if config.judges else {}),
             ):
                 evaluations = [self._scorer_set(config, each) for each in config.evaluations]
                 case = _case_of_run(config)
@@ -138,7 +138,7 @@ class EngineBuilder:
             return before
         return Engine(
             evaluations,
-            tables_of(config),
+            convention_tables(config),
             config.results.attributes,
             config.own_conventions.records_tool_spans,
             no_run=self._writes_no_run and config.results.no_run,
@@ -159,7 +159,7 @@ class EngineBuilder:
         )
 
 
-def engine_of(
+def build_engine(
     config: EvalConfig, *, lines: bool = False, reads: frozenset[str] = frozenset()
 ) -> Engine:
     """The engine for stored traces, with the arguments of `EngineBuilder`; `lines` is
@@ -189,7 +189,7 @@ def _case_of_run(config: EvalConfig) -> CaseOfRun | None:
     return CaseOfRun(key=blake2b(secret.encode()).digest())
 
 
-def later_of(
+def build_async_evaluator(
     config: EvalConfig,
     engine: Engine,
     emit: Callable[[Report], None],
