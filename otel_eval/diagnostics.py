@@ -138,10 +138,10 @@ class Coverage:
         self._tool_names = ToolNameCheck(
             {each.name: each.scorers for each in evaluations}, live=self._live
         )
-        self._matchers = {each.name: Matcher(each) for each in evaluations[:_MOST_NAMED]}
-        self._sampled = [Matcher(each) for each in evaluations if each.sample < 1]
+        self._matchers = {each.name: each.applies for each in evaluations[:_MOST_NAMED]}
+        self._sampled = [each.applies for each in evaluations if each.sample < 1]
         self._of_every_run = {
-            each.name: Matcher(replace(each, match=replace(each.match, runs="all")))
+            each.name: Matcher(replace(each.match, runs="all"), each.sample)
             for each in evaluations
             if each.match.runs == "outermost"
         }

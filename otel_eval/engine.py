@@ -8,17 +8,18 @@ anything: the same closed trace gives the same reports, and the caller records w
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from otel_eval.assembly import evidence_of
 from otel_eval.conventions import TABLES, Convention, Field
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.reader import DROPPED, parent_is_remote
-from otel_eval.evaluations import FailedCondition, Matcher, RunMatch, ScorerSet
+from otel_eval.evaluations import FailedCondition, RunMatch, ScorerSet, result_id, share_of
 from otel_eval.interfaces import (
     LATE,
     NO_RUN,
@@ -26,7 +27,6 @@ from otel_eval.interfaces import (
     Frame,
     LastEvaluation,
     Role,
-    Scorer,
     SpanReader,
 )
 from otel_eval.model import (
@@ -36,24 +36,16 @@ from otel_eval.model import (
     Kind,
     NoRun,
     Outcome,
-    Pending,
     Report,
-    Result,
-    Scored,
     Skipped,
     Stamp,
     Trajectory,
-    verdict_of,
-    with_remedy,
 )
-from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
-from otel_eval.scorers.build import is_own_scorer
-from otel_eval.scorers.policy import policy_of, severity_of
+from otel_eval.records import replace
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import Run
 
-_PENDING: Final = Skipped("pending")
 _MAY_BE_JOINED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SERVER: Final = 2  # the kind of a span in OTLP
@@ -63,11 +55,6 @@ _TOO_LATE: Final = (
     "spans arrived after the run of their trace was forgotten; raise traces.grace_period"
 )
 _HAS_RESULT: Final = "a result of the trace has arrived since"
-
-_Occasion = tuple[Mapping[str, Any], str, Evidence, Stamp]
-"""The exported attributes of a run, its case, the evidence of its trace, and the stamp: evaluator
-and time.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,30 +103,23 @@ class BuiltTrace(NamedTuple):
     @property
     def matches(self) -> list[RunMatch]:
         """The runs, each with the evaluations that match it."""
-        return [
-            RunMatch(run.trajectory, tuple([matching.evaluation for matching in run.matching]))
-            for run in self.runs
-        ]
+        return [RunMatch(run.trajectory, matching) for run, _, matching, _ in self.runs]
 
 
 class _RunToScore(NamedTuple):
     """A run with the evaluations that report on it.
 
     Attributes:
-        span_id, trajectory, revision: the id of its own span, the run, and the revision of the
-            reports on it.
+        run, revision: the run, and the revision of the reports on it.
         matching: the evaluations that score it.
         withdrawing: those that reported on it before it turned out to lie inside another run, and
             do not evaluate it now.
-        part_of: the outcome of their scorers.
     """
 
-    span_id: bytes
-    trajectory: Trajectory
+    run: Run
     revision: int
-    matching: list[_PreparedEvaluation]
-    withdrawing: list[_PreparedEvaluation]
-    part_of: Skipped
+    matching: tuple[ScorerSet, ...]
+    withdrawing: tuple[ScorerSet, ...] = ()
 
 
 class TraceReports(NamedTuple):
@@ -186,7 +166,6 @@ class Engine:
         self._most_sampled: Final = max(
             (evaluation.sample for evaluation in self.evaluations), default=0.0
         )
-        self._prepared: Final = [_PreparedEvaluation(evaluation) for evaluation in self.evaluations]
         self._reads_inner: Final = any(
             evaluation.match.runs == "all" for evaluation in self.evaluations
         )
@@ -194,7 +173,7 @@ class Engine:
         self._samples: Final = any(
             share < 1
             for evaluation in self.evaluations
-            for share in (evaluation.sample, *map(_share, evaluation.later))
+            for share in (evaluation.sample, *map(share_of, evaluation.later))
         )
         self.plan: Final = Plan(
             tables=tuple(tables),
@@ -214,10 +193,10 @@ class Engine:
         """Each evaluation with the conditions that the run does not meet; it matches if there are
         none.
         """
-        draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
+        draw = self._draw(bytes.fromhex(trajectory.trace_id))
         return [
-            (prepared.evaluation, tuple(prepared.applies.failed(trajectory, draw)))
-            for prepared in self._prepared
+            (evaluation, tuple(evaluation.applies.failed(trajectory, draw)))
+            for evaluation in self.evaluations
         ]
 
     def role_of(self, frame: Frame) -> Role:
@@ -287,7 +266,7 @@ class Engine:
         """
         if trace.is_late:
             return BuiltTrace(trace, stamp)
-        draw = sampling_hash(trace.trace_id) if self._samples else 0.0
+        draw = self._draw(trace.trace_id)
         runs = build(trace, self.plan, inner=self._reads_inner, lone_calls=True)
         to_score: list[_RunToScore] = []
         for run in runs:
@@ -296,14 +275,10 @@ class Engine:
             if revision is None:
                 continue
             _mark_joined(run, stamp.since_ns)
-            withdrawing = self._no_longer_outermost(run, last, draw)
             is_scored = not run.former and _is_changed(trace, run, last)
-            matching = self._matching(run.trajectory, draw) if is_scored else []
-            to_score.append(
-                _RunToScore(
-                    run.span_id, run.trajectory, revision, matching, withdrawing, _part_of(run)
-                )
-            )
+            matching = self._matching(run.trajectory, draw) if is_scored else ()
+            withdrawing = self._no_longer_outermost(run, last, draw)
+            to_score.append(_RunToScore(run, revision, matching, withdrawing))
         return BuiltTrace(trace, stamp, to_score, _why_nothing(trace, runs))
 
     def score(self, built: BuiltTrace, instead: Outcome | None = None) -> TraceReports:
@@ -317,25 +292,25 @@ class Engine:
         trace, stamp = built.trace, built.stamp
         if trace.is_late:
             return self._late(trace, stamp)
-        draw = sampling_hash(trace.trace_id) if self._samples else 0.0
+        draw = self._draw(trace.trace_id)
         was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
-        evaluations = {
-            run.span_id: LastEvaluation(
-                run.revision, run.trajectory.incomplete, run.trajectory.outermost
-            )
-            for run in built.runs
-        }
+        evaluations: dict[bytes, LastEvaluation] = {}
         reports: list[Report] = []
-        evidence: Evidence | None = None
-        for run in built.runs:
-            if not (run.matching or run.withdrawing):
+        evidence = trace.evidence
+        for run, revision, matching, withdrawing in built.runs:
+            trajectory = run.trajectory
+            evaluations[run.span_id] = LastEvaluation(
+                revision, trajectory.incomplete, trajectory.outermost
+            )
+            if not (matching or withdrawing):
                 continue
-            evidence = evidence or trace.evidence or evidence_of(trace.frames)
-            occasion = self._occasion(run.trajectory, evidence, stamp)
-            shared = run.trajectory, run.revision, draw, occasion
-            reports += [prepared.report(*shared, instead) for prepared in run.matching]
+            evidence = evidence or evidence_of(trace.frames)
+            blank = self._blank_report(trajectory, revision, evidence, stamp)
+            reports += [evaluation.report(blank, draw, instead) for evaluation in matching]
+            # a part of another run has no verdict
             reports += [
-                prepared.report(*shared, run.part_of, is_part=True) for prepared in run.withdrawing
+                replace(evaluation.report(blank, draw, _part_of(run)), standing=None)
+                for evaluation in withdrawing
             ]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace,
         # has nothing to report.
@@ -350,26 +325,39 @@ class Engine:
         evaluations.update(of_trace.last_evaluations)
         return TraceReports([*reports, *of_trace.reports], evaluations)
 
-    def _occasion(self, run: Trajectory, evidence: Evidence, stamp: Stamp) -> _Occasion:
+    def _draw(self, trace_id: bytes) -> float:
+        """The trace's number in [0, 1) for sampling; 0 if nothing is sampled."""
+        return sampling_hash(trace_id) if self._samples else 0.0
+
+    def _blank_report(
+        self, run: Trajectory, revision: int, evidence: Evidence, stamp: Stamp
+    ) -> Report:
+        """What the reports of all evaluations on a run share."""
         attributes = run.attributes
-        exported = {key: attributes[key] for key in self._exported if key in attributes}
-        return exported, self._case.of(run) if self._case else "", evidence, stamp
+        return Report(
+            run,
+            "",
+            revision,
+            (),
+            attributes={key: attributes[key] for key in self._exported if key in attributes},
+            case=self._case.of(run) if self._case else "",
+            evidence=evidence,
+            stamp=stamp,
+        )
 
     def build_run(self, run: Trajectory, stamp: Stamp = _NO_STAMP) -> BuiltTrace:
         """The counterpart of `build` for a run that has no trace; its ids are hexadecimal, as those
         of a trace.
         """
         trace = ClosedTrace(bytes.fromhex(run.trace_id), {}, run.completeness)
-        draw = sampling_hash(trace.trace_id) if self._samples else 0.0
-        matching = self._matching(run, draw)
-        unrelated = Skipped("")  # the outcome for no evaluation
-        to_score = _RunToScore(bytes.fromhex(run.span_id), run, 0, matching, [], unrelated)
-        return BuiltTrace(trace, stamp, [to_score])
+        matching = self._matching(run, self._draw(trace.trace_id))
+        of_trace = Run(run, (), bytes.fromhex(run.span_id))
+        return BuiltTrace(trace, stamp, [_RunToScore(of_trace, 0, matching)])
 
     def only_later(self) -> Engine:
         """An engine with the asynchronous scorers only."""
         later = [
-            replace(evaluation, scorers=evaluation.later)
+            dataclasses.replace(evaluation, scorers=evaluation.later)
             for evaluation in self.evaluations
             if evaluation.later
         ]
@@ -394,9 +382,13 @@ class Engine:
         run = Trajectory(
             trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
         )
-        occasion: _Occasion = ({}, "", trace.evidence or evidence_of(trace.frames), stamp)
-        sampled = [prepared for prepared in self._prepared if draw < prepared.evaluation.sample]
-        reports = [prepared.report(run, revision, draw, occasion, outcome) for prepared in sampled]
+        evidence = trace.evidence or evidence_of(trace.frames)
+        blank = Report(run, "", revision, (), evidence=evidence, stamp=stamp)
+        reports = [
+            evaluation.report(blank, draw, outcome)
+            for evaluation in self.evaluations
+            if draw < evaluation.sample
+        ]
         withdrawn = self._withdrawn(trace, stamp)
         return TraceReports(
             [*reports, *withdrawn.reports],
@@ -434,23 +426,27 @@ class Engine:
             return _NO_REPORTS
         return _report_on_trace(trace, stamp, _HAS_RESULT, _WITHDRAWN, before.revision + 1)
 
-    def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
-        return [prepared for prepared in self._prepared if prepared.applies(run, draw)]
+    def _matching(self, run: Trajectory, draw: float) -> tuple[ScorerSet, ...]:
+        return tuple(
+            [evaluation for evaluation in self.evaluations if evaluation.applies(run, draw)]
+        )
 
     def _no_longer_outermost(
         self, run: Run, last: LastEvaluation | None, draw: float
-    ) -> list[_PreparedEvaluation]:
+    ) -> tuple[ScorerSet, ...]:
         """The evaluations that reported the run before it turned out to lie inside another one, and
         do not evaluate it now.
         """
         if not _is_inner(run, last):
-            return []
+            return ()
         before = self._matching(replace(run.trajectory, outermost=True), draw)
-        return [
-            prepared
-            for prepared in before
-            if run.former or prepared.evaluation.match.runs == "outermost"
-        ]
+        return tuple(
+            [
+                evaluation
+                for evaluation in before
+                if run.former or evaluation.match.runs == "outermost"
+            ]
+        )
 
 
 _NO_REPORTS: Final = TraceReports((), {})
@@ -545,162 +541,6 @@ def _part_of(run: Run) -> Skipped:
     if not run.enclosing:
         return Skipped("no run: the trace has agent spans, and this span is inside none of them")
     return Skipped(f"part of run {run.enclosing.hex()}")
-
-
-class _PreparedEvaluation:
-    """An evaluation with values that all its results share, computed once."""
-
-    def __init__(self, evaluation: ScorerSet) -> None:
-        self.evaluation: Final = evaluation
-        self.applies: Final = Matcher(evaluation)
-        self._name: Final = evaluation.name
-        self._at_once: Final = [
-            _PreparedScorer(self._name, scorer) for scorer in evaluation.at_once
-        ]
-        self._later: Final = [
-            (_share(scorer), _PreparedScorer(self._name, scorer)) for scorer in evaluation.later
-        ]
-
-    def report(
-        self,
-        trajectory: Trajectory,
-        revision: int,
-        draw: float,
-        occasion: _Occasion,
-        instead: Outcome | None,
-        *,
-        is_part: bool = False,
-    ) -> Report:
-        """Score a run; if `instead` is given it is the outcome of each scorer, and no scorer is
-        called, as none is for a run that was too large to be read. A run that `is_part` of another
-        one has no verdict.
-        """
-        if instead is None and trajectory.too_large and not trajectory.incomplete:
-            instead = too_large(trajectory.too_large)
-        ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
-        later = [scorer for share, scorer in self._later if draw < share]
-        pending: list[Pending] = []
-        if instead is None:
-            results = [scorer.scored(ids, trajectory) for scorer in self._at_once]
-            pending = [scorer.pending(ids) for scorer in later]
-        else:
-            results = [scorer.result(ids, instead) for scorer in (*self._at_once, *later)]
-        attributes, case, evidence, stamp = occasion
-        return Report(
-            trajectory=trajectory,
-            evaluation=self._name,
-            revision=revision,
-            results=tuple(results),
-            pending=tuple(pending),
-            attributes=attributes,
-            case=case,
-            evidence=evidence,
-            stamp=stamp,
-            standing=None if is_part else verdict_of(results),
-            awaited=len(pending),
-        )
-
-
-def _share(scorer: Scorer) -> float:
-    """The share of traces for which an asynchronous scorer is called."""
-    share: float = getattr(scorer, "sample", 1.0)
-    return share
-
-
-class _PreparedScorer:
-    """A scorer of an evaluation, with values that all its results share, computed once."""
-
-    def __init__(self, evaluation: str, scorer: Scorer) -> None:
-        self._evaluation, self._scorer, self._is_own = evaluation, scorer, is_own_scorer(scorer)
-        self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
-        self._threshold: float | None = getattr(scorer, "applied_threshold", None)
-        self._policy: Final = policy_of(scorer)
-        self._severity: Final = severity_of(scorer)
-        self._id_part = _bytes(f"{self._name}\0{self._policy}\0")
-        self._score: Callable[[Trajectory], Outcome] = (
-            scorer.__call__ if self._is_own else self._checked
-        )
-
-    def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
-        """The result of the scorer with this outcome."""
-        threshold = self._threshold if self._is_own else self._deciding(outcome)
-        return Result(
-            evaluation=self._evaluation,
-            scorer=self._name,
-            type=self._type,
-            version=self._version,
-            outcome=with_remedy(outcome),
-            revision=ids.revision,
-            result_id=ids.of(self._id_part),
-            threshold=threshold,
-            policy=self._policy,
-            severity=self._severity,
-        )
-
-    def _deciding(self, outcome: Outcome) -> float | None:
-        """The threshold that decided whether the outcome passed; None if a user-defined scorer
-        decided otherwise.
-        """
-        threshold = self._threshold
-        if threshold is None or not isinstance(outcome, Scored):
-            return threshold
-        return threshold if outcome.passed == (outcome.value >= threshold) else None
-
-    def pending(self, ids: _ResultIds) -> Pending:
-        """The pending result of an asynchronous scorer; a user-defined scorer gets a copy of the
-        run.
-        """
-        scorer: Any = self._scorer
-        evaluate = (
-            scorer.evaluate
-            if self._is_own
-            else lambda trajectory: scorer.evaluate(private_copy(trajectory, scorer.needs))
-        )
-        return Pending(self.result(ids, _PENDING), evaluate)
-
-    def scored(self, ids: _ResultIds, trajectory: Trajectory) -> Result:
-        """The result of a run. If a scorer raises or returns an invalid outcome, only its own
-        result fails.
-        """
-        try:
-            outcome = self._score(trajectory)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - from a user's scorer; SystemExit would end the thread
-            outcome = failed_from(error)
-        return self.result(ids, outcome)
-
-    def _checked(self, trajectory: Trajectory) -> Outcome:
-        return checked_outcome(self._scorer(private_copy(trajectory, self._scorer.needs)))
-
-
-class _ResultIds:
-    """The ids of the results of one report; the parts that they share are hashed once."""
-
-    def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
-        self.revision: Final = revision
-        self._shared: Final = blake2b(
-            _bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16
-        )
-        self._end: Final = b"%d" % revision
-
-    def of(self, scorer: bytes) -> str:
-        """The id of the result of a scorer; `scorer` is its name and its policy, each followed by
-        a zero byte.
-        """
-        digest = self._shared.copy()
-        digest.update(scorer + self._end)
-        return digest.hexdigest()
-
-
-def result_id(
-    trace_id: str, span_id: str, evaluation: str, scorer: str, policy: str, revision: int
-) -> str:
-    """A result id of 32 hex digits, determined by run, evaluation, scorer, policy and revision."""
-    ids = _ResultIds(trace_id, span_id, evaluation, revision)
-    return ids.of(_bytes(f"{scorer}\0{policy}\0"))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def sampling_hash(trace_id: bytes) -> float:

@@ -1,14 +1,31 @@
-"""Evaluations: scorers, and the conditions that decide which runs they apply to."""
+"""Evaluations: scorers, the conditions that decide which runs they apply to, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer
-from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.model import (
+    UNRECORDED,
+    Outcome,
+    Pending,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    Trajectory,
+    verdict_of,
+    with_remedy,
+)
+from otel_eval.records import replace
+from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
+from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.scorers.values import text_of
 
 
@@ -39,6 +56,7 @@ class ScorerSet:
     Attributes:
         at_once, later: the scorers that return an outcome when they are called, and the
             asynchronous ones, which are awaited.
+        applies: tests the conditions.
     """
 
     name: str
@@ -47,14 +65,50 @@ class ScorerSet:
     sample: float = 1.0
     at_once: tuple[Scorer, ...] = field(init=False, repr=False)
     later: tuple[Scorer, ...] = field(init=False, repr=False)
+    applies: Matcher = field(init=False, repr=False, compare=False)
+    _at_once: list[_ResultBuilder] = field(init=False, repr=False, compare=False)
+    _later: list[_ResultBuilder] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Divided here once and not for each run.
-        object.__setattr__(
-            self, "at_once", tuple(scorer for scorer in self.scorers if not is_awaited(scorer))
-        )
-        object.__setattr__(
-            self, "later", tuple(scorer for scorer in self.scorers if is_awaited(scorer))
+        later = tuple([scorer for scorer in self.scorers if is_awaited(scorer)])
+        at_once = tuple([scorer for scorer in self.scorers if not is_awaited(scorer)])
+        computed = {
+            "at_once": at_once,
+            "later": later,
+            "applies": Matcher(self.match, self.sample),
+            "_at_once": [_ResultBuilder(self.name, scorer) for scorer in at_once],
+            "_later": [_ResultBuilder(self.name, scorer) for scorer in later],
+        }
+        for key, value in computed.items():
+            object.__setattr__(self, key, value)
+
+    def report(self, blank: Report, draw: float, instead: Outcome | None) -> Report:
+        """Score a run.
+
+        Args:
+            blank: the report on the run, without what depends on the evaluation.
+            draw: the trace's number in [0, 1) for sampling.
+            instead: the outcome of each scorer; if it is given no scorer is called, as none is for
+                a run that was too large to be read.
+        """
+        run = blank.trajectory
+        if instead is None and run.too_large and not run.incomplete:
+            instead = too_large(run.too_large)
+        ids = _ResultIds(run.trace_id, run.span_id, self.name, blank.revision)
+        later = [builder for builder in self._later if draw < builder.share]
+        pending: list[Pending] = []
+        if instead is None:
+            results = [builder.score(ids, run) for builder in self._at_once]
+            pending = [builder.pending(ids) for builder in later]
+        else:
+            results = [builder.result(ids, instead) for builder in (*self._at_once, *later)]
+        return replace(
+            blank,
+            evaluation=self.name,
+            results=tuple(results),
+            pending=tuple(pending),
+            standing=verdict_of(results),
+            awaited=len(pending),
         )
 
 
@@ -91,10 +145,9 @@ class FailedCondition:
 
 
 class Matcher:
-    """One evaluation's conditions, compiled once."""
+    """The conditions of an evaluation, compiled once."""
 
-    def __init__(self, evaluation: ScorerSet) -> None:
-        match = evaluation.match
+    def __init__(self, match: RunFilter, sample: float = 1.0) -> None:
         self._names: Final = [
             (name, glob_matcher(pattern))
             for name, pattern in (
@@ -109,7 +162,7 @@ class Matcher:
         ]
         # conditions beside `runs` and the sample
         self._has_conditions: Final = bool(self._names or self._attributes)
-        self._sample: Final = evaluation.sample
+        self._sample: Final = sample
         self._match: Final = match
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
@@ -182,3 +235,112 @@ def condition(wanted: Any) -> Callable[[Any], bool]:
         return lambda value: type(value) is type(wanted) and value == wanted
     fits = glob_matcher(wanted)
     return lambda value: bool(fits(text_of(value)))
+
+
+def share_of(scorer: Scorer) -> float:
+    """The share of traces for which an asynchronous scorer is called."""
+    share: float = getattr(scorer, "sample", 1.0)
+    return share
+
+
+_PENDING: Final = Skipped("pending")
+
+
+class _ResultBuilder:
+    """Builds the results of a scorer of an evaluation; what they share is computed once.
+
+    Attributes:
+        share: the share of traces for which the scorer is called, if it is asynchronous.
+    """
+
+    def __init__(self, evaluation: str, scorer: Scorer) -> None:
+        self.share: Final = share_of(scorer)
+        self._scorer, self._is_own = scorer, is_own_scorer(scorer)
+        self._score: Callable[[Trajectory], Outcome] = (
+            scorer.__call__ if self._is_own else self._checked
+        )
+        self._threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
+        policy = policy_of(scorer)
+        self._result_of: Final = partial(
+            Result,
+            evaluation=evaluation,
+            scorer=scorer.name,
+            type=scorer.type,
+            version=scorer.version,
+            policy=policy,
+            severity=severity_of(scorer),
+        )
+        self._id_part: Final = _bytes(f"{scorer.name}\0{policy}\0")
+
+    def score(self, ids: _ResultIds, trajectory: Trajectory) -> Result:
+        """The result of a run. If the scorer raises or returns an invalid outcome, only its own
+        result fails.
+        """
+        try:
+            outcome = self._score(trajectory)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - from a user's scorer; SystemExit would end the thread
+            outcome = failed_from(error)
+        return self.result(ids, outcome)
+
+    def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
+        """The result of the scorer with this outcome."""
+        return self._result_of(
+            outcome=with_remedy(outcome),
+            revision=ids.revision,
+            result_id=ids.of(self._id_part),
+            threshold=self._threshold if self._is_own else self._deciding(outcome),
+        )
+
+    def _deciding(self, outcome: Outcome) -> float | None:
+        """The threshold that decided whether the outcome passed; None if a user-defined scorer
+        decided otherwise.
+        """
+        threshold = self._threshold
+        if threshold is None or not isinstance(outcome, Scored):
+            return threshold
+        return threshold if outcome.passed == (outcome.value >= threshold) else None
+
+    def pending(self, ids: _ResultIds) -> Pending:
+        """The pending result of an asynchronous scorer; a user-defined scorer gets a copy of the
+        run.
+        """
+        scorer: Any = self._scorer
+        evaluate = (
+            scorer.evaluate
+            if self._is_own
+            else lambda trajectory: scorer.evaluate(private_copy(trajectory, scorer.needs))
+        )
+        return Pending(self.result(ids, _PENDING), evaluate)
+
+    def _checked(self, trajectory: Trajectory) -> Outcome:
+        return checked_outcome(self._scorer(private_copy(trajectory, self._scorer.needs)))
+
+
+class _ResultIds:
+    """The ids of the results of one report; the parts that they share are hashed once."""
+
+    def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
+        self.revision: Final = revision
+        self._shared: Final = blake2b(
+            _bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16
+        )
+
+    def of(self, scorer: bytes) -> str:
+        """The id of the result of a scorer; `scorer` is its name and its policy, each followed by
+        a zero byte.
+        """
+        digest = self._shared.copy()
+        digest.update(b"%b%d" % (scorer, self.revision))
+        return digest.hexdigest()
+
+
+def result_id(
+    trace_id: str, span_id: str, evaluation: str, scorer: str, policy: str, revision: int
+) -> str:
+    """A result id of 32 hex digits, determined by run, evaluation, scorer, policy and revision."""
+    ids = _ResultIds(trace_id, span_id, evaluation, revision)
+    return ids.of(_bytes(f"{scorer}\0{policy}\0"))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

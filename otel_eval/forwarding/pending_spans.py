@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from otel_eval.conventions.reader import DROPPED, is_local_root
 from otel_eval.engine import Engine, sampling_hash
-from otel_eval.evaluations import Matcher
 from otel_eval.forwarding.splice import SpanContainer, wrap_spans
 from otel_eval.interfaces import Frame, SpanFrame, SpanReader
 from otel_eval.model import Kind, Report
@@ -207,7 +206,7 @@ class HoldFilter:
     def __init__(self, engine: Engine) -> None:
         self._reader: Final = engine.plan.reader
         self._attributes: Final = engine.plan.attributes_wanted
-        self._evaluations: Final = [Matcher(evaluation) for evaluation in engine.evaluations]
+        self._evaluations: Final = [evaluation.applies for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
     def chosen(self, spans: Sequence[SpanFrame]) -> list[tuple[bytes, bytes, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
 from traceback import walk_tb
@@ -32,7 +32,7 @@ from otel_eval.model import (
     Trajectory,
     Unnamed,
 )
-from otel_eval.records import make_immutable
+from otel_eval.records import make_immutable, replace
 from otel_eval.scorers.parameters import Selection, Text
 from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
 from otel_eval.validation import Flag, Record, Share
