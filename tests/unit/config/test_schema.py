@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from otel_eval.scorers.base_scorer import BaseScorer, parameters_of
 from tests.support.configurations import BUILT_IN
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = config_schema()
-VALIDATOR = Draft202012Validator(SCHEMA)
 CASES = [
     json.loads(line)
     for line in (ROOT / "tests/conformance/cases.jsonl").read_text(encoding="utf-8").splitlines()
@@ -27,17 +26,23 @@ CASES = [
 FILES = sorted([*ROOT.glob("collector_config/*/eval*.yaml"), *ROOT.glob("examples/*.yaml")])
 
 
+@functools.cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(config_schema())
+
+
 def problems(*scorers: Any, **more: Any) -> list[str]:
     """What the schema has against a configuration of these scorers."""
     config = {"evaluations": [{"name": "one", "scorers": list(scorers)}], **more}
-    return [error.message for error in VALIDATOR.iter_errors(config)]
+    return [error.message for error in validator().iter_errors(config)]
 
 
 def test_the_schema_has_a_dialect_and_an_id():
     """Which editors need to use it."""
-    Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert SCHEMA["$id"].startswith("urn:")
+    schema = config_schema()
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"].startswith("urn:")
 
 
 def test_every_recorded_specification_that_can_be_built_fits():
@@ -56,16 +61,17 @@ def test_the_configurations_that_come_with_the_project_fit(file: Path):
     load(file)
     assert [
         error.message
-        for error in VALIDATOR.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))
+        for error in validator().iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))
     ] == []
 
 
 def test_every_parameter_of_every_scorer_is_described():
     """With more than "anything"."""
+    schema = config_schema()
     for kind in BUILT_IN:
         scorer = get_scorer(kind)
         assert issubclass(scorer, BaseScorer)
-        described = SCHEMA["$defs"][scorer.__name__]["properties"]
+        described = schema["$defs"][scorer.__name__]["properties"]
         assert described.keys() == {"type", *parameters_of(scorer)}
         assert all(described.values()), kind
 

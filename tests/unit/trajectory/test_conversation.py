@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from openai.types.chat import ChatCompletionMessage
-from openai.types.responses import ResponseFunctionToolCall
 
 from otel_eval import UNRECORDED, InputError, Scored, Skipped, create_scorer
 from otel_eval import trajectory_from_messages as trajectory_of
@@ -166,6 +164,9 @@ def test_a_failed_call_is_known_where_the_message_shows_it() -> None:
 
 
 def test_objects_of_the_packages_are_messages() -> None:
+    from openai.types.chat import ChatCompletionMessage
+    from openai.types.responses import ResponseFunctionToolCall
+
     answer = ChatCompletionMessage.model_validate(CHAT[2])
     item = ResponseFunctionToolCall.model_validate(RESPONSES[2])
     for messages in ([CHAT[1], answer, *CHAT[3:]], {"messages": [RESPONSES[0], item]}):
