@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -136,45 +133,3 @@ def test_values_that_fit_their_annotation_are_accepted():
     scorer("test.limited")(limited)
     given = {"limit": 1, "share": 1, "on": True, "names": None, "how": "any", "free": object()}
     assert create_scorer({"type": "test.limited", **given})(RUN).value == 1.0
-
-
-@pytest.mark.slow
-def test_a_type_checker_sees_what_a_scorer_returns(tmp_path: Path):
-    """The decorator is typed with a protocol."""
-    code = """
-from otel_eval.model import Trajectory
-from otel_eval.scorers import scorer
-
-@scorer("good")
-def good(run: Trajectory, limit: int = 3) -> float: return 1.0
-
-@scorer("late")
-async def late(run: Trajectory) -> bool: return True
-
-@scorer("class")
-class Kind:
-    def __call__(self, run: Trajectory) -> float: return 1.0
-
-@scorer("bad")
-def bad(run: Trajectory) -> str: return ""
-"""
-    (tmp_path / "mine.py").write_text(code)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--strict",
-            "--cache-dir",
-            str(tmp_path / "cache"),
-            "mine.py",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"MYPYPATH": str(Path(__file__).parents[3]), "PATH": ""},
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("mine.py")]
-    assert [line.split(":")[1] for line in lines if ": error:" in line] == ["15"], (
-        done.stdout + done.stderr
-    )
