@@ -198,9 +198,7 @@ class Alignment:
         has_weights = criterion.comparison.arguments == "overlap" and not self._any_order
         is_grouped = not self._any_order and (criterion.nested or len(column_groups) < columns)
         limit_pairs(len(criterion.names) * columns, _MOST_PAIRS[has_weights, is_grouped])
-        relation = self._relation = self._equal_words() or relation_of(
-            criterion, self._actual, self._words
-        )
+        relation = self._relation = self._equal_words() or relation_of(criterion, self._actual)
         if relation.rows is None:
             if self._any_order:
                 return assign_masks(relation.masks, columns)
