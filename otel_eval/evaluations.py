@@ -23,9 +23,10 @@ from otel_eval.model import (
     with_remedy,
 )
 from otel_eval.records import replace
-from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
 from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
 from otel_eval.scorers.policy import policy_of, severity_of
+from otel_eval.scorers.user_code import private_copy
 from otel_eval.scorers.values import text_of
 
 

@@ -11,8 +11,8 @@ from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Trajectory
 from otel_eval.retry import suppress_tracing
-from otel_eval.scorers.base_scorer import checked_outcome, failed_from
 from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.outcomes import checked_outcome, failed_from
 from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.worker_thread import WorkerThread
 

@@ -15,7 +15,8 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import RunMatch, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Stamp, Trajectory
-from otel_eval.scorers.values import Reference, references_of
+from otel_eval.scorers.base_scorer import references_of
+from otel_eval.scorers.references import Reference
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
 
 if TYPE_CHECKING:

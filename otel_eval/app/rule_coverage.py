@@ -21,7 +21,7 @@ from otel_eval.engine import Engine
 from otel_eval.evaluations import RunMatch
 from otel_eval.interfaces import ClosedTrace, Scorer
 from otel_eval.model import Scored, Skipped, ToolCall, ToolError, Trajectory
-from otel_eval.scorers.base_scorer import checked_outcome, failed_from
+from otel_eval.scorers.outcomes import checked_outcome, failed_from
 from otel_eval.sources.files.whole_traces import read_whole_traces
 
 _MOST_TRIED: Final = 10  # runs that are changed, for each rule

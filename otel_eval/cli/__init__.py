@@ -491,7 +491,7 @@ def _scorer_summary(name: str) -> str:
     others are still listed.
     """
     from otel_eval.scorers import get_scorer
-    from otel_eval.scorers.base_scorer import describe_import_error
+    from otel_eval.scorers.user_code import describe_import_error
 
     try:
         registered = get_scorer(name)

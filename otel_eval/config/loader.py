@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from otel_eval.config.exporters import ExportEndpoint
 from otel_eval.config.models import EvalConfig
 from otel_eval.errors import ConfigError, holds_credentials
-from otel_eval.scorers.values import DatasetPath, is_file
+from otel_eval.scorers.references import DatasetPath, is_file
 from otel_eval.validation import lines_of
 from otel_eval.watched_files import read_small_file
 

@@ -27,10 +27,10 @@ from otel_eval.conventions import Convention
 from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.base_scorer import is_coroutine_function
 from otel_eval.scorers.build import SpecificationSchema, checked_scorer
 from otel_eval.scorers.judge import any_judge_name, named_judges
 from otel_eval.scorers.registry import import_path
+from otel_eval.scorers.user_code import is_coroutine_function
 from otel_eval.validation import (
     LIST,
     MAPPING,

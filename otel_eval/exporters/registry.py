@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter
-from otel_eval.scorers.base_scorer import describe_import_error
 from otel_eval.scorers.registry import check_parameters, entry_points_of, instance_of
+from otel_eval.scorers.user_code import describe_import_error
 
 GROUP: Final = "otel_eval.exporters"
 

@@ -28,7 +28,7 @@ from otel_eval.model import (
     verdict_of,
 )
 from otel_eval.retry import suppress_tracing
-from otel_eval.scorers.base_scorer import checked_outcome, failed_from
+from otel_eval.scorers.outcomes import checked_outcome, failed_from
 
 _LAST_S: Final = 0.5  # for cancelled tasks to end when the loop is closed
 _TICK_S: Final = 1.0

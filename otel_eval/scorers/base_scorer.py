@@ -1,207 +1,36 @@
-"""The base of all scorers (common parameters, reasons to skip, `strict`, `threshold`), and checks
-of outcomes of users' scorers.
-
-A single outcome that cannot be written as JSON would prevent the export of all results of its
-report.
+"""The base of all scorers: common parameters, reasons to skip, `strict`, `threshold`; and the base
+of those that a run's own reference may tell what to expect.
 """
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from itertools import combinations
-from pathlib import Path
-from traceback import walk_tb
-from types import ModuleType
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_args, get_type_hints
 
-from otel_eval.errors import redacted_repr
+from pydantic import TypeAdapter
+
+from otel_eval.errors import ConfigError
 from otel_eval.model import (
+    UNRECORDED,
     Failed,
-    ImmutableCall,
-    ImmutableTrajectory,
     Outcome,
     Scored,
     Severity,
     Skipped,
-    SkipReason,
-    ToolCall,
     ToolError,
     Trajectory,
-    Unnamed,
 )
-from otel_eval.records import make_immutable, replace
+from otel_eval.records import replace
+from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.parameters import Selection, Text
+from otel_eval.scorers.references import Reference, RunReference
 from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
-from otel_eval.validation import Flag, Record, Share
+from otel_eval.validation import Flag, Record, Share, validated
 
-_REASONS: Final = get_args(SkipReason)
-
-
-def checked_outcome(returned: object, who: str = "the scorer") -> Outcome:
-    """Return a valid outcome unchanged, and for anything else a `Failed` that describes the
-    problem.
-
-    Args:
-        who: the subject of the message.
-
-    >>> checked_outcome(Scored(7, True)).message
-    'the scorer returned the value 7, not a number in [0, 1]'
-    """
-    if not isinstance(returned, Scored | Skipped | Failed):
-        return wrong_return(
-            "TypeError", f"{who} returned {type(returned).__name__}, not an outcome"
-        )
-    if isinstance(returned, Scored) and not in_range(returned.value):
-        return wrong_return(
-            "ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]"
-        )
-    what = _invalid_part(returned)
-    return returned if what is None else wrong_return("TypeError", f"{who} returned {what}")
-
-
-def wrong_return(error_type: str, message: str) -> Failed:
-    """The outcome of a scorer that returned an invalid value; the message describes the value
-    without content.
-    """
-    return Failed(error_type, message, place=message)
-
-
-def in_range(value: Any) -> bool:
-    """Whether a value is a number from 0 to 1."""
-    return isinstance(value, int | float) and 0 <= value <= 1
-
-
-def _invalid_part(outcome: Any) -> str | None:
-    """Describe the first part of an outcome that has the wrong type; None if there is none."""
-    if not isinstance(outcome.passed, bool):
-        return f"a {type(outcome.passed).__name__} as passed, not a bool"
-    for key in ("error_type", "message") if isinstance(outcome, Failed) else ("explanation",):
-        text = getattr(outcome, key)
-        if not isinstance(text, str):
-            return f"a {type(text).__name__} as {key}, not a text"
-    # reasons are labels of metrics
-    if isinstance(outcome, Skipped) and outcome.reason not in _REASONS:
-        return f"a reason that is not one of {', '.join(_REASONS)}"
-    return _invalid_details(outcome.details)
-
-
-def _invalid_details(details: Any) -> str | None:
-    """Describe the part of the details that cannot be written as JSON, without its value; None if
-    there is none.
-    """
-    if not isinstance(details, Mapping):
-        return f"a {type(details).__name__} as details, not a mapping"
-    try:
-        json.dumps(dict(details), allow_nan=False)
-    except Exception as error:  # noqa: BLE001 - a user's object may raise anything
-        return (
-            f"details that are not JSON ({type(error).__name__}{_in_key(details)}); use texts,"
-            " numbers, lists and mappings"
-        )
-    return None
-
-
-def _in_key(details: Mapping[Any, Any]) -> str:
-    """The first key whose value cannot be written as JSON, and the type of that value; "" if each
-    value can.
-    """
-    for key, value in details.items():
-        try:
-            json.dumps({key: value}, allow_nan=False)
-        except Exception:  # noqa: BLE001 - as above
-            return f" in {redacted_repr(key)}, a {type(value).__name__}"
-    return ""
-
-
-class NoScore(Exception):
-    """Raised by a scorer that cannot give a score; its caller returns `outcome` instead.
-
-    Attributes:
-        outcome: why there is no score.
-    """
-
-    def __init__(self, outcome: Skipped | Failed) -> None:
-        super().__init__(outcome.message if isinstance(outcome, Failed) else outcome.explanation)
-        self.outcome = outcome
-
-
-def prefixed(outcome: Skipped | Failed, where: str, details: Mapping[str, Any]) -> Skipped | Failed:
-    """Return the outcome of a part of a scorer as that of the scorer: with `where` before its text,
-    and the given details.
-    """
-    if isinstance(outcome, Skipped):
-        return Skipped(f"{where}{outcome.explanation}", outcome.reason, details)
-    return replace(outcome, message=f"{where}{outcome.message}", details=details)
-
-
-def too_large(why: str) -> Skipped:
-    """The outcome if the evaluation of a trace would take more steps than are allowed."""
-    return Skipped(f"too large: {why}", reason="too_large")
-
-
-def failed_from(error: BaseException) -> Failed:
-    """The outcome of a scorer that raised: the type of the error, and the line of the user's code
-    that raised it.
-    """
-    return Failed(type(error).__name__, str(error), place=user_code_location(error))
-
-
-_OURS: Final = str(Path(__file__).parents[1]) + "/"
-_MACHINERY: Final = "<frozen importlib"
-
-
-def user_code_location(error: BaseException) -> str:
-    """`file:line` of the innermost frame in the file that this package called; "" if the error is
-    not from a user's code.
-
-    The innermost frame of all may be in a library; the line that called it is more useful.
-    """
-    frames = _frames(error)
-    return (
-        f"{frames[0][0]}:{[line for file, line in frames if file == frames[0][0]][-1]}"
-        if frames
-        else ""
-    )
-
-
-def describe_import_error(error: BaseException) -> str:
-    """Describe an error raised by an import: its type, the missing module if there is one, and the
-    line that failed.
-    """
-    kind = type(error).__name__
-    if isinstance(error, SyntaxError):
-        return f"{kind}, line {error.lineno} of {error.filename}"
-    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-        # of a URL the rest may be secret
-        name = error.name if error.name and error.name.isidentifier() else "such attribute"
-        return f"{kind}: {error.obj.__name__} has no {name}"
-    missing = (
-        f": no module named {error.name!r}"
-        if isinstance(error, ModuleNotFoundError) and error.name
-        else ""
-    )
-    frames = _frames(error)
-    at = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
-    raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)][-1:]
-    # for instance by `@scorer`
-    refused = f": {error}" if raised_in and raised_in[0].startswith(_OURS) else ""
-    return f"{kind}{missing}{at}{refused}"
-
-
-def _frames(error: BaseException) -> list[tuple[str, int]]:
-    """File and line of each frame of the traceback that is neither ours nor the import
-    machinery's.
-    """
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    return [
-        (file, line)
-        for file, line in frames
-        if not file.startswith((_OURS, _MACHINERY)) and "/importlib/" not in file
-    ]
-
+T = TypeVar("T")
 
 _ROUNDING: Final = 1e-9  # rounding error of sums of weights
 
@@ -221,7 +50,8 @@ class Requirements:
 
     Attributes:
         needs: what must be read beyond names, times and errors of the calls, see `Scorer`.
-        attributes: keys of the attributes that must be in `Trajectory.attributes`.
+        attributes: keys of the attributes that must be in `Trajectory.attributes`, beside those of
+            references.
         calls: whether a run is skipped if some of its tool calls are unknown.
         failures: whether a run is skipped if it is unknown whether one of its calls failed.
         tools: the tools that the scorer's own parameters name, beside the common `tools`.
@@ -332,9 +162,14 @@ class BaseScorer:
         return self._requires.needs
 
     @property
+    def references(self) -> tuple[Reference, ...]:
+        """Where runs have what they are compared with."""
+        return ()
+
+    @property
     def attribute_keys(self) -> frozenset[str]:
         """The attributes that must be in `Trajectory.attributes`."""
-        return self._requires.attributes
+        return self._requires.attributes.union([reference.key for reference in self.references])
 
     @property
     def tool_names(self) -> ToolNames:
@@ -529,63 +364,68 @@ def _same_score(one: Outcome, other: Outcome) -> bool:
     )
 
 
-def is_coroutine_function(function: object) -> bool:
-    """Whether `function` is a coroutine function, or an object whose `__call__` is one."""
-    call_method = getattr(type(function), "__call__", None)  # noqa: B004 - inspects it
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_method)
+@cache
+def _parameter_adapter(scorer: type, key: str) -> TypeAdapter[Any]:
+    return TypeAdapter(get_args(get_type_hints(scorer, include_extras=True)[key])[0])
 
 
-def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in a new event loop, and return its result.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencedScorer(BaseScorer):
+    """Base of the scorers that read a run's own reference."""
 
-    Raises:
-        RuntimeError: an event loop runs in this thread; the coroutine is closed without having
-            started.
+    reference: RunReference | None = None
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """The reference, if there is one."""
+        return (self.reference,) if self.reference else ()
+
+    def reference_of(self, trajectory: Trajectory) -> Any:
+        """The run's own reference; `Skipped` if the run has none, `UNRECORDED` if none is
+        configured.
+        """
+        return self.reference.of(trajectory) if self.reference else UNRECORDED
+
+    def expectation(
+        self, key: str, trajectory: Trajectory, inline: T | None, prepare: Callable[[Any], T]
+    ) -> T:
+        """The run's own expectation, or the inline one if the run has none.
+
+        Args:
+            key: the parameter whose place the run's own takes, and as which it is read.
+            prepare: makes the expectation of a valid value of the parameter; may raise
+                `ConfigError`.
+
+        Raises:
+            NoScore: there is neither, or the run's own is invalid.
+        """
+        reference, scorer = self.reference, cast(type, self.__class__)
+        none = Skipped("no expectation", reason="no_reference")
+        value = reference.of(trajectory) if reference else none
+        if reference is None or isinstance(value, Skipped):
+            if inline is None:
+                raise NoScore(value)
+            return inline
+        try:
+            return prepare(validated(_parameter_adapter(scorer, key), value, reference.location))
+        except ConfigError as error:
+            raise NoScore(reference.invalid(error, trajectory)) from None
+
+
+def references_of(scorer: object) -> Iterator[Reference]:
+    """The references that a scorer may read, including those of the scorers it contains.
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> [
+    ...     reference.key
+    ...     for reference in references_of(
+    ...         create_scorer({"type": "tool_call_order", "reference": "my.expected"})
+    ...     )
+    ... ]
+    ['my.expected']
     """
-    # Imported only if a scorer is a coroutine function: importing asyncio takes longer than
-    # importing this package.
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    coroutine.close()
-    raise RuntimeError(
-        "an event loop is running in this thread; await scorer.evaluate(trajectory) instead"
-    )
-
-
-def private_copy(trajectory: Trajectory, needs: frozenset[str]) -> Trajectory:
-    """The trajectory for a user-defined scorer that reads `needs`: immutable, with copies of every
-    JSON value that could be changed in place, and without tokens if it does not need them, so that
-    its score does not depend on what else reads them.
-
-    Arguments, results, input, output and attributes are shared by all scorers of a run. The cost is
-    proportional to what was recorded; a value nested deeper than Python recurses raises
-    `RecursionError`, which fails the scorer's result.
-    """
-    reads_tokens = "tokens" in needs
-    copy = replace(
-        trajectory,
-        input_tokens=trajectory.input_tokens if reads_tokens else None,
-        output_tokens=trajectory.output_tokens if reads_tokens else None,
-        calls=tuple(map(_copy_call, trajectory.calls)),
-        input=_copy_value(trajectory.input),
-        output=_copy_value(trajectory.output),
-        attributes=_copy_value(dict(trajectory.attributes)),
-        resource=_copy_value(dict(trajectory.resource)),
-    )
-    return make_immutable(copy, ImmutableTrajectory)
-
-
-def _copy_call(call: ToolCall) -> ToolCall:
-    copy = replace(call, arguments=_copy_value(call.arguments), result=_copy_value(call.result))
-    return make_immutable(copy, ImmutableCall)
-
-
-def _copy_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        copied = {key: _copy_value(member) for key, member in value.items()}
-        return Unnamed(copied) if type(value) is Unnamed else copied
-    return [_copy_value(member) for member in value] if isinstance(value, list) else value
+    # attributes of a user's object mean something else, and may raise
+    if isinstance(scorer, BaseScorer):
+        yield from scorer.references
+        for further in getattr(scorer, "scorers", ()):
+            yield from references_of(further)

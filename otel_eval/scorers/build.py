@@ -16,19 +16,9 @@ from pydantic_core.core_schema import CoreSchema, DataclassSchema
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import (
-    BaseScorer,
-    Finding,
-    Requirements,
-    checked_outcome,
-    failed_from,
-    in_range,
-    is_coroutine_function,
-    parameters_of,
-    run_coroutine,
-    wrong_return,
-)
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements, parameters_of
 from otel_eval.scorers.judge import AskingScorer
+from otel_eval.scorers.outcomes import checked_outcome, failed_from, in_range, wrong_return
 from otel_eval.scorers.policy import note_policy
 from otel_eval.scorers.registry import (
     ALIASES,
@@ -40,6 +30,7 @@ from otel_eval.scorers.registry import (
     instance_of,
     resolve_type,
 )
+from otel_eval.scorers.user_code import is_coroutine_function, run_coroutine
 from otel_eval.validation import Record, validated
 
 _EXAMPLE: Final = (

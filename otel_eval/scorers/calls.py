@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
@@ -22,12 +22,12 @@ from otel_eval.scorers.alignment.expected import (
     ToolNameList,
     TooManyPairs,
 )
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
+from otel_eval.scorers.base_scorer import Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.parameters import Name, literal_name
 from otel_eval.scorers.partial_order import Concurrency, TimedCall
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import MODES, RunReference, expectation_of, read_parameter
+from otel_eval.scorers.values import MODES
 from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Some, Words, one_of
 
 Match = Literal["exact", "in_order", "any_order"]
@@ -45,7 +45,7 @@ Mode = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matching(BaseScorer):
+class Matching(ReferencedScorer):
     """Base of the scorers that compare calls with expected ones.
 
     Attributes:
@@ -58,7 +58,6 @@ class Matching(BaseScorer):
     """
 
     expected: Expectation | None = None
-    reference: RunReference | None = None
     concurrency: Concurrency = "respect"
     include_content: Flag = False
     # the inline expectation, prepared
@@ -86,7 +85,6 @@ class Matching(BaseScorer):
         compared = self.compared._asdict()
         return Requirements(
             needs=frozenset(part for part, how in compared.items() if how or self.include_content),
-            attributes=frozenset({self.reference.key} if self.reference else ()),
             tools=ToolNames(
                 required=tuple(call.name for call in self.expected.calls) if self.expected else ()
             ),
@@ -99,7 +97,16 @@ class Matching(BaseScorer):
                 "expected: missing; list the expected calls, or name the attribute that does:"
                 " reference: my.expected"
             )
-        self._set("criterion", Criterion(self.expected, self.compared) if self.expected else None)
+        criterion = self.criterion_of(self.expected, "expected") if self.expected else None
+        self._set("criterion", criterion)
+
+    def criterion_of(self, expectation: Expectation, key: str = "reference") -> Criterion:
+        """Prepare an expectation for comparison; `key` is where it stands.
+
+        Raises:
+            ConfigError: this scorer cannot have it.
+        """
+        return Criterion(expectation, self.compared)
 
     @property
     def compared_noun(self) -> str:
@@ -112,12 +119,7 @@ class Matching(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Align the calls with the expected ones, and compute the value and its explanation."""
-        criterion = expectation_of(
-            self.reference,
-            self.criterion,
-            trajectory,
-            lambda value: Criterion(self.read_reference(value), self.compared),
-        )
+        criterion = self.expectation("expected", trajectory, self.criterion, self.criterion_of)
         actual, match = self.compared_calls(trajectory), self.match
         expected, called = len(criterion.names), len(actual)
         try:
@@ -147,15 +149,6 @@ class Matching(BaseScorer):
         unchanged.
         """
         return value
-
-    def read_reference(self, value: Any) -> Expectation:
-        """Read a run's own expectation.
-
-        Raises:
-            ConfigError: the value is not an expectation.
-        """
-        expectation: Expectation = read_parameter(self, "expected", value)
-        return expectation
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
@@ -199,26 +192,16 @@ class ExecutionOrder(Matching):
         required = Matching.requires(self)
         if self.of == "tools":
             return replace(required, needs=frozenset())
-        return Requirements(needs=frozenset({"spans"}), attributes=required.attributes, calls=False)
+        return Requirements(needs=frozenset({"spans"}), calls=False)
 
-    def prepare(self) -> None:
-        """Check that there is an expectation, and that names of tools are no patterns."""
-        Matching.prepare(self)
-        if self.expected is not None:
-            self._check_names("expected", self.expected)
-
-    def read_reference(self, value: Any) -> Expectation:
-        """Read a run's own expectation, whose names of tools are no patterns."""
-        expectation = Matching.read_reference(self, value)
-        self._check_names("reference", expectation)
-        return expectation
-
-    def _check_names(self, key: str, expectation: Expectation) -> None:
+    def criterion_of(self, expectation: Expectation, key: str = "reference") -> Criterion:
+        """Prepare an expectation, whose names of tools are no patterns."""
         for call in expectation.calls if self.of == "tools" else ():
             try:
                 literal_name(call.name)
             except ValueError as error:
                 raise ConfigError(f"{key}: {error}") from None
+        return Matching.criterion_of(self, expectation, key)
 
     @property
     def compared_noun(self) -> str:

@@ -23,7 +23,7 @@ from pydantic import (
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.parameters import Name, Patterns, is_pattern
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import (
@@ -35,7 +35,6 @@ from otel_eval.scorers.tool_names import (
     seen,
     tool,
 )
-from otel_eval.scorers.values import RunReference, expectation_of, read_parameter
 from otel_eval.validation import LIST, OTHER, TEXT, Count, ReadAs, Words, own_words
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
@@ -220,7 +219,7 @@ def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
 
 @scorer("tool_call_count")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallCount(BaseScorer):
+class ToolCallCount(ReferencedScorer):
     """Share of tools that were called as often as required. 1 is best, range 0-1.
 
     Tools whose criteria all hold / tools with criteria. A pattern counts the calls of all tools
@@ -246,7 +245,6 @@ class ToolCallCount(BaseScorer):
     """
 
     criteria: _Criteria | None = None
-    reference: RunReference | None = None
     counted: tuple[_CountedTools, ...] | None = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
@@ -272,9 +270,7 @@ class ToolCallCount(BaseScorer):
                 if counted.allows(1)
                 else ToolNames(forbidden=names)
             )
-        return Requirements(
-            tools=tools, attributes=frozenset({self.reference.key} if self.reference else ())
-        )
+        return Requirements(tools=tools)
 
     @property
     def suggestions(self) -> tuple[str, ...]:
@@ -285,17 +281,9 @@ class ToolCallCount(BaseScorer):
             if tool_count.least is None
         )
 
-    def read_reference(self, value: Any) -> tuple[_CountedTools, ...]:
-        """Read a run's own criteria.
-
-        Raises:
-            ConfigError: the value is no mapping of tools to criteria.
-        """
-        return _counted(read_parameter(self, "criteria", value))
-
     def find(self, trajectory: Trajectory) -> Finding:
         """Count the calls of each tool and test the criteria."""
-        counted = expectation_of(self.reference, self.counted, trajectory, self.read_reference)
+        counted = self.expectation("criteria", trajectory, self.counted, _counted)
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1

@@ -21,17 +21,11 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from otel_eval.errors import OtelEvalError, did_you_mean, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.base_scorer import (
-    BaseScorer,
-    Finding,
-    NoScore,
-    failed_from,
-    is_coroutine_function,
-    prefixed,
-    run_coroutine,
-)
+from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.outcomes import NoScore, failed_from, prefixed
 from otel_eval.scorers.parameters import Text
 from otel_eval.scorers.registry import import_path
+from otel_eval.scorers.user_code import is_coroutine_function, run_coroutine
 from otel_eval.scorers.values import strict_decoder
 from otel_eval.validation import Flag, Share, own_words
 

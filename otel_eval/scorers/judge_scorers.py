@@ -20,7 +20,7 @@ from pydantic import (
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import CallList, Comparison
-from otel_eval.scorers.base_scorer import Finding, NoScore, Requirements
+from otel_eval.scorers.base_scorer import Finding, Requirements
 from otel_eval.scorers.calls import Match, Matching, Measure, Mode
 from otel_eval.scorers.judge import (
     AskingScorer,
@@ -32,10 +32,12 @@ from otel_eval.scorers.judge import (
     judge_score,
     without_unrecorded,
 )
+from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import Name, Text
+from otel_eval.scorers.references import Reference, RunReference
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import Reference, RunReference, recorded_field
+from otel_eval.scorers.values import recorded_field
 from otel_eval.validation import (
     MAPPING,
     OTHER,
@@ -103,10 +105,13 @@ class AnswerAccuracy(JudgeScorer):
 
     def requires(self) -> Requirements:
         """The run's input and output, and the attributes that may hold question and answer."""
-        answer = self.answer.key if isinstance(self.answer, Reference) else self.answer
-        return Requirements(
-            needs=frozenset({"content"}), attributes=frozenset({self.question, answer}), calls=False
-        )
+        keys = {self.question, *({self.answer} if isinstance(self.answer, str) else ())}
+        return Requirements(needs=frozenset({"content"}), attributes=frozenset(keys), calls=False)
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """Where reference answers are, if that is a dataset."""
+        return (self.answer,) if isinstance(self.answer, Reference) else ()
 
     def prompt_for(self, trajectory: Trajectory) -> str:
         """The prompt with question, reference answer and answer.

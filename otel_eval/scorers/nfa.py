@@ -16,7 +16,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import Skipped
-from otel_eval.scorers.base_scorer import NoScore, too_large
+from otel_eval.scorers.outcomes import NoScore, too_large
 
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096

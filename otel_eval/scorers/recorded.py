@@ -18,17 +18,12 @@ from pydantic import AfterValidator
 
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, ReferencedScorer, Requirements
+from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import Milliseconds, Name, Text, literal_name
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, numbered, seen, tool
-from otel_eval.scorers.values import (
-    RunReference,
-    decode_json,
-    expectation_of,
-    read_parameter,
-    recorded_field,
-)
+from otel_eval.scorers.values import decode_json, recorded_field
 from otel_eval.validation import Count, Items, Words
 
 Interval = tuple[int, int]
@@ -77,7 +72,7 @@ _DEFAULT_MS: Final = 30000
 
 @scorer("time_cost")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeCost(BaseScorer):
+class TimeCost(ReferencedScorer):
     """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
 
     clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed ≤ max, whatever the
@@ -103,7 +98,6 @@ class TimeCost(BaseScorer):
     """
 
     max_ms: Milliseconds | None = None
-    reference: RunReference | None = None
     of: Annotated[Text, AfterValidator(literal_name)] = "run"
 
     def prepare(self) -> None:
@@ -121,7 +115,6 @@ class TimeCost(BaseScorer):
         """Calls, unless `of` is `run`; a tool that `of` names is optional."""
         return Requirements(
             calls=self.of != "run",
-            attributes=frozenset({self.reference.key} if self.reference else ()),
             tools=ToolNames(optional=() if self.of in _MEASURED_PARTS else (self.of,)),
         )
 
@@ -134,18 +127,9 @@ class TimeCost(BaseScorer):
         """Whether the elapsed time is within the budget."""
         return bool(finding.details["elapsed_ms"] <= finding.details["max_ms"])
 
-    def read_reference(self, value: Any) -> float:
-        """Read a run's own budget.
-
-        Raises:
-            ConfigError: the value is no positive number.
-        """
-        budget: float = read_parameter(self, "max_ms", value)
-        return budget
-
     def find(self, trajectory: Trajectory) -> Finding:
         """Measure what `of` names."""
-        max_ms = expectation_of(self.reference, self.max_ms, trajectory, self.read_reference)
+        max_ms = self.expectation("max_ms", trajectory, self.max_ms, lambda budget: budget)
         elapsed_ms = self._elapsed_ns(trajectory) / _NS_PER_MS
         # rounded once: a tenth left is 0.1
         value = max(0.0, (max_ms - elapsed_ms) / max_ms)

@@ -26,7 +26,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr, wrong_keys
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, describe_import_error
+from otel_eval.scorers.base_scorer import BaseScorer
+from otel_eval.scorers.user_code import describe_import_error
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

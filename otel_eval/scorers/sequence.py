@@ -15,7 +15,8 @@ from typing import Annotated, Final, NamedTuple
 from pydantic import Field
 
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
+from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.partial_order import Concurrency, groups_of, is_timed
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, name_matcher, numbered, seen, tool

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
 from otel_eval.scorers.alignment.ordered import prepare
-from otel_eval.scorers.base_scorer import NoScore
+from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import NO_TOOL, SpanName, ToolName
 from otel_eval.scorers.partial_order import TimedCall
 from otel_eval.scorers.tool_names import numbered

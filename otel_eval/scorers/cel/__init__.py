@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import Annotated, Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
-from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, NoScore, Requirements, too_large
+from otel_eval.model import Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting
 from otel_eval.scorers.cel.vocabulary import (
     TOO_LARGE,
@@ -26,10 +26,11 @@ from otel_eval.scorers.cel.vocabulary import (
     read,
     text_functions,
 )
+from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.parameters import FullText
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
-from otel_eval.scorers.values import RunReference, text_of
+from otel_eval.scorers.values import text_of
 from otel_eval.validation import ReadAs, Words, own_words
 
 _LONGEST: Final = 4096
@@ -328,7 +329,7 @@ _ScoreProgram = Annotated[
 
 @scorer("expression")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expression(BaseScorer):
+class Expression(ReferencedScorer):
     """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
 
     The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a
@@ -354,14 +355,12 @@ class Expression(BaseScorer):
     """
 
     expression: _ScoreProgram
-    reference: RunReference | None = None
 
     def requires(self) -> Requirements:
         """Return what the expression reads."""
         reading = self.expression.reading
-        attributes = reading.attributes | ({self.reference.key} if self.reference else set())
         return Requirements(
-            needs=reading.needs, attributes=attributes, calls="calls" in reading.names
+            needs=reading.needs, attributes=reading.attributes, calls="calls" in reading.names
         )
 
     def prepare(self) -> None:
@@ -378,8 +377,8 @@ class Expression(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Evaluate the expression on one run."""
-        reference = self.reference.of(trajectory) if self.reference else UNRECORDED
-        bindings = Bindings(self.expression.reading, trajectory, reference)
+        reading, reference = self.expression.reading, self.reference_of(trajectory)
+        bindings = Bindings(reading, trajectory, reference)
         value = ExpressionEvaluator(bindings).of(self.expression)
         if not isinstance(value, bool | int | float):
             return Failed(

@@ -23,8 +23,8 @@ from otel_eval.model import (
     Unnamed,
     elapsed_ns,
 )
-from otel_eval.scorers.base_scorer import NoScore, too_large
 from otel_eval.scorers.cel.vocabulary import MOST_ITEMS, FieldsRead
+from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.tool_names import numbered
 from otel_eval.scorers.values import decode_json
 

@@ -15,14 +15,8 @@ from pydantic import AfterValidator
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
-from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import (
-    Finding,
-    Requirements,
-    checked_outcome,
-    prefixed,
-    private_copy,
-)
+from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Bindings
@@ -40,10 +34,12 @@ from otel_eval.scorers.dag.walk import (
     walk,
 )
 from otel_eval.scorers.judge import AskingScorer, JudgeSpec
+from otel_eval.scorers.outcomes import checked_outcome, prefixed
 from otel_eval.scorers.parameters import Name
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened, tool_names_of
-from otel_eval.scorers.values import RunReference, text_of
+from otel_eval.scorers.user_code import private_copy
+from otel_eval.scorers.values import text_of
 from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Share, Some, Words, one_of
 
 _MOST_LISTED: Final = 30  # steps of a path in the explanation
@@ -70,7 +66,7 @@ _Roots = Annotated[
 
 @scorer("dag")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dag(AskingScorer):
+class Dag(AskingScorer, ReferencedScorer):
     """The score at the end of a path through a tree of decisions. 1 is best, range 0-1.
 
     Each node is decided by an expression or by a judge. The score of the verdict that is reached /
@@ -114,7 +110,6 @@ class Dag(AskingScorer):
     nodes: Nodes
     root: _Roots
     judge: JudgeSpec | None = None
-    reference: RunReference | None = None
     sample: Share = 1.0
     include_content: Flag = False
     plan: TreePlan = field(init=False, repr=False, compare=False)
@@ -196,11 +191,11 @@ class Dag(AskingScorer):
         further: list[frozenset[str]] = [
             getattr(scorer, "attribute_keys", frozenset()) for scorer in self.scorers
         ]
-        attributes = self.reading.attributes.union(
-            {self.reference.key} if self.reference else (), *further
-        )
         return Requirements(
-            needs=needs, attributes=attributes, calls=False, tools=tool_names_of(self.scorers)
+            needs=needs,
+            attributes=self.reading.attributes.union(*further),
+            calls=False,
+            tools=tool_names_of(self.scorers),
         )
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
@@ -229,7 +224,7 @@ class Dag(AskingScorer):
 
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         """Walk the tree for one run and return the outcome."""
-        reference = self.reference.of(trajectory) if self.reference else UNRECORDED
+        reference = self.reference_of(trajectory)
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import NoScore, prefixed
 from otel_eval.scorers.cel import ExpressionEvaluator, Program
 from otel_eval.scorers.cel.binding import REASONS
 from otel_eval.scorers.dag.parse import Node, NodeVerdict
 from otel_eval.scorers.judge import Judge, JudgeError, ask, build_prompt, calls_as_data, failed
+from otel_eval.scorers.outcomes import NoScore, prefixed
 
 
 class TreePlan:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from otel_eval import Failed, Outcome, Scored, Skipped, create_scorer
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.base_scorer import NoScore
 from otel_eval.scorers.judge import build_prompt
 from otel_eval.scorers.judge_scorers import LlmJudge
+from otel_eval.scorers.outcomes import NoScore
 from otel_eval.testing import call, trajectory
 
 

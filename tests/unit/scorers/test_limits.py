@@ -13,9 +13,10 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Scored, Skipped, ToolError
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.base_scorer import Finding, NoScore
+from otel_eval.scorers.base_scorer import Finding
 from otel_eval.scorers.judge import build_prompt
 from otel_eval.scorers.nfa import NFA, PatternTooLarge, fewest_edits
+from otel_eval.scorers.outcomes import NoScore
 from otel_eval.testing import call, trajectory
 from tests.support.configurations import pattern_of
 

@@ -14,7 +14,7 @@ from otel_eval.model import Trajectory
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.counts import ForbiddenTools
 from otel_eval.scorers.policy import policy_of
-from otel_eval.scorers.values import DatasetPath
+from otel_eval.scorers.references import DatasetPath
 
 COUNT = {"type": "tool_call_count", "criteria": {"search": "<= 10"}}
 ORDER = {"type": "tool_call_order", "expected": ["a", "b"]}

@@ -10,7 +10,7 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.values import references_of
+from otel_eval.scorers.base_scorer import references_of
 from otel_eval.testing import call, trajectory
 
 CASES = {

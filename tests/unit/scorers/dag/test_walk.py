@@ -8,7 +8,7 @@ import pytest
 
 from otel_eval.model import Failed, Scored, Skipped, Unnamed
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.base_scorer import private_copy
+from otel_eval.scorers.user_code import private_copy
 from otel_eval.testing import call, trajectory
 
 
