@@ -9,29 +9,20 @@ lost: protobuf identifies fields by their numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from google.protobuf.descriptor import Descriptor
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
 from otel_eval.errors import InputError
-from otel_eval.otlp.json_fields import items, look_up, message
+from otel_eval.otlp.json_fields import encode_document
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
 from otel_eval.otlp.spans import MAX_DEPTH, TOO_DEEP
 
-_KINDS: Final[Mapping[str, Descriptor]] = {
-    "traces": TracesData.DESCRIPTOR,
-    "logs": LogsData.DESCRIPTOR,
-    "metrics": MetricsData.DESCRIPTOR,
+_MESSAGES: Final = {
+    "traces": "opentelemetry.proto.trace.v1.TracesData",
+    "logs": "opentelemetry.proto.logs.v1.LogsData",
+    "metrics": "opentelemetry.proto.metrics.v1.MetricsData",
 }
-"""The message type by signal. On the wire these are the same as export requests."""
-
-_PATH: Final = (1, 2, 2)
-"""The numbers of the fields that list resources, scopes, and spans, log records or metrics."""
-
+"""The message by signal. On the wire these are the same as export requests."""
 
 _SCALARS: Final = (
     (str, "stringValue"),
@@ -135,46 +126,5 @@ def rewrite(signal: str, document: dict[str, Any]) -> Rewritten:
     Raises:
         InputError: it does not nest as OTLP does, or a metric cannot be encoded.
     """
-    reasons: list[str] = []
-    kind = _KINDS[signal]
-    body = message(_encode_items(document, kind, _PATH, reasons), kind)
-    if reasons and signal == "metrics":
-        raise InputError(reasons[0])
+    body, reasons = encode_document(document, _MESSAGES[signal])
     return Rewritten(body, len(reasons), reasons[0] if reasons else "")
-
-
-def _encode_items(
-    container: Any, kind: Descriptor, path: tuple[int, ...], reasons: list[str]
-) -> dict[str, Any]:
-    """Return the object with its spans, log records or metrics encoded as bytes; add to `reasons`
-    why some cannot be.
-    """
-    field = kind.fields_by_number[path[0]]
-    listed, inner = _members(container, field.json_name, field.name), field.message_type
-    assert inner is not None
-    if len(path) > 1:
-        return {
-            **container,
-            field.json_name: [_encode_items(item, inner, path[1:], reasons) for item in listed],
-        }
-    return {
-        **container,
-        field.json_name: [written for item in listed for written in _usable(item, inner, reasons)],
-    }
-
-
-def _usable(value: Any, item: Descriptor, reasons: list[str]) -> Iterator[bytes]:
-    try:
-        yield message(value, item)
-    except InputError as error:
-        reasons.append(str(error))
-
-
-def _members(parent: Any, camel: str, snake: str) -> list[Any]:
-    if not isinstance(parent, dict):
-        raise InputError(f"{camel}: expected in an object")
-    members = look_up(parent, camel, snake)
-    try:
-        return [] if members is None else items(members)
-    except InputError as error:
-        raise InputError(f"{camel}: {error}") from None

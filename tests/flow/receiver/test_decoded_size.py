@@ -14,8 +14,8 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.otlp.json_fields import sized
 from otel_eval.otlp.otlp_json import rewrite
+from otel_eval.wire import sized
 
 METHODS = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",

@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.otlp.json_fields import sized
 from otel_eval.otlp.otlp_json import read_json
 from otel_eval.otlp.protobuf import read_logs, read_traces
+from otel_eval.wire import sized
 
 MOST = 50
 IDS = {"trace_id": b"t" * 16, "span_id": b"s" * 8}

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.otlp import decoded_size as size
 from otel_eval.otlp.decoded_size import json_decoded_size, protobuf_decoded_size
-from otel_eval.otlp.json_fields import sized, varint
+from otel_eval.wire import sized, varint
 from tests.fuzz.fuzzing.plain_size import plain_size
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import grpc
 
-from otel_eval.otlp.json_fields import sized
+from otel_eval.wire import sized
 from tests.faults.fault_rig.outcome import Outcome, settled
 from tests.faults.fault_rig.sender import METHOD, Sender, requests_of
 from tests.faults.fault_rig.service import Service, configuration
