@@ -13,11 +13,12 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from otel_eval.cli.exit_codes import INTERRUPTED, NO_READER, UNUSABLE
 from otel_eval.cli.log_format import (
     configure_logging,
     is_json_configured,
@@ -25,7 +26,7 @@ from otel_eval.cli.log_format import (
     write_line,
     writes_json,
 )
-from otel_eval.errors import ConfigError, InputError, OtelEvalError
+from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.native import build_info
 
 if TYPE_CHECKING:
@@ -63,12 +64,6 @@ def _format_option(help_text: str, *forms: str) -> Callable[[_Command], _Command
         show_default=True,
         help=help_text,
     )
-
-
-# Exit codes.
-UNUSABLE: Final = 2  # the configuration, an input or the command line is invalid
-INTERRUPTED: Final = 130  # the exit code of shells for SIGINT
-NO_READER: Final = 141  # the exit code of shells for SIGPIPE
 
 
 class OutputClosed(Exception):
@@ -453,37 +448,15 @@ def merge(files: tuple[str, ...]) -> int:
     trace of which the evaluators received different spans have "split": true: they may be wrong.
     Exit code 2: a file or a line is invalid.
     """
+    from otel_eval.cli.results import valid_rows
     from otel_eval.exporters.result_rows import encoded
     from otel_eval.merging import merge_results
 
     problems: list[str] = []
-    for row in merge_results(*(_results(file, problems) for file in files)):
+    for row in merge_results(*(valid_rows(file, problems) for file in files)):
         click.echo(encoded([row]), nl=False)
     warn(problems)
     return UNUSABLE if problems else 0
-
-
-def _results(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """The valid lines of a file; "-" is standard input. Problems are added to the list and the
-    other lines still used.
-    """
-    from otel_eval.merging import check_row
-
-    name = "standard input" if file == "-" else file
-    try:
-        with click.open_file(file, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    if line.strip():
-                        check_row(row := json.loads(line))
-                        yield row
-                except InputError as error:
-                    remedy = "results come from `exporters: jsonl` or `replay --format json`"
-                    problems.append(f"{name}, line {number}: {error}; {remedy}")
-                except (ValueError, RecursionError):
-                    problems.append(f"{name}, line {number}: not JSON")
-    except OSError as error:
-        problems.append(f"{name}: {error.strerror or error}")
 
 
 def _scorer_summary(name: str) -> str:

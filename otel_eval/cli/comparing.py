@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from otel_eval.app import stored_traces
+from otel_eval.cli.exit_codes import NOTHING_FOUND
 from otel_eval.cli.inputs import files_of
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.markdown import Comment, escaped, table
@@ -33,7 +34,6 @@ from otel_eval.exporters.run_documents import run_document
 from otel_eval.exporters.text_table import columns, layout_of, plain
 from otel_eval.exporters.whole_file import write_whole
 
-_NOTHING_COMPARED: Final = 3  # exit code
 _MOST_WORSE: Final = 20  # cases shown for a scorer
 
 
@@ -88,7 +88,7 @@ def show_comparison(
         write_whole(output, text)
     if not comparison.scorers:
         warn(["nothing to compare: no scorer with the same policy has results on both sides"])
-        return _NOTHING_COMPARED
+        return NOTHING_FOUND
     return 1 if comparison.regressed or (comparison.lost and not allow_lost) else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
@@ -237,13 +237,9 @@ def _notable_line(report: Report, result: Result) -> str:
     )
 
 
-def format_of(
-    form: str, write: Write, *, not_passed: bool, layout: Layout, full_ids: bool
-) -> ReportFormat:
-    """The format with this name; only tables have a layout and full ids."""
-    if form == "table":
-        return TableFormat(write, not_passed=not_passed, layout=layout, full_ids=full_ids)
-    if form == "json":
-        return JsonFormat(write, not_passed=not_passed)
-    other = JunitFormat if form == "junit" else MarkdownFormat
-    return other(write, not_passed=not_passed)
+FORMATS: Final[Mapping[str, type[ReportFormat]]] = {
+    "json": JsonFormat,
+    "junit": JunitFormat,
+    "markdown": MarkdownFormat,
+}
+"""The formats that have no parameters of their own."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from otel_eval.cli.exit_codes import UNUSABLE
 from otel_eval.cli.log_format import warn
 from otel_eval.errors import InputError
 from otel_eval.exporters.text_table import layout_of
@@ -61,7 +62,7 @@ class InputMessages:
         unit: what is counted.
 
     Attributes:
-        problems: invalid inputs, which the exit code tells.
+        problems: invalid inputs.
         done: how many were counted.
     """
 
@@ -81,6 +82,10 @@ class InputMessages:
 
     def __exit__(self, *_: object) -> None:
         self.clear()
+
+    def exit_code(self, otherwise: int = 0) -> int:
+        """The code for invalid inputs if there were any, or the other one."""
+        return UNUSABLE if self.problems else otherwise
 
     def problem(self, message: str) -> None:
         """Print and count a line about an invalid input."""

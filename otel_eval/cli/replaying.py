@@ -13,7 +13,8 @@ import click
 
 from otel_eval.app import stored_traces
 from otel_eval.app.replay_coverage import ReplayCoverage
-from otel_eval.cli.formats import ReportFormat, Write, format_of
+from otel_eval.cli.exit_codes import NOTHING_FOUND, UNUSABLE
+from otel_eval.cli.formats import FORMATS, ReportFormat, TableFormat, Write
 from otel_eval.cli.inputs import InputMessages, files_of
 from otel_eval.cli.log_format import warn
 from otel_eval.cli.render import label_line, summary_line
@@ -27,7 +28,6 @@ from otel_eval.model import INAPPLICABLE_REASONS, Failed, Report, Result
 from otel_eval.scorers import summarize
 from otel_eval.scorers.tool_names import plural
 
-_NOTHING_EVALUATED: Final = 3  # exit code
 _MOST_FAILURES: Final = 20
 _SHOWN: Final = 5
 _RECORDING_TYPE: Final = "label_distribution"
@@ -91,16 +91,15 @@ def show_scores(
             write = partial(click.echo, nl=False)
         else:
             write = _write_utf8
+        formatted: ReportFormat
         if form == "html":
             from otel_eval.cli.html_report import HtmlReport
 
-            written: ReportFormat = HtmlReport(
-                write, files, config, max_runs=max_runs, not_passed=not_passed
-            )
+            formatted = HtmlReport(write, files, config, max_runs=max_runs, not_passed=not_passed)
+        elif form == "table":
+            formatted = TableFormat(write, not_passed=not_passed, layout=layout, full_ids=full_ids)
         else:
-            written = format_of(
-                form, write, not_passed=not_passed, layout=layout, full_ids=full_ids
-            )
+            formatted = FORMATS[form](write, not_passed=not_passed)
         reports = stored_traces.replay(
             files,
             config,
@@ -114,15 +113,15 @@ def show_scores(
         )
         try:
             with closing(cast("Generator[Report, None, None]", reports)):
-                _write_reports(reports, written, messages)
+                _write_reports(reports, formatted, messages)
         except KeyboardInterrupt:
             messages.notice(f"interrupted; scored before: {outcomes.count_line()}")
             if form == "table" and output is None:
-                written.finish(outcomes.summary, outcomes.lines(layout.width))
+                formatted.finish(outcomes.summary, outcomes.lines(layout.width))
             raise
         is_unread = bool(messages.problems) and not outcomes.runs + outcomes.traces_without_run
         if form != "table" or outcomes.summary.runs or not messages.problems:
-            written.finish(outcomes.summary, outcomes.lines(layout.width))
+            formatted.finish(outcomes.summary, outcomes.lines(layout.width))
         if opened is not None and is_unread:
             opened.discard()
     if output is not None and not is_unread:
@@ -142,13 +141,13 @@ def _write_utf8(text: str) -> None:
 
 
 def _write_reports(
-    reports: Iterator[Report], written: ReportFormat, messages: InputMessages
+    reports: Iterator[Report], formatted: ReportFormat, messages: InputMessages
 ) -> None:
     """Write reports as they come, however many traces follow."""
     last = None
     for report in reports:
         messages.clear()
-        written.add(report)
+        formatted.add(report)
         if report.no_run is None and report.trajectory is not last:
             last = report.trajectory
             messages.count()
@@ -171,10 +170,10 @@ def _exit_code(
     lone = [lone_calls_text(outcomes.lone_calls)] if outcomes.lone_calls and outcomes.runs else []
     warn([*outcomes.tool_name_warnings(), *outcomes.failure_lines(), *lone])
     if has_problems:
-        return 2  # already printed, and possibly the cause of everything that is missing
+        return UNUSABLE  # already printed, and possibly the cause of everything that is missing
     warn(missing)
     if is_empty:
-        return _NOTHING_EVALUATED
+        return NOTHING_FOUND
     wrong = [] if allow_skipped else outcomes.skipped_lines()
     if min_pass_rate is not None:
         wrong += outcomes.too_low_lines(min_pass_rate)
@@ -184,7 +183,7 @@ def _exit_code(
         for scorer in outcomes.counting_scorers
     ):
         return 1
-    return _NOTHING_EVALUATED if missing else 0
+    return NOTHING_FOUND if missing else 0
 
 
 class _ReplayOutcomes(ReplayCoverage):
@@ -217,7 +216,9 @@ class _ReplayOutcomes(ReplayCoverage):
         return [scorer for scorer in self.summary.scorers.values() if scorer.counts]
 
     def count_line(self) -> str:
-        """The number of runs and of results by outcome, as a line."""
+        """The number of runs and of results by outcome, and of runs that no evaluation matched, as
+        a line.
+        """
         counts: Counter[str] = Counter()
         for scorer in self.summary.scorers.values():
             counts["passed"] += scorer.passed
@@ -225,7 +226,9 @@ class _ReplayOutcomes(ReplayCoverage):
             counts["skipped"] += scorer.skipped.total()
             counts["recorded"] += scorer.recorded
             counts["failed to score"] += scorer.failed
-        return summary_line([*counts.items()], len(self.summary.runs))
+        line = summary_line([*counts.items()], len(self.summary.runs))
+        unmatched = f"; {plural(self._missed_runs, 'run')} matched no evaluation"
+        return line + (unmatched if self._missed_runs else "")
 
     def lines(self, width: int) -> list[str]:
         """The last lines: one for each distribution of labels, then the counts."""

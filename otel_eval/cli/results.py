@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from io import BufferedIOBase
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final
 
 from otel_eval.errors import ConfigError, InputError
+from otel_eval.merging import check_row
 
 _PEEKED: Final = 1 << 20  # bytes; a longer first line is no row of results
 
@@ -33,15 +35,14 @@ def split_inputs(
     rows: list[Mapping[str, Any]] = []
     traces: list[str] = []
     for path in files:
-        try:
-            if _holds_results(path):
-                rows += _rows_of(path)
-            else:
-                traces.append(path)
-        except (EOFError, zlib.error) as error:
-            raise InputError(f"{path}: {error}") from None
-        except OSError as error:
-            raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
+        if not _holds_results(path):
+            traces.append(path)
+            continue
+        for line_name, line in _lines_of(path):
+            row = _parsed(line_name, line)
+            if not isinstance(row, dict):
+                raise InputError(f"{line_name}: not a row of results")
+            rows.append(row)
     if traces and not is_configured:
         raise ConfigError(
             f"{traces[0]}: holds no results; to score it as traces, name a configuration with"
@@ -50,14 +51,51 @@ def split_inputs(
     return rows, traces
 
 
-def _opened(path: str) -> BufferedIOBase:
-    with open(path, "rb") as file:
-        is_zipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if is_zipped else open(path, "rb")
+def valid_rows(path: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the valid rows of a file of results; "-" is standard input. A line is added to
+    `problems` for each invalid one, and for a file that cannot be read.
+    """
+    remedy = "results come from `exporters: jsonl` or `replay --format json`"
+    try:
+        for line_name, line in _lines_of(path):
+            try:
+                row = _parsed(line_name, line)
+            except InputError as error:
+                problems.append(str(error))
+                continue
+            try:
+                check_row(row)
+            except InputError as error:
+                problems.append(f"{line_name}: {error}; {remedy}")
+            else:
+                yield row
+    except InputError as error:
+        problems.append(str(error))
+
+
+def _lines_of(path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield each line that is not blank, after its name for messages."""
+    with _opened(path) as file:
+        name = "standard input" if path == "-" else path
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{name}, line {number}", line
+
+
+def _parsed(line_name: str, line: bytes) -> Any:
+    """The JSON value of a line."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise InputError(f"{line_name}: not JSON") from None
 
 
 def _holds_results(path: str) -> bool:
-    """Whether the first line is a row of results or a run document."""
+    """Whether the first line is a row of results or a run document; True of standard input, which
+    can be read only once.
+    """
+    if path == "-":
+        return True
     with _opened(path) as file:
         while line := file.readline(_PEEKED):
             if line.strip():
@@ -69,16 +107,22 @@ def _holds_results(path: str) -> bool:
     return False
 
 
-def _rows_of(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects of a file of results."""
-    with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                raise InputError(f"{path}, line {number}: not JSON") from None
-            if not isinstance(row, dict):
-                raise InputError(f"{path}, line {number}: not a row of results")
-            yield row
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """Open a file, decompressed if it is gzip, or standard input.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        if path == "-":
+            yield sys.stdin.buffer
+            return
+        with open(path, "rb") as file:
+            is_zipped = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield gzip.GzipFile(fileobj=file) if is_zipped else file
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {error.strerror or error}") from None

@@ -11,6 +11,7 @@ import click
 from otel_eval.app import stored_traces
 from otel_eval.app.replay_coverage import ReplayCoverage
 from otel_eval.app.rule_coverage import RuleCoverage, rule_coverage
+from otel_eval.cli.exit_codes import NOTHING_FOUND
 from otel_eval.cli.explanation import (
     Disclosure,
     closing_lines,
@@ -28,7 +29,6 @@ from otel_eval.exporters.result_rows import encoded
 from otel_eval.exporters.text_table import layout_of, plain
 from otel_eval.scorers.tool_names import plural, shortened
 
-_NOTHING_MATCHED: Final = 3  # exit code
 _LONGEST_NOTE: Final = 100  # characters
 
 
@@ -66,7 +66,7 @@ def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, ru
         warn([f"{coverage.no_run()}; `otel-eval explain` with the same files shows why"])
     elif coverage.lone_calls:
         warn([lone_calls_text(coverage.lone_calls)])
-    return 2 if messages.problems else 0
+    return messages.exit_code()
 
 
 def show_explanations(
@@ -118,7 +118,7 @@ def show_explanations(
         )
     elif messages.done or not messages.problems:
         click.echo("\n".join(closing_lines(messages.done, with_run, tested, disclosure)))
-    return 2 if messages.problems else 0
+    return messages.exit_code()
 
 
 def show_coverage(files: Sequence[str], config: EvalConfig) -> int:
@@ -131,11 +131,11 @@ def show_coverage(files: Sequence[str], config: EvalConfig) -> int:
         rules = rule_coverage(files_of(files), config, on_problem=messages.problem)
     if not any(rule.passed or rule.not_passed or rule.failed or rule.skipped for rule in rules):
         warn(["no evaluation matches a run; `otel-eval explain` with the same files shows why"])
-        return 2 if messages.problems else _NOTHING_MATCHED
+        return messages.exit_code(NOTHING_FOUND)
     click.echo("  pass  do not pass  skipped  failed  rule")
     for rule in rules:
         click.echo(_rule_line(rule))
-    return 2 if messages.problems else 0
+    return messages.exit_code()
 
 
 def _rule_line(rule: RuleCoverage) -> str:

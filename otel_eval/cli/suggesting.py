@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from otel_eval.app import stored_traces
+from otel_eval.cli.exit_codes import NOTHING_FOUND
 from otel_eval.cli.inputs import InputMessages, files_of
 from otel_eval.cli.log_format import warn
 from otel_eval.config import EvalConfig
@@ -23,8 +24,6 @@ from otel_eval.suggestion import (
     as_pattern,
     suggest_policies,
 )
-
-_NOTHING_OBSERVED = 3  # exit code
 
 
 def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | None) -> int:
@@ -54,7 +53,7 @@ def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | Non
     policies = suggest_policies(runs, frozenset[str]().union(*(names for _, names in observed)))
     if not any(policy.runs for policy in policies):
         warn(["no run whose calls are known; `otel-eval explain` with the same files shows why"])
-        return 2 if messages.problems else _NOTHING_OBSERVED
+        return messages.exit_code(NOTHING_FOUND)
     text = "\n".join(policy_lines(policies)) + "\n"
     if output is None:
         click.echo(text, nl=False)
@@ -65,7 +64,7 @@ def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | Non
         except OSError as error:
             raise InputError(f"{output}: {error.strerror or error}") from None
         click.echo(f"{output}: written; look at each rule, then: otel-eval check {output}")
-    return 2 if messages.problems else 0
+    return messages.exit_code()
 
 
 def policy_lines(policies: Sequence[SuggestedPolicy]) -> Iterator[str]:

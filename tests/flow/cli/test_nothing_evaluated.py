@@ -66,6 +66,20 @@ def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None
     assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
 
 
+def test_runs_that_no_evaluation_matched_are_counted_at_the_end(
+    otel_eval: Run, traced: Callable[..., Path], config: Write
+) -> None:
+    """Beside those that were evaluated, and without a warning: a policy may be of one agent."""
+    other = {**AGENT, "gen_ai.agent.name": "other"}
+    path = traced(("1", "", AGENT), ("2", "1", TOOL), ("3", "", other))
+    policy = config(PASSES, more="    match: {agent: helper}")
+    done = otel_eval("replay", path, "--config", policy)
+    assert code_and_lines(done) == (0, [])
+    assert done.stdout.splitlines()[-1] == (
+        "1 run, 1 result: 1 passed; 1 run matched no evaluation"
+    )
+
+
 def test_an_agent_that_runs_inside_another_needs_every_run(
     otel_eval: Run, traced: Callable[..., Path], config: Write
 ) -> None:

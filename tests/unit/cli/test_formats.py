@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from otel_eval.cli.formats import format_of
+from otel_eval.cli.formats import FORMATS, ReportFormat, TableFormat, Write
 from otel_eval.cli.markdown import LIMIT
 from otel_eval.cli.summary import Summary, agent_rows, scorer_rows
 from otel_eval.exporters.text_table import Layout
@@ -52,11 +52,18 @@ def report(
     )
 
 
+def format_of(form: str, write: Write, *, not_passed: bool) -> ReportFormat:
+    """The format with this name, in its usual layout."""
+    if form == "table":
+        return TableFormat(write, not_passed=not_passed, layout=Layout(), full_ids=False)
+    return FORMATS[form](write, not_passed=not_passed)
+
+
 def written(form: str, *reports: Report, not_passed: bool = False) -> str:
     """The reports in this format."""
     parts: list[str] = []
     summary = Summary()
-    format_ = format_of(form, parts.append, not_passed=not_passed, layout=Layout(), full_ids=False)
+    format_ = format_of(form, parts.append, not_passed=not_passed)
     for each in reports:
         summary.add(each)
         format_.add(each)
@@ -163,9 +170,7 @@ def test_only_what_did_not_pass_is_shown_where_that_is_asked() -> None:
 def test_colours_mark_outcomes_only() -> None:
     """A name that is spelt like an outcome has none."""
     parts: list[str] = []
-    format_ = format_of(
-        "table", parts.append, not_passed=False, layout=Layout(100, True), full_ids=False
-    )
+    format_ = TableFormat(parts.append, not_passed=False, layout=Layout(100, True), full_ids=False)
     format_.add(report({"pass": Scored(0.0, False, "pass")}))
     assert re.findall(r"\x1b\[3\dm[\w ]+\x1b\[0m", "".join(parts)) == [
         "\x1b[31mnot passed\x1b[0m",
