@@ -14,7 +14,7 @@ from otel_eval.diagnostics import UnmatchedRuns
 from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.server import Bound
 from otel_eval.ui import live_page
-from otel_eval.ui.held_runs import Changes, HeldRuns
+from otel_eval.ui.recent_runs import Changes, RecentRuns
 from otel_eval.ui.server import RunsServer
 
 _FETCH_S: Final = 0.5  # the least time between two fetches from workers
@@ -30,11 +30,11 @@ _SHOWN: Final = (
 )
 
 
-def build_held_runs(page: Ui) -> HeldRuns | None:
+def build_held_runs(page: Ui) -> RecentRuns | None:
     """What holds the last runs; None if no page is configured."""
     if page.endpoint is None:
         return None
-    return HeldRuns(content=page.include_content, max_bytes=page.max_bytes)
+    return RecentRuns(content=page.include_content, max_bytes=page.max_bytes)
 
 
 def open_page_tokens(auth: Auth | None) -> Callable[[str | None], bool] | None:
@@ -76,7 +76,7 @@ class WorkerWithRuns(Protocol):
 class FetchedRuns:
     """The runs of all workers, fetched while a page is open."""
 
-    def __init__(self, held: HeldRuns, workers: Sequence[WorkerWithRuns]) -> None:
+    def __init__(self, held: RecentRuns, workers: Sequence[WorkerWithRuns]) -> None:
         self._held: Final = held
         self._workers: Final = workers
         self._lock: Final = threading.Lock()
@@ -162,7 +162,7 @@ class LivePage:
     def __init__(
         self,
         given: Ui,
-        held: HeldRuns,
+        held: RecentRuns,
         receiver: ShownReceiver,
     ) -> None:
         self._given: Final = given
@@ -170,7 +170,7 @@ class LivePage:
         self._allow: Final = open_page_tokens(given.auth)
         self._server: RunsServer | None = None
         self._bound: Bound | None = None
-        self.held: Final = held
+        self.runs: Final = held
         self.address: str | None = None
 
     def start(self, bound: Bound) -> None:
@@ -218,8 +218,8 @@ class LivePage:
                 for key, value in self._receiver.counts().items()
                 if key.partition("{")[0] in _SHOWN
             },
-            "exported_ms": self.held.exported_ms,
-            "left_out": self.held.left_out,
-            "why": list(self._receiver.why_no_score()) if self.held.is_empty else [],
+            "exported_ms": self.runs.exported_ms,
+            "left_out": self.runs.left_out,
+            "why": list(self._receiver.why_no_score()) if self.runs.is_empty else [],
             "unmatched": self._receiver.unmatched_runs().text(),
         }

@@ -49,7 +49,7 @@ from otel_eval.sources.receiver.export_handler import ExportHandler, ReceiverLim
 from otel_eval.sources.receiver.server import OtlpServer
 from otel_eval.storage.directory import worker_directory
 from otel_eval.storage.durable import Durable
-from otel_eval.ui.held_runs import HeldRuns
+from otel_eval.ui.recent_runs import RecentRuns
 
 if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
@@ -90,7 +90,7 @@ class ReceiverExports:
         durable: Durable | None,
         forward: Forwarder | None,
         cases: CaseFolder | None,
-        held_runs: HeldRuns | None,
+        held_runs: RecentRuns | None,
         undelivered: Undelivered | None,
     ) -> None:
         self._durable, self._held_runs, self._undelivered = durable, held_runs, undelivered

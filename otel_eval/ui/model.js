@@ -74,9 +74,9 @@ var OtelEvalModel = (function () {
   /** The verdict of a run under all its evaluations; "waiting" while a result may still change it,
    * "none" for a run that has none because it is a part of another one. */
   function verdictOf(documents) {
-    const verdicts = documents.map(function (each) { return each.verdict; }).filter(Boolean);
+    const verdicts = documents.map(function (document) { return document.verdict; }).filter(Boolean);
     if (verdicts.indexOf("not_passed") >= 0) return "not_passed";
-    if (documents.some(function (each) { return !each.verdict && each.awaited; })) return "waiting";
+    if (documents.some(function (document) { return !document.verdict && document.awaited; })) return "waiting";
     return verdicts.length ? worst(verdicts) : "none";
   }
 
@@ -87,12 +87,12 @@ var OtelEvalModel = (function () {
   /** The row of a run from its documents, one for each evaluation. */
   function rowOf(documents) {
     const first = documents[0];
-    const times = documents.map(function (each) { return Date.parse(each.start_time || each.evaluated_at); });
+    const times = documents.map(function (document) { return Date.parse(document.start_time || document.evaluated_at); });
     const scores = Object.create(null);
-    for (const each of documents) {
-      for (const result of each.results) {
-        const state = stateOf(result), name = result.scorer, held = scores[name];
-        if (!held || SEVERITY.indexOf(state) > SEVERITY.indexOf(held.state)) {
+    for (const document of documents) {
+      for (const result of document.results) {
+        const state = stateOf(result), name = result.scorer, shown = scores[name];
+        if (!shown || SEVERITY.indexOf(state) > SEVERITY.indexOf(shown.state)) {
           scores[name] = { state: state, value: result.value };
         }
       }
@@ -108,8 +108,8 @@ var OtelEvalModel = (function () {
     if (!row.text) {
       const first = row.first, parts = [first.agent, first.name, first.service, first.service_version,
         first.trace_id, first.span_id, first.conversation_id, first.case];
-      for (const each of row.documents) {
-        for (const result of each.results) parts.push(result.scorer, result.explanation);
+      for (const document of row.documents) {
+        for (const result of document.results) parts.push(result.scorer, result.explanation);
       }
       row.text = parts.join("\n").toLowerCase();
     }
@@ -154,8 +154,8 @@ var OtelEvalModel = (function () {
   /** The view and the filter in an address: `#/runs?agent=a`, `#/runs/TRACE/SPAN`, `#/scorers`. */
   function routeOf(hash) {
     const [path, query] = hash.replace(/^#\/?/, "").split("?");
-    const parts = path.split("/"), filter = {}, given = new URLSearchParams(query || "");
-    for (const field of FIELDS) filter[field] = given.get(field) || "";
+    const parts = path.split("/"), filter = {}, parameters = new URLSearchParams(query || "");
+    for (const field of FIELDS) filter[field] = parameters.get(field) || "";
     const isRun = parts[0] === "runs" && parts.length > 2;
     return {
       view: isRun ? "run" : parts[0] === "scorers" ? "scorers" : "runs",
@@ -182,7 +182,7 @@ var OtelEvalModel = (function () {
         (!filter.verdict || (filter.scorer ? score.state : row.verdict) === filter.verdict);
     });
     const rank = { not_passed: 0, not_evaluated: 1, waiting: 2, pass: 3, none: 4 };
-    return found.sort(function (one, other) {
+    return lines.sort(function (one, other) {
       const by = filter.sort === "newest" ? 0 : rank[one.verdict] - rank[other.verdict];
       return by || other.time - one.time;
     });
@@ -229,8 +229,8 @@ var OtelEvalModel = (function () {
   function scorerTable(rows) {
     const groups = new Map();
     for (const row of rows) {
-      for (const each of row.documents) {
-        for (const result of each.results) {
+      for (const document of row.documents) {
+        for (const result of document.results) {
           const parts = [result.scorer, row.first.agent || "", row.first.service_version || ""];
           const key = JSON.stringify(parts);
           let group = groups.get(key);
@@ -249,14 +249,14 @@ var OtelEvalModel = (function () {
         }
       }
     }
-    const found = [...groups.values()];
-    for (const group of found) {
+    const lines = [...groups.values()];
+    for (const group of lines) {
       const scored = group.pass + group.not_passed;
       group.scored = scored;
       group.rate = scored ? group.pass / scored : null;
       group.mean = scored ? group.sum / scored : null;
     }
-    return found.sort(function (one, other) {
+    return lines.sort(function (one, other) {
       return (one.rate === null ? 2 : one.rate) - (other.rate === null ? 2 : other.rate) ||
         other.scored - one.scored || (one.scorer < other.scorer ? -1 : 1);
     });
@@ -264,9 +264,9 @@ var OtelEvalModel = (function () {
 
   /** Values of a field, sorted, for a filter. */
   function choices(rows, value) {
-    const found = new Set();
-    for (const row of rows) for (const each of value(row)) if (each) found.add(each);
-    return [...found].sort();
+    const items = new Set();
+    for (const row of rows) for (const item of value(row)) if (item) items.add(item);
+    return [...items].sort();
   }
 
   /** For each call the numbers, from 1, of calls that ran at the same time. */
@@ -303,7 +303,7 @@ var OtelEvalModel = (function () {
     const details = result.details || {};
     if (!Array.isArray(details.matched) || !Array.isArray(details.missing) || !Array.isArray(details.extra)) return null;
     const total = details.matched.length + details.extra.length;
-    const misplaced = new Map((details.misplaced || []).map(function (each) { return [each.actual, each]; }));
+    const misplaced = new Map((details.misplaced || []).map(function (call) { return [call.actual, call]; }));
     // The indexes count the calls that the scorer read; if those are not all, names are not known.
     const named = calls && calls.length === total ? calls : null;
     const lines = details.matched.map(function (pair) {
@@ -311,13 +311,13 @@ var OtelEvalModel = (function () {
       const differs = pair.length > 2 && pair[2] < 1;
       return { at: pair[1], order: pair[0], expected: named ? name : "expected " + (pair[0] + 1), actual: name, state: differs ? "differs" : "same" };
     });
-    for (const each of details.missing) {
-      lines.push({ at: Infinity, order: each.expected, expected: each.tool, actual: "", state: "missing" });
+    for (const call of details.missing) {
+      lines.push({ at: Infinity, order: call.expected, expected: call.tool, actual: "", state: "missing" });
     }
-    for (const each of details.extra) {
+    for (const call of details.extra) {
       lines.push({
-        at: each.actual, order: null, expected: "", actual: each.tool,
-        state: misplaced.has(each.actual) ? "out of order" : "extra",
+        at: call.actual, order: null, expected: "", actual: call.tool,
+        state: misplaced.has(call.actual) ? "out of order" : "extra",
       });
     }
     const expected = lines.filter(function (line) { return line.order !== null; })

@@ -67,7 +67,7 @@
         }
       }
     });
-    const span = [bars[0].from, bars[bars.length - 1].to].map(function (each) { return new Date(each).toLocaleString("en-GB"); });
+    const span = [bars[0].from, bars[bars.length - 1].to].map(function (time) { return new Date(time).toLocaleString("en-GB"); });
     return element("figure", { class: "chart" }, svg, element("figcaption", {},
       element("span", {}, span[0] === span[1] ? span[0] : span.join(" – ")), element("span", {}, "striped: not passed")));
   }
@@ -137,9 +137,9 @@
     const selects = [];
     const VERDICT_OPTIONS = [["", "all"], ["not_passed", "not passed"], ["pass", "pass"], ["not_evaluated", "not evaluated"], ["skipped", "skipped (with a scorer)"], ["failed", "failed (with a scorer)"]];
     function fill(select, options, value) {
-      if (value && !options.some(function (each) { return each[0] === value; })) options = options.concat([[value, value]]);
-      select.replaceChildren(...options.map(function (each) {
-        return element("option", { value: each[0], selected: each[0] === value ? "" : null }, text(each[1], 80));
+      if (value && !options.some(function (option) { return option[0] === value; })) options = options.concat([[value, value]]);
+      select.replaceChildren(...options.map(function (option) {
+        return element("option", { value: option[0], selected: option[0] === value ? "" : null }, text(option[1], 80));
       }));
     }
     const VALUES = {
@@ -151,10 +151,10 @@
     function refill(all) {
       for (const [select, field] of selects) {
         if (!VALUES[field] || document.activeElement === select) continue;
-        const found = model.choices(all, VALUES[field]), key = found.join("\n");
+        const items = model.choices(all, VALUES[field]), key = items.join("\n");
         if (known[field] === key) continue;
         known[field] = key;
-        fill(select, [["", "all"]].concat(found.map(function (each) { return [each, each]; })), filter[field]);
+        fill(select, [["", "all"]].concat(items.map(function (item) { return [item, item]; })), filter[field]);
       }
     }
     const filters = element("form", { class: "filters", role: "search", "aria-label": "Filter runs", on: { submit: function (event) { event.preventDefault(); } } },
@@ -236,9 +236,9 @@
       columns = names.slice(0, 6);
       more = names.length - columns.length;
       table.style.setProperty("--scorers", columns.length || 1);
-      header.replaceChildren(...["Verdict", "Time", "Agent", "Service", "Calls", "Duration"].map(function (each) {
-        return element("span", { role: "columnheader", class: /Calls|Dur/.test(each) ? "number" : null }, each);
-      }), element("span", { role: "columnheader", class: "cells" }, columns.map(function (each) { return element("span", { title: text(each, 80) }, text(each, 40)); })));
+      header.replaceChildren(...["Verdict", "Time", "Agent", "Service", "Calls", "Duration"].map(function (title) {
+        return element("span", { role: "columnheader", class: /Calls|Dur/.test(title) ? "number" : null }, title);
+      }), element("span", { role: "columnheader", class: "cells" }, columns.map(function (name) { return element("span", { title: text(name, 80) }, text(name, 40)); })));
       table.setAttribute("aria-rowcount", rows.length + 1);
       count.textContent = (rows.length === all.length ? plural(rows.length, "run") : rows.length + " of " + plural(all.length, "run")) +
         (more > 0 ? "; " + plural(more, "further scorer") + " in each run's own view" : "") + (rows.length ? "" : ": no run fits the filter");
@@ -259,7 +259,7 @@
   }
 
   function notices() {
-    return (data.notices || []).map(function (each) { return element("p", { class: "notice" }, text(each, 2000)); });
+    return (data.notices || []).map(function (notice) { return element("p", { class: "notice" }, text(notice, 2000)); });
   }
 
   function emptyView() {
@@ -339,11 +339,11 @@
         element("td", {}, element("bdi", {}, text(line.expected, 200) || "–")), element("td", {}, element("bdi", {}, text(line.actual, 200) || "–")),
         element("td", {}, WORDS[line.state] + (at === found.first ? " (first difference)" : "")));
     });
-    const differences = ((result.details && result.details.differences) || []).slice(0, 10).map(function (each) {
-      return element("li", {}, text(JSON.stringify(each), 500));
+    const differences = ((result.details && result.details.differences) || []).slice(0, 10).map(function (difference) {
+      return element("li", {}, text(JSON.stringify(difference), 500));
     });
     return element("details", { open: found.first >= 0 ? "" : null }, element("summary", {}, "Expected and actual calls"),
-      element("table", {}, element("thead", {}, element("tr", {}, ["Expected", "Actual", "Comparison"].map(function (each) { return element("th", { scope: "col" }, each); }))), element("tbody", {}, lines)),
+      element("table", {}, element("thead", {}, element("tr", {}, ["Expected", "Actual", "Comparison"].map(function (title) { return element("th", { scope: "col" }, title); }))), element("tbody", {}, lines)),
       differences.length ? element("ul", {}, differences) : null);
   }
 
@@ -373,10 +373,10 @@
         element("p", {}, data.mode === "live" ? "The page holds the last runs only, and shows this one when it arrives." : "The file has no run with this address."));
       return;
     }
-    const first = row.documents.find(function (each) { return each.calls; }) || row.first;
+    const first = row.documents.find(function (document_) { return document_.calls; }) || row.first;
     const link = model.traceAddress(settings.trace_url, first);
-    const cards = row.documents.flatMap(function (each) {
-      return each.results.map(function (result) { return [result, each]; });
+    const cards = row.documents.flatMap(function (document_) {
+      return document_.results.map(function (result) { return [result, document_]; });
     }).sort(function (one, other) { return ORDER.indexOf(model.stateOf(one[0])) - ORDER.indexOf(model.stateOf(other[0])); });
     main.replaceChildren(back,
       element("h1", {}, state(row.verdict), " ", element("bdi", {}, text(first.agent || first.name || "Run", 200))),
@@ -429,7 +429,7 @@
     const TITLES = ["Scorer", "Agent", "Version", "Pass rate", "Not passed", "Pass", "Skipped", "Failed", "Mean", "Scores from 0 to 1"];
     main.replaceChildren(element("h1", {}, "Scorers"), all.length ? element("form", { class: "filters", "aria-label": "Filter scorers" }, choice("agent", "Agent"), choice("version", "Version")) : "", all.length ? element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Scorers by agent and version" },
       element("table", {}, element("caption", {}, "The lowest pass rate first. Skipped and failed results count in no rate."),
-        element("thead", {}, element("tr", {}, TITLES.map(function (each, at) { return element("th", { scope: "col", class: at > 2 && at < 9 ? "number" : null }, each); }))),
+        element("thead", {}, element("tr", {}, TITLES.map(function (title, at) { return element("th", { scope: "col", class: at > 2 && at < 9 ? "number" : null }, title); }))),
         element("tbody", {}, lines))) : emptyView());
     if (focused) (document.getElementById(focused) || main).focus({ preventScroll: true });
   }
@@ -472,7 +472,7 @@
     // a run is drawn again only if it changed, so that what is open in it stays open
     if (route.view !== "run") return changes;
     const row = runs.get(route.key);
-    return row ? row.documents.map(function (each) { return each.revision + ":" + each.results.length + each.verdict; }).join() : String(hasData);
+    return row ? row.documents.map(function (document_) { return document_.revision + ":" + document_.results.length + document_.verdict; }).join() : String(hasData);
   }
 
   function listen() {
@@ -488,7 +488,7 @@
       put(document_);
     });
     events.addEventListener("ready", function () {
-      for (const each of restored || []) put(each);
+      for (const document_ of restored || []) put(document_);
       restored = null;
       if (!hasData) { hasData = true; changes++; }
       connection.className = "";
@@ -517,7 +517,7 @@
     draw();
   }
 
-  for (const each of model.unpackAll(data.runs || [])) runs.put(each);
+  for (const document_ of model.unpackAll(data.runs || [])) runs.put(document_);
   addEventListener("hashchange", show);
   addEventListener("resize", function () { if (current) current.resize(); });
   connection.textContent = data.mode === "live" ? "connecting" : data.title || "";

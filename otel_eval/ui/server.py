@@ -21,7 +21,7 @@ from otel_eval.errors import OtelEvalError
 from otel_eval.http1 import body_reader, names_server
 from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
 from otel_eval.ui import event, policy
-from otel_eval.ui.held_runs import HeldRuns
+from otel_eval.ui.recent_runs import RecentRuns
 
 VIEWERS: Final = 8
 """Pages that may be connected at one time."""
@@ -50,11 +50,11 @@ class Source(Protocol):
     """What a live page shows. Called from the threads of its server."""
 
     @property
-    def held(self) -> HeldRuns:
+    def runs(self) -> RecentRuns:
         """The runs."""
 
     def refresh(self) -> None:
-        """Bring the held runs up to date, if that does not happen by itself."""
+        """Bring the runs up to date, if that does not happen by itself."""
 
     def status(self) -> Mapping[str, Any]:
         """Counters and times that the page shows, as JSON values."""
@@ -197,11 +197,11 @@ class _RunsHandler(PageHandler):
 
     def _send_events(self, source: Source) -> None:
         """Send every run, then each that changes, until the page is closed or the server stops."""
-        self.wfile.write(b"retry: 1000\n\n" + event("start", {"most": source.held.most}))
+        self.wfile.write(b"retry: 1000\n\n" + event("start", {"most": source.runs.most}))
         number, shown, written, is_first = 0, b"", time.monotonic(), True
         while not self.server.stopping:
             source.refresh()
-            number, documents = source.held.changes(number)
+            number, documents = source.runs.changes(number)
             status = event("status", source.status())
             for change in documents:  # one by one: together they may be large
                 self.wfile.write(event("run", change.document))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from otel_eval.model import NoRun, Report, Result, Scored, ToolCall, Trajectory, Verdict
-from otel_eval.ui.held_runs import HeldRuns
+from otel_eval.ui.recent_runs import RecentRuns
 
 CALL = ToolCall(name="search", arguments={"q": "x" * 400}, start_ns=1, end_ns=2)
 
@@ -31,11 +31,11 @@ def report(number: int, *scorers: str, **fields: Any) -> Report:
     return Report(run, "e", revision, results, **fields)
 
 
-def held(**fields: Any) -> HeldRuns:
-    return HeldRuns(**{"content": False, "max_bytes": 1 << 20} | fields)
+def held(**fields: Any) -> RecentRuns:
+    return RecentRuns(**{"content": False, "max_bytes": 1 << 20} | fields)
 
 
-def documents(runs: HeldRuns, after: int = 0) -> list[dict[str, Any]]:
+def documents(runs: RecentRuns, after: int = 0) -> list[dict[str, Any]]:
     return [json.loads(change.document) for change in runs.changes(after).documents]
 
 

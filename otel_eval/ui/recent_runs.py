@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ MOST_RUNS: Final = 1000
 """Runs that are held, each under one evaluation."""
 
 _LARGEST_SHARE: Final = 4  # a run takes at most this part of all bytes with its calls
-_MOST_WAITING: Final = 64  # reports of one run
+_MOST_UNENCODED: Final = 64  # reports of one run
 
 Key = tuple[str, str, str]
 """Trace id, span id and evaluation."""
@@ -43,13 +43,16 @@ class Change(NamedTuple):
     number: int = 0
 
 
-class _Waiting(NamedTuple):
+class _TimedReport(NamedTuple):
+    """A report that is not encoded yet, when it came in Unix nanoseconds, and about its size."""
+
     report: Report
     at_ns: int
+    size: int
 
 
 class Changes(NamedTuple):
-    """What has changed in the held runs.
+    """What has changed among the recent runs.
 
     Attributes:
         number: of the last change.
@@ -60,7 +63,7 @@ class Changes(NamedTuple):
     documents: list[Change]
 
 
-class HeldRuns:
+class RecentRuns:
     """Holds run documents within a number and a size; a revision replaces earlier ones, and the
     oldest are dropped. Safe to use from several threads.
 
@@ -83,9 +86,9 @@ class HeldRuns:
         self._max_bytes: Final = max_bytes
         self.most: Final = most
         self._lock: Final = threading.RLock()
-        self._runs: Final[OrderedDict[Key, Change]] = OrderedDict()
-        self._bytes = self._number = self._waiting_bytes = 0
-        self._waiting: OrderedDict[Key, list[_Waiting]] = OrderedDict()
+        self._documents: Final[OrderedDict[Key, Change]] = OrderedDict()
+        self._unencoded: OrderedDict[Key, list[_TimedReport]] = OrderedDict()
+        self._bytes = self._unencoded_bytes = self._number = 0
         self.exported_ms: int | None = None
         self.left_out = 0
 
@@ -99,85 +102,83 @@ class HeldRuns:
             shown = report if self._content else without_values(report)
             if shown.pending:  # the page shows results only
                 shown = replace(shown, pending=())
-            self._wait(_Waiting(shown, time.time_ns()))
+            self._add_unencoded(_TimedReport(shown, time.time_ns(), _size_of(shown)))
             if self._content:  # its size is known only when it is encoded
-                self._encode_waiting()
+                self._encode_all()
 
-    def _wait(self, waiting: _Waiting) -> None:
-        report = waiting.report
+    def _add_unencoded(self, added: _TimedReport) -> None:
+        report = added.report
         key = report.trajectory.trace_id, report.trajectory.span_id, report.evaluation
-        before = self._waiting.pop(key, [])
-        if before and before[0].report.revision > report.revision:
-            self._waiting[key] = before
-            return
-        if before and before[0].report.revision < report.revision:
-            self._waiting_bytes -= sum(_size_of(earlier.report) for earlier in before)
-            before = []
-        before.append(waiting)
-        self._waiting[key] = before
-        self._waiting_bytes += _size_of(report)
-        if len(before) > _MOST_WAITING:
-            self._encode_waiting()
-        self._limit()
+        earlier = self._unencoded.pop(key, [])
+        revision = earlier[0].report.revision if earlier else report.revision
+        if revision < report.revision:
+            self._unencoded_bytes -= _total_size(earlier)
+            earlier = []
+        if revision <= report.revision:
+            earlier.append(added)
+            self._unencoded_bytes += added.size
+        self._unencoded[key] = earlier
+        if len(earlier) > _MOST_UNENCODED:
+            self._encode_all()
+        self._drop_oldest()
 
-    def _encode_waiting(self) -> None:
+    def _encode_all(self) -> None:
         """Encode what was added since this was done last."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, OrderedDict(), 0
-        for key, reports in waiting.items():
-            for report, at_ns in reports:
+        unencoded, self._unencoded, self._unencoded_bytes = self._unencoded, OrderedDict(), 0
+        for key, reports in unencoded.items():
+            for timed in reports:
                 try:
-                    self._encode(key, report, at_ns)
+                    self._encode(key, timed.report, timed.at_ns)
                 except Exception:  # noqa: BLE001 - it is counted, and the page shows it
                     self.left_out += 1
 
     def _encode(self, key: Key, report: Report, at_ns: int) -> None:
         document = run_document(report, content=self._content)
-        held = self._runs.get(key)
-        if held is not None and held.revision == report.revision:
-            document = _merged(json.loads(held.document), document)
+        earlier = self._documents.get(key)
+        if earlier is not None and earlier.revision == report.revision:
+            document = _merged(json.loads(earlier.document), document)
         encoded = _encoded(document)
         if len(encoded) > self._max_bytes // _LARGEST_SHARE:
             encoded = _encoded({**document, "calls": None, "calls_left_out": True})
         self.put(Change(key, report.revision, encoded, at_ns))
 
-    def _limit(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drop the oldest runs while there are too many, or they are too large."""
         while (
-            self._bytes + self._waiting_bytes > self._max_bytes
-            or len(self._runs) + len(self._waiting) > self.most
+            self._bytes + self._unencoded_bytes > self._max_bytes
+            or len(self._documents) + len(self._unencoded) > self.most
         ):
-            if self._runs:  # all of them were added before those that wait
-                self._bytes -= len(self._runs.popitem(last=False)[1].document)
-            elif len(self._waiting) > 1:
-                _, reports = self._waiting.popitem(last=False)
-                self._waiting_bytes -= sum(_size_of(waiting.report) for waiting in reports)
+            if self._documents:  # all of them were added before those that are not encoded
+                self._bytes -= len(self._documents.popitem(last=False)[1].document)
+            elif len(self._unencoded) > 1:
+                self._unencoded_bytes -= _total_size(self._unencoded.popitem(last=False)[1])
             else:  # the estimate of one may be too high
-                self._encode_waiting()
+                self._encode_all()
                 return
 
     def put(self, change: Change) -> None:
         """Hold a document unless a later revision is held."""
         with self._lock:
-            held = self._runs.get(change.key)
-            if held is not None and held.revision > change.revision:
+            earlier = self._documents.get(change.key)
+            if earlier is not None and earlier.revision > change.revision:
                 return
             if len(change.document) > self._max_bytes:
                 self.left_out += 1
                 return
-            if held is not None:
-                self._bytes -= len(held.document)
-                del self._runs[change.key]
+            if earlier is not None:
+                self._bytes -= len(earlier.document)
+                del self._documents[change.key]
             self._number += 1
-            self._runs[change.key] = change._replace(number=self._number)
+            self._documents[change.key] = change._replace(number=self._number)
             self._bytes += len(change.document)
-            self._limit()
+            self._drop_oldest()
 
     def changes(self, after: int) -> Changes:
         """What changed after a change with this number; 0 for everything."""
         with self._lock:
-            self._encode_waiting()
+            self._encode_all()
             newest_first = takewhile(
-                lambda change: change.number > after, reversed(self._runs.values())
+                lambda change: change.number > after, reversed(self._documents.values())
             )
             return Changes(self._number, [*newest_first][::-1])
 
@@ -185,11 +186,15 @@ class HeldRuns:
     def is_empty(self) -> bool:
         """Whether no run is held."""
         with self._lock:
-            return not (self._runs or self._waiting)
+            return not (self._documents or self._unencoded)
 
     def note_export(self, at_ms: int | None = None) -> None:
         """Record that an exporter delivered results, now or at this Unix time in milliseconds."""
         self.exported_ms = max(self.exported_ms or 0, at_ms or time.time_ns() // 1_000_000)
+
+
+def _total_size(reports: Iterable[_TimedReport]) -> int:
+    return sum(report.size for report in reports)
 
 
 def _size_of(report: Report) -> int:
@@ -205,16 +210,16 @@ def _encoded(document: Mapping[str, Any]) -> bytes:
     return escape_unsafe(compact_json(document)).encode("utf-8", "backslashreplace")
 
 
-def _merged(held: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def _merged(earlier: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """A document with the results of an earlier one of the same revision: those of judges come in
     reports of their own, whose runs may lack their calls.
     """
     names = {result["scorer"] for result in document["results"]}
-    earlier = [result for result in held["results"] if result["scorer"] not in names]
+    results = [result for result in earlier["results"] if result["scorer"] not in names]
     return {
         **document,
-        "calls": held["calls"] if document["calls"] is None else document["calls"],
-        "verdict": document["verdict"] or held["verdict"],
-        "awaited": min(document["awaited"], held["awaited"]),
-        "results": [*earlier, *document["results"]],
+        "calls": earlier["calls"] if document["calls"] is None else document["calls"],
+        "verdict": document["verdict"] or earlier["verdict"],
+        "awaited": min(document["awaited"], earlier["awaited"]),
+        "results": [*results, *document["results"]],
     }
