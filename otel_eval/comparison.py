@@ -608,14 +608,14 @@ def _tools_of(runs: Sequence[ComparedRun]) -> Counter[str] | None:
     return tools
 
 
-def _only_in(tools: Counter[str] | None, others: Counter[str] | None) -> dict[str, int]:
-    """The tools that are not among the others; {} if either are unknown."""
-    if tools is None or others is None:
+def _only_in(tools: Counter[str] | None, other_tools: Counter[str] | None) -> dict[str, int]:
+    """The tools that are not among the other ones; {} if either are unknown."""
+    if tools is None or other_tools is None:
         return {}
-    return {name: count for name, count in sorted(tools.items()) if name not in others}
+    return {name: count for name, count in sorted(tools.items()) if name not in other_tools}
 
 
 def _median_known(values: Iterable[float | None]) -> float | None:
     """The median of the known values; None without any."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None

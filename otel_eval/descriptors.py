@@ -65,32 +65,32 @@ def raise_limit() -> int | None:
     if soft is None:
         return None
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
-    if soft >= wanted:
+    target = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft >= target:
         return soft
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     except (OSError, ValueError):  # a limit of the kernel is lower
         return soft
-    _log.info("open files: soft limit raised from %d to %d", soft, wanted)
-    return wanted
+    _log.info("open files: soft limit raised from %d to %d", soft, target)
+    return target
 
 
-def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) -> Connections:
-    """Return the wanted connections, or those that the limit of open files allows beside the
+def connections(limit: int | None, requested: Connections, *, per_http: int = 1) -> Connections:
+    """Return the requested connections, or those that the limit of open files allows beside the
     reserve, which is logged.
 
     Args:
         limit: the limit of open files; None: there is none.
         per_http: descriptors that an HTTP connection takes.
     """
-    need = wanted.grpc + wanted.http * per_http
+    need = requested.grpc + requested.http * per_http
     if limit is None or limit - _RESERVE >= need:
-        return wanted
+        return requested
     # With a very low limit a reserve of fixed size would leave no connection at all.
     available = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
-    allowed = Connections(*(max(_LEAST, each * available // need) for each in wanted))
-    _log.warning(_TOO_FEW_FILES, limit, *allowed, *wanted, need + _RESERVE)
+    allowed = Connections(*(max(_LEAST, number * available // need) for number in requested))
+    _log.warning(_TOO_FEW_FILES, limit, *allowed, *requested, need + _RESERVE)
     return allowed
 
 

@@ -93,19 +93,19 @@ def _policy_of(
     agent: str, runs: Sequence[Trajectory], *, elsewhere: Sequence[str]
 ) -> SuggestedPolicy:
     """The policy of one agent; `elsewhere` are the tools that only other agents have."""
-    known = [run for run in runs if not (run.calls_unknown or run.incomplete or run.too_large)]
+    observed = [run for run in runs if not (run.calls_unknown or run.incomplete or run.too_large)]
     rules: list[_SeenSpec] = [
-        *((spec, len(known)) for spec in _tool_specs(known, elsewhere)),
-        *_order_specs(known),
-        *_count_specs(known),
-        *((spec, len(known)) for spec in _budget_specs(known)),
+        *((spec, len(observed)) for spec in _tool_specs(observed, elsewhere)),
+        *_order_specs(observed),
+        *_count_specs(observed),
+        *((spec, len(observed)) for spec in _budget_specs(observed)),
     ]
     return SuggestedPolicy(
         agent=agent,
-        runs=len(known),
-        unknown=len(runs) - len(known),
+        runs=len(observed),
+        unknown=len(runs) - len(observed),
         rules=[
-            SuggestedRule(spec=spec, runs=seen, inactive=_why_inactive(spec, seen, known))
+            SuggestedRule(spec=spec, runs=seen, inactive=_why_inactive(spec, seen, observed))
             for spec, seen in rules
         ],
     )
@@ -142,8 +142,8 @@ def _tool_specs(
     if elsewhere:
         yield {"type": "forbidden_tools", "patterns": [as_pattern(name) for name in elsewhere]}
     elif tools:
-        known = {"exclude": [as_pattern(name) for name in tools]}
-        yield {"type": "forbidden_tools", "patterns": ["*"], "tools": known}
+        called_tools = {"exclude": [as_pattern(name) for name in tools]}
+        yield {"type": "forbidden_tools", "patterns": ["*"], "tools": called_tools}
 
 
 def _order_specs(runs: Sequence[Trajectory]) -> Iterator[_SeenSpec]:
@@ -202,9 +202,9 @@ def _count_specs(runs: Sequence[Trajectory]) -> Iterator[_SeenSpec]:
     counts = [Counter(call.name for call in run.calls) for run in runs]
     for name in sorted(set[str]().union(*counts)):
         numbers = [count[name] for count in counts]
-        least, most = min(numbers), max(numbers)
-        criteria = [f"== {most}"] if least == most else [f">= {least}", f"<= {most}"]
-        if not least:
+        lowest, highest = min(numbers), max(numbers)
+        criteria = [f"== {highest}"] if lowest == highest else [f">= {lowest}", f"<= {highest}"]
+        if not lowest:
             criteria = criteria[-1:]
         spec = {"type": "tool_call_count", "criteria": {as_pattern(name): criteria}}
         yield spec, sum(map(bool, numbers))

@@ -28,24 +28,24 @@ def file_stamp(file: str | PathLike[str]) -> Stamp | None:
     not exist.
     """
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except (OSError, ValueError):  # ValueError: not a valid path
         return None
     # The time of the last change of the inode, too: a copy may keep size and modification time, and
     # `chmod` changes neither.
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def read_small_file(
-    file: str | PathLike[str], most: int, unusable: Callable[[str], Exception]
+    file: str | PathLike[str], max_bytes: int, unusable: Callable[[str], Exception]
 ) -> bytes:
-    """Read a regular file of at most `most` bytes.
+    """Read a regular file of at most `max_bytes` bytes.
 
     Other files are refused: a read from a pipe could block forever, and a device may have no end.
 
     Args:
         file: the path of the file.
-        most: the maximum size in bytes.
+        max_bytes: the maximum size.
         unusable: makes the exception to raise from the reason why the file cannot be read.
     """
     try:
@@ -54,16 +54,16 @@ def read_small_file(
         ) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "no regular file")
-            content = opened.read(most + 1)
+            content = opened.read(max_bytes + 1)
     except OSError as error:
         raise unusable(f"cannot be read ({error.strerror})") from None
     except ValueError:
         raise unusable("cannot be read (not a path)") from None
-    if len(content) > most:
+    if len(content) > max_bytes:
         raise unusable(
-            f"is larger than {most // 2**20} MiB"
-            if most >= 2**20
-            else f"is larger than {most // 2**10} KiB"
+            f"is larger than {max_bytes // 2**20} MiB"
+            if max_bytes >= 2**20
+            else f"is larger than {max_bytes // 2**10} KiB"
         )
     return content
 
@@ -81,13 +81,14 @@ class WatchedFiles(Generic[Value]):
             for each change.
         look_s: the least time between two checks for changes, in seconds; calls of `current` make
             the checks.
-        kept: for the log: what is kept if `read` fails.
+        consequence: for the log: what is used if `read` fails.
     """
 
     def __init__(
-        self, files: Sequence[str], read: Callable[[], Value], look_s: float, kept: str
+        self, files: Sequence[str], read: Callable[[], Value], look_s: float, consequence: str
     ) -> None:
-        self._files, self._read, self._look_s, self._kept = files, read, look_s, kept
+        self._files, self._read, self._look_s = files, read, look_s
+        self._consequence = consequence
         self._lock = threading.Lock()  # guards the following fields
         self._stamps = self._logged = self._stamp_all()
         self._value = read()
@@ -109,7 +110,7 @@ class WatchedFiles(Generic[Value]):
             self._value, self._stamps = self._read(), stamps
         except ConfigError as error:
             if stamps != self._logged:
-                _log.warning("%s; %s", error, self._kept)
+                _log.warning("%s; %s", error, self._consequence)
             self._logged = stamps
 
     def _stamp_all(self) -> list[Stamp | None]:

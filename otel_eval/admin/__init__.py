@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
 from otel_eval.descriptors import Spare
-from otel_eval.http1 import names_server
 from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
 from otel_eval.native import build_info
 
@@ -146,11 +145,10 @@ class _AdminHandler(PageHandler):
     server: AdminServer
 
     def do_GET(self) -> None:
-        if not self._is_for_us():
-            why = (
-                "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
-            )
-            return self.answer(HTTPStatus.MISDIRECTED_REQUEST, PLAIN_TEXT, why)
+        # Browsers, which DNS rebinding could lead here, always send a Host.
+        host = self.headers.get("Host")
+        if host is not None and self.refuses_host(host, "telemetry.allowed_hosts"):
+            return
         monitored = self.server.monitored
         match self.path:
             case "/healthz":
@@ -170,16 +168,8 @@ class _AdminHandler(PageHandler):
             case _:
                 pages = "there are /healthz, /readyz, /metrics, /status\n"
                 self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, pages)
-        return None
 
     do_HEAD = do_GET
-
-    def _is_for_us(self) -> bool:
-        """Whether `Host` names this server, or is absent: browsers, which DNS rebinding could lead
-        here, always send it.
-        """
-        host = self.headers.get("Host")
-        return host is None or names_server(host, self.server.names)
 
 
 class AdminServer(PageServer):

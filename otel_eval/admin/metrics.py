@@ -299,10 +299,10 @@ def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
 
 def _of_process() -> Iterator[Family]:
     """Build, uptime, CPU and memory of this process."""
-    used = os.times()
+    times = os.times()
     yield _number("build_info", dict(sorted(build_info().items())), 1, kind="gauge")
     yield _number("process_uptime", {}, time.monotonic() - _BEGUN, "s")
-    yield _number("process_cpu_seconds", {}, used.user + used.system, "s")
+    yield _number("process_cpu_seconds", {}, times.user + times.system, "s")
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         files = len(os.listdir("/proc/self/fd")) - 1  # one is open only to list them

@@ -64,7 +64,7 @@ def evaluate(spans: Spans, config: ConfigSource = None) -> list[dict[str, Any]]:
     settings, engine = _engine_for(config)
     batch = _batch_of(spans)
     if batch.rejected:
-        _log.warning("%d spans skipped, the first: %s", batch.rejected, batch.why)
+        _log.warning("%d spans skipped, the first: %s", batch.rejected, batch.reason)
     traces = traces_of(batch.spans, settings, batch.logs)
     evaluated = partial(evaluate_now, engine)
     reports = complete_reports(
@@ -115,7 +115,7 @@ def _read_document(document: Mapping[str, Any]) -> SpanBatch:
 def _add_batch(batch: SpanBatch, added: SpanBatch) -> None:
     batch.spans += added.spans
     batch.logs += added.logs
-    batch.reject(added.why, added.rejected)
+    batch.reject(added.reason, added.rejected)
 
 
 def _engine_for(config: ConfigSource) -> tuple[EvalConfig, Engine]:

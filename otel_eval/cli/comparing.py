@@ -207,9 +207,9 @@ def _summary(comparison: Comparison) -> str:
 def _table(comparison: Comparison) -> str:
     rows = [_scorer_row(scorer) for scorer in comparison.scorers]
     lines = columns(_SCORER_HEADER, rows, layout=layout_of(sys.stdout), widest=48) if rows else []
-    others = [plain(line) for line in _other_lines(comparison)]
-    blank = [""] if lines and others else []
-    return "\n".join([*lines, *blank, *others, _summary(comparison), ""])
+    lines_below = [plain(line) for line in _other_lines(comparison)]
+    blank = [""] if lines and lines_below else []
+    return "\n".join([*lines, *blank, *lines_below, _summary(comparison), ""])
 
 
 def _markdown(comparison: Comparison) -> str:

@@ -62,8 +62,8 @@ class Disclosure:
         """The names of the services; redacted they are numbered, since the hash of a name can be
         guessed.
         """
-        known = sorted({*names} - {""})
-        return [f"#{number}" for number in range(1, len(known) + 1)] if self.redact else known
+        services = sorted({*names} - {""})
+        return [f"#{number}" for number in range(1, len(services) + 1)] if self.redact else services
 
     def value(self, value: Any) -> str:
         """The beginning of a value as JSON; redacted its type."""
@@ -152,8 +152,8 @@ def _tree(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     rows = []
     for span in trace.spans:
         kind = "-" if span.kind is Kind.OTHER else str(span.kind)
-        why = _why(span, shown, is_run=span.span_id in trace.runs)
-        rows.append((kind, "  " * min(span.depth, _DEEPEST) + span.name, why))
+        reason = _why(span, shown, is_run=span.span_id in trace.runs)
+        rows.append((kind, "  " * min(span.depth, _DEEPEST) + span.name, reason))
     return columns(("kind", "span", "why"), rows, indent=2, layout=shown.layout, widest=_NAME_WIDTH)
 
 
@@ -224,7 +224,7 @@ def _missing_parents(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     return [line for text in roots for line in _indented(text, shown)]
 
 
-def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
+def _run(explained: ExplainedRun, reason: str, shown: Disclosure) -> list[str]:
     """Why there is this run, its calls, and the outcome of each evaluation."""
     run = explained.trajectory
     names = [call.name for call in run.calls]
@@ -233,7 +233,7 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     source = "" if all(call.span_id for call in run.calls) else " read from messages"
     calls = f"{plural(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
     lines = _indented(
-        f"run {run.name or shown.id(run.span_id)}{agent}: {why}{nested}; {calls};"
+        f"run {run.name or shown.id(run.span_id)}{agent}: {reason}{nested}; {calls};"
         f" {plural(run.model_calls, 'model call')}.",
         shown,
     )
@@ -248,13 +248,15 @@ def _run(explained: ExplainedRun, why: str, shown: Disclosure) -> list[str]:
     ]
     for label, text in reasons:
         lines += _indented(f"{label}: {text}", shown, 4)
-    known = [text for _, text in reasons]  # shown above, so not once more per scorer
+    run_reasons = [text for _, text in reasons]
     for evaluation in explained.evaluations:
-        lines += _evaluation(evaluation, known, shown)
+        lines += _evaluation(evaluation, run_reasons, shown)
     return lines
 
 
-def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure) -> Iterator[str]:
+def _evaluation(
+    explained: EvaluationOfRun, run_reasons: list[str], shown: Disclosure
+) -> Iterator[str]:
     """The lines of an evaluation; a reason that is shown with the run is not repeated for every
     scorer.
     """
@@ -265,16 +267,20 @@ def _evaluation(explained: EvaluationOfRun, known: list[str], shown: Disclosure)
         return
     yield from _indented(f"evaluation {evaluation.name} matches:", shown, 4)
     # texts of others may quote content
-    own = {scorer.name for scorer in evaluation.scorers if is_own_scorer(scorer)}
+    built_in = {scorer.name for scorer in evaluation.scorers if is_own_scorer(scorer)}
     rows = []
     for result in explained.results:
         outcome, text = _outcome(result, shown)
-        hidden = shown.redact and result.scorer not in own
+        hidden = shown.redact and result.scorer not in built_in
         rows.append(
             (
                 result.scorer,
                 outcome,
-                "" if hidden else "see above" if any(reason in text for reason in known) else text,
+                ""
+                if hidden
+                else "see above"
+                if any(reason in text for reason in run_reasons)
+                else text,
             )
         )
     rows += [
@@ -319,6 +325,6 @@ def _indented(text: str, shown: Disclosure, indent: int = 2) -> list[str]:
     )
 
 
-def _listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+def _listed(names: Sequence[str], limit: int = _MOST_NAMES) -> str:
     """The first names, and how many more there are."""
-    return some_of(names[:most], len(names))
+    return some_of(names[:limit], len(names))

@@ -59,15 +59,15 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class RateLimitFilter(logging.Filter):
-    """Limits log lines of one kind to `most` in `every_s` seconds; the first line after that gives
+    """Limits log lines of one kind to `limit` in `every_s` seconds; the first line after that gives
     the number left out.
 
     A kind is a logger and its message before formatting. Debug messages are not limited.
     """
 
-    def __init__(self, most: int = 10, every_s: float = 60.0) -> None:
+    def __init__(self, limit: int = 10, every_s: float = 60.0) -> None:
         super().__init__()
-        self._most, self._every_s = most, every_s
+        self._limit, self._every_s = limit, every_s
         self._lock = threading.Lock()  # guards _seen
         # kind → (start of the window, lines in it)
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
@@ -79,19 +79,19 @@ class RateLimitFilter(logging.Filter):
         now = time.monotonic()
         kind = (record.name, str(record.msg))
         with self._lock:
-            begun, count = self._seen.pop(kind, (now, 0))
-            over = now - begun >= self._every_s
+            window_start, count = self._seen.pop(kind, (now, 0))
+            over = now - window_start >= self._every_s
             # Popped and inserted again, so that the dictionary is ordered by last use and the first
             # kind is the oldest.
-            self._seen[kind] = (now, 1) if over else (begun, count + 1)
+            self._seen[kind] = (now, 1) if over else (window_start, count + 1)
             if len(self._seen) > _KINDS:
                 del self._seen[next(iter(self._seen))]
-        if over and count > self._most:
+        if over and count > self._limit:
             record.msg, record.args = (
-                f"{_message(record)} ({count - self._most} more lines like this were left out)",
+                f"{_message(record)} ({count - self._limit} more lines like this were left out)",
                 (),
             )
-        return over or count < self._most
+        return over or count < self._limit
 
 
 def configure_logging(form: str, level: str = "info") -> None:

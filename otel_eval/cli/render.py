@@ -45,13 +45,13 @@ def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
         **({"calls_unknown": trajectory.calls_unknown} if trajectory.calls_unknown else {}),
         **({"waiting": trajectory.waiting} if trajectory.waiting else {}),
         "calls": [
-            _call_fields(call, others)
-            for call, others in zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
+            _call_fields(call, parallel)
+            for call, parallel in zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
         ],
     }
 
 
-def _call_fields(call: ToolCall, others: list[int]) -> dict[str, Any]:
+def _call_fields(call: ToolCall, parallel: list[int]) -> dict[str, Any]:
     """A call; null stands for a value that was not recorded."""
     return {
         "name": call.name,
@@ -64,7 +64,7 @@ def _call_fields(call: ToolCall, others: list[int]) -> dict[str, Any]:
         "span_id": call.span_id or None,
         "start_ns": call.start_ns,
         "end_ns": call.end_ns,
-        "overlaps": others,
+        "overlaps": parallel,
     }
 
 
@@ -96,14 +96,14 @@ def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     ):
         # Calls that ended before this one starts cannot overlap it or a later one.
         running = [interval for interval in running if start < interval[1]]
-        for begun, _, j in running:
+        for earlier_start, _, j in running:
             # A call within another is a part of it, as with agents that are tools, and does not run
             # beside it.
-            if begun < end and not _related(calls[i], calls[j]):
+            if earlier_start < end and not _related(calls[i], calls[j]):
                 overlapping[i].append(j)
                 overlapping[j].append(i)
         running.append((start, end, i))
-    return [sorted(others) for others in overlapping]
+    return [sorted(numbers) for numbers in overlapping]
 
 
 def _related(one: ToolCall, other: ToolCall) -> bool:
@@ -189,11 +189,11 @@ _CALL_COLORS: Final = {"error": RED, "outcome unknown": YELLOW}
 def _call_lines(trajectory: Trajectory, *, arguments: bool, layout: Layout) -> list[str]:
     """A table of the calls: number, duration, overlapping calls, outcome, name with arguments."""
     rows = []
-    for number, (call, others) in enumerate(
+    for number, (call, parallel) in enumerate(
         zip(trajectory.calls, overlaps(trajectory.calls), strict=True)
     ):
-        beside = ", ".join(str(other + 1) for other in others[:3])
-        beside += "…" if len(others) > 3 else ""
+        beside = ", ".join(str(other + 1) for other in parallel[:3])
+        beside += "…" if len(parallel) > 3 else ""
         outcome = (
             f"error {call.error.type}"
             if call.error

@@ -164,8 +164,8 @@ def _exit_code(
 ) -> int:
     """Print what is wrong beside scores that do not pass, and return the exit code."""
     is_empty = not allow_empty and not outcomes.has_results
-    why = outcomes.why_nothing() or "no scorer ran, because each has a sample below 1"
-    missing = [f"nothing was evaluated: {why}; {_REMEDY}"] if is_empty else []
+    reason = outcomes.why_nothing() or "no scorer ran, because each has a sample below 1"
+    missing = [f"nothing was evaluated: {reason}; {_REMEDY}"] if is_empty else []
     missing += [] if allow_unused else _unused_records(outcomes)
     lone = [lone_calls_text(outcomes.lone_calls)] if outcomes.lone_calls and outcomes.runs else []
     warn([*outcomes.tool_name_warnings(), *outcomes.failure_lines(), *lone])
@@ -242,8 +242,8 @@ class _ReplayOutcomes(ReplayCoverage):
         """A line for each user-defined scorer that failed: type of the error, file and line or what
         was returned, no content.
         """
-        for (scorer, error, place), count in self._failures.most_common(_MOST_FAILURES):
-            yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({place})"
+        for (scorer, error, location), count in self._failures.most_common(_MOST_FAILURES):
+            yield f"scorer {scorer} failed {plural(count, 'time')}: {error} ({location})"
 
     def skipped_lines(self) -> list[str]:
         """A line about the scorers that were skipped although they apply; [] if none was."""
@@ -274,8 +274,9 @@ def _unused_records(coverage: ReplayCoverage) -> Iterator[str]:
         named = ", ".join(
             f"line {dataset.line_of(key)} {redacted_repr(key)}" for key in keys[:_SHOWN]
         )
-        more, total = ", …" if len(keys) > _SHOWN else "", len(dataset.record_keys())
+        ellipsis, total = ", …" if len(keys) > _SHOWN else "", len(dataset.record_keys())
         yield (
             f"{dataset.path}: {len(keys)} of {plural(total, 'record')} matched no run:"
-            f" {named}{more}; record the missing cases or check the key; --allow-unused accepts it"
+            f" {named}{ellipsis}; record the missing cases or check the key;"
+            " --allow-unused accepts it"
         )

@@ -208,23 +208,23 @@ class _Reloads:
 
 
 def _reload(
-    server: Server | FrontServer, read: Callable[[], EvalConfig], ended: threading.Event
+    server: Server | FrontServer, read: Callable[[], EvalConfig], is_ending: threading.Event
 ) -> None:
     """Switch to the current configuration file; keep the running configuration if the file is
     invalid, or the process has begun to end.
     """
     try:
         config = read()
-        if ended.is_set():
+        if is_ending.is_set():
             return
         unchanged_keys = server.reload(config)
     except Exception as error:  # noqa: BLE001 - a new configuration must not end the running server
-        why = (
+        reason = (
             " ".join(str(error).split())
             if isinstance(error, OtelEvalError)
             else f"unexpected {type(error).__name__}"
         )
-        _log.warning("reload: %s; the running configuration is kept", why)
+        _log.warning("reload: %s; the running configuration is kept", reason)
         return
     for key in unchanged_keys:
         _log.warning("reload: %s changed; that needs a restart", key)

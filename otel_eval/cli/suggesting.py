@@ -90,8 +90,8 @@ def _evaluation_lines(policy: SuggestedPolicy) -> Iterator[str]:
         yield f"    # {plural(policy.unknown, 'further run')} left out: their calls are unknown."
     yield f"    {mark}scorers:"
     for rule, name in zip(policy.rules, _names(policy.rules), strict=True):
-        mark, why = ("# ", f"; {rule.inactive}") if rule.inactive else ("", "")
-        support = f"in {rule.runs} of {plural(policy.runs, 'run')}{why}"
+        mark, note = ("# ", f"; {rule.inactive}") if rule.inactive else ("", "")
+        support = f"in {rule.runs} of {plural(policy.runs, 'run')}{note}"
         yield f"      {mark}- {_yaml({**rule.spec, 'name': name})} # {support}"
 
 

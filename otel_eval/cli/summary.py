@@ -174,10 +174,10 @@ def _skipped_text(scorer: ScorerSummary) -> str:
     labels = f"{scorer.recorded:,} labels recorded" if scorer.recorded else ""
     if not scorer.skipped:
         return labels or "-"
-    (reason, count), *others = scorer.skipped.most_common()
+    (reason, count), *further = scorer.skipped.most_common()
     skipped = (
         f"{scorer.skipped.total():,}, mostly {reason} ({count:,})"
-        if others
+        if further
         else f"{count:,} {reason}"
     )
     return "; ".join(filter(None, (skipped, labels)))
@@ -197,8 +197,8 @@ def agent_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
             duration_text(agent.duration_ms(0.95)) or "-",
             f"{agent.tokens:,}{some}" if agent.with_tokens else "-",
         )
-    if others := sum(agent.runs for agent in agents[_MOST_SHOWN:]) + summary.other_agents:
-        yield ("(other agents)", f"{others:,}", "", "", "", "")
+    if runs := sum(agent.runs for agent in agents[_MOST_SHOWN:]) + summary.other_agents:
+        yield ("(other agents)", f"{runs:,}", "", "", "", "")
 
 
 def percent(share: float | None) -> str:

@@ -44,18 +44,18 @@ def view(
         InputError: a file cannot be read.
     """
     parts: list[str] = []
-    written = HtmlReport(parts.append, files, config, max_runs=max_runs)
+    report_page = HtmlReport(parts.append, files, config, max_runs=max_runs)
     problems: list[str] = []
     rows, traces = split_inputs(files, is_configured=is_configured)
     for row in rows:
         if "document" not in row:
             check_row(row)
     for document in documents_of_rows(rows):
-        written.add_document(document)
+        report_page.add_document(document)
     if traces:
         for report in stored_traces.replay(traces, config, on_problem=problems.append):
-            written.add(report)
-    written.finish(lines=problems)
+            report_page.add(report)
+    report_page.finish(lines=problems)
     warn(problems)
     page = "".join(parts)
     parts.clear()

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from otel_eval.descriptors import accept
 from otel_eval.errors import ConfigError
-from otel_eval.http1 import MalformedRequest, read_head, too_long
+from otel_eval.http1 import MalformedRequest, names_server, read_head, too_long
 
 PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 _WRITE_S: Final = 10.0  # for a client to receive a response
@@ -312,10 +312,10 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         self.shutdown()
         self.server_close()
         with self._lock:
-            left = dict(self._open)
-        for connection in left:
+            connections = dict(self._open)
+        for connection in connections:
             _close(connection, socket.SHUT_RD)
-        for connection, thread in left.items():
+        for connection, thread in connections.items():
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 _close(connection, socket.SHUT_RDWR)
@@ -324,11 +324,23 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
 class PageHandler(ConnectionHandler):
     """The requests of a connection to a `PageServer`: one, because requests are rare."""
 
+    server: PageServer
+
     def parse_request(self) -> bool:
         """Parse the head, which tells whether a body follows."""
         is_valid = super().parse_request()
         self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         return is_valid
+
+    def refuses_host(self, host: str, key: str) -> bool:
+        """Whether a `Host` does not name this server, as after DNS rebinding; then the request is
+        answered, with the key of the configuration that adds names.
+        """
+        if names_server(host, self.server.names):
+            return False
+        remedy = f"unknown Host; ask for the IP address, or add the name to {key}\n"
+        self.answer(HTTPStatus.MISDIRECTED_REQUEST, PLAIN_TEXT, remedy)
+        return True
 
     def answer(
         self, code: int, content_type: str, text: str, extra: Mapping[str, str] | None = None

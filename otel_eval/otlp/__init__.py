@@ -16,6 +16,17 @@ class Signal(StrEnum):
     LOGS = "logs"
     METRICS = "metrics"
 
+    @property
+    def path(self) -> str:
+        """The path of its requests over HTTP."""
+        return f"/v1/{self}"
+
+    @property
+    def service(self) -> str:
+        """The name of its service over gRPC."""
+        kind = "Trace" if self is Signal.TRACES else self.capitalize()
+        return f"opentelemetry.proto.collector.{kind.lower()}.v1.{kind}Service"
+
 
 class Encoding(StrEnum):
     """The encoding of a request."""

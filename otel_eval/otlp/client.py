@@ -24,14 +24,10 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_eval.counters import renew_after_fork
+from otel_eval.otlp import Signal
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_response
 from otel_eval.retry import ExportResult, Status, reason_of
 
-_SERVICES: Final = {
-    "traces": "trace.v1.TraceService",
-    "logs": "logs.v1.LogsService",
-    "metrics": "metrics.v1.MetricsService",
-}
 _PORT: Final = 4317
 _LONGEST_REASON: Final = 200
 _UNREACHED: Final = re.compile(
@@ -81,7 +77,8 @@ class OtlpClient:
     """
 
     def __init__(self, to: Endpoint, signal: str) -> None:
-        self._open: Final = _grpc(to, signal) if to.protocol == "grpc" else _http(to, signal)
+        connect = _grpc if to.protocol == "grpc" else _http
+        self._connect: Final = connect(to, Signal(signal))
         self._lock = threading.Lock()  # guards _opened
         renew_after_fork(self)
         # by process; a parent's is kept: gRPC may hang when a child closes its channel
@@ -91,7 +88,7 @@ class OtlpClient:
         """Make one attempt."""
         with self._lock:
             if os.getpid() not in self._opened:
-                self._opened[os.getpid()] = self._open()
+                self._opened[os.getpid()] = self._connect()
             send, _ = self._opened[os.getpid()]
         return send(body)
 
@@ -105,7 +102,7 @@ class OtlpClient:
 # ----------------------------------------------------------------------------- gRPC
 
 
-def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
+def _grpc(to: Endpoint, signal: Signal) -> Callable[[], _Opened]:
     parts = urlsplit(to.endpoint)
     host = parts.netloc.rpartition("@")[2]
     address = host if parts.port or parts.scheme == "https" else f"{host}:{_PORT}"
@@ -124,7 +121,7 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             )
         else:
             channel = grpc.insecure_channel(address, _CHANNEL, compression)
-        export = channel.unary_unary(f"/opentelemetry.proto.collector.{_SERVICES[signal]}/Export")
+        export = channel.unary_unary(f"/{signal.service}/Export")
 
         def send(body: bytes) -> ExportResult:
             try:
@@ -191,7 +188,7 @@ def one_line(text: str) -> str:
 # ----------------------------------------------------------------------------- HTTP
 
 
-def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
+def _http(to: Endpoint, signal: Signal) -> Callable[[], _Opened]:
     zipped = to.compression == "gzip"
     headers = {"Content-Type": "application/x-protobuf"} | (
         {"Content-Encoding": "gzip"} if zipped else {}
@@ -201,7 +198,7 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
     def send(body: bytes) -> ExportResult:
         try:
             response = client.request(
-                "POST", f"/v1/{signal}", gzip.compress(body, 6) if zipped else body
+                "POST", signal.path, gzip.compress(body, 6) if zipped else body
             )
         except (OSError, http.client.HTTPException) as error:
             return ExportResult.retryable(reason_of(error))

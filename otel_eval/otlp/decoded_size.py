@@ -119,28 +119,14 @@ _WIDE_COPIES: Final = 8
 
 
 def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
-    """Estimate the memory in bytes that decoding a protobuf request takes, beside the body itself.
+    """Estimate the memory in bytes that decoding a protobuf request takes, with its body: the sum
+    of the costs of its fields, up to a malformed one.
 
     Args:
         signal: traces, logs or metrics.
         limit: where counting stops, so that a greater result is a lower bound.
     """
-    return len(body) + _decoded_size(body, signal, limit)
-
-
-def json_decoded_size(body: bytes) -> int:
-    """Estimate the memory in bytes that decoding a JSON document takes. Punctuation in strings
-    counts, too: an upper bound.
-    """
-    structure = sum(body.count(mark) * cost for mark, cost in _MARKS)
-    return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
-
-
-def _decoded_size(body: bytes, signal: str, limit: int) -> int:
-    """Add up the costs of the fields of a request; stop at a malformed field or when the sum is
-    above `limit`.
-    """
-    levels, total, at = _LEVELS[signal], 0, 0
+    levels, total, at = _LEVELS[signal], len(body), 0
     (rules, other_rule), end = levels[0], len(body)
     # a level ends where its field does, and the level around it goes on there
     outer = [(rules, other_rule, -1)]
@@ -156,8 +142,8 @@ def _decoded_size(body: bytes, signal: str, limit: int) -> int:
             # long.
             if rule is not None and (size := body[at + 1]) < 0x80:
                 content, at = at + 2, at + 2 + size
-            elif rule is not None and (more := body[at + 2]) < 0x80:
-                content, at = at + 3, at + 3 + (size & 0x7F | more << 7)
+            elif rule is not None and (second := body[at + 2]) < 0x80:
+                content, at = at + 3, at + 3 + (size & 0x7F | second << 7)
             else:
                 number, _, content, at = next(places(body, at, end))
                 rule = rules.get(number << 3 | _LENGTH, other_rule)
@@ -169,3 +155,11 @@ def _decoded_size(body: bytes, signal: str, limit: int) -> int:
                 outer.append((rules, other_rule, end))
                 (rules, other_rule), at, end = levels[inner], content, at
     return total
+
+
+def json_decoded_size(body: bytes) -> int:
+    """Estimate the memory in bytes that decoding a JSON document takes. Punctuation in strings
+    counts, too: an upper bound.
+    """
+    structure = sum(body.count(mark) * cost for mark, cost in _MARKS)
+    return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)

@@ -155,8 +155,8 @@ class HttpClient:
         origin = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
         self._prefix: Final = origin + parts.path.rstrip("/")
         self._query: Final = parts.query
-        own = {**credentials_of(parts), **to.headers, **headers}
-        self._headers: Final = {**own, **(_proxy_headers(proxied) if proxied else {})}
+        to_endpoint = {**credentials_of(parts), **to.headers, **headers}
+        self._headers: Final = {**to_endpoint, **(_proxy_headers(proxied) if proxied else {})}
         self._idle: deque[http.client.HTTPConnection] = deque()  # open, and used by no thread
         self._process = os.getpid()
         self._closed = False

@@ -62,12 +62,12 @@ class Rewritten(NamedTuple):
     Attributes:
         body: the request.
         rejected: the number of spans or log records that cannot be encoded.
-        why: the reason of the first of them, or "".
+        reason: why the first of them cannot, or "".
     """
 
     body: bytes
     rejected: int = 0
-    why: str = ""
+    reason: str = ""
 
 
 def load_json(body: bytes) -> dict[str, Any]:
@@ -91,13 +91,13 @@ def load_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def read_json(signal: str, body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Read the spans or log records of a request in OTLP/JSON; `most` as in `read_traces`.
+def read_json(signal: str, body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
+    """Read the spans or log records of a request in OTLP/JSON, as `read_traces` does.
 
     Raises:
         InputError: the body is no such request.
     """
-    return _read(signal, load_json(body), most)
+    return _read(signal, load_json(body), max_attributes)
 
 
 def read_document(document: dict[str, Any]) -> SpanBatch:
@@ -109,14 +109,14 @@ def read_document(document: dict[str, Any]) -> SpanBatch:
     """
     batch, logs = _read("traces", document), _read("logs", document)
     batch.logs, batch.own, batch.ignored = logs.logs, batch.own + logs.own, logs.ignored
-    batch.reject(logs.why, logs.rejected)
+    batch.reject(logs.reason, logs.rejected)
     return batch
 
 
-def _read(signal: str, document: dict[str, Any], most: int = UNLIMITED) -> SpanBatch:
+def _read(signal: str, document: dict[str, Any], max_attributes: int = UNLIMITED) -> SpanBatch:
     request = rewrite(signal, document)
-    batch = (read_logs if signal == "logs" else read_traces)(request.body, most)
-    batch.reject(request.why, request.rejected)
+    batch = (read_logs if signal == "logs" else read_traces)(request.body, max_attributes)
+    batch.reject(request.reason, request.rejected)
     return batch
 
 

@@ -77,27 +77,28 @@ class SpanBatch:
             their size added; a span whose content takes far more memory in evaluation than its
             bytes has that added.
         logs: (trace id, span id, frame, size in bytes) of each log record that may belong to a run.
-        rejected: number of spans and log records that cannot be used; `why` is the reason of the
-            first, "" if there is none.
+        rejected: number of spans and log records that cannot be used.
+        reason: why the first of them cannot, or "".
         own: number of spans and log records that this package wrote itself.
         ignored: number of log records that carry nothing of a run.
         origin: the request itself, where requests are journaled.
-        most: the limit of attributes of each span, event, link, log record, resource and scope.
+        max_attributes: the limit of attributes of each span, event, link, log record, resource and
+            scope.
     """
 
     spans: list[SpanFrame] = field(default_factory=list)
     logs: list[JoinedLog] = field(default_factory=list)
     rejected: int = 0
-    why: str = ""
+    reason: str = ""
     own: int = 0
     ignored: int = 0
     origin: Any = None
-    most: int = UNLIMITED
+    max_attributes: int = UNLIMITED
 
-    def reject(self, why: str, count: int = 1) -> None:
+    def reject(self, reason: str, count: int = 1) -> None:
         """Count spans or log records that cannot be used."""
         self.rejected += count
-        self.why = self.why or why
+        self.reason = self.reason or reason
 
 
 class RawRequest(NamedTuple):
@@ -119,28 +120,28 @@ def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBat
     return batch
 
 
-def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
+def read_traces(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
     """Read the spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
 
     Args:
-        most: the limit of attributes, as of `SpanBatch`.
+        max_attributes: the limit of attributes, as of `SpanBatch`.
 
     Raises:
         InputError: the body is no such message.
         MemoryError: there is too little memory to parse it.
     """
     try:
-        batch = _shortcut(body, most) or _parsed(body, most)
+        batch = _shortcut(body, max_attributes) or _parsed(body, max_attributes)
     except DecodeError as error:
         raise _unreadable("traces", error) from None
     return with_content_sizes(batch) if is_dense(body) else batch
 
 
-def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
+def read_logs(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
     """Read the log records of an ExportLogsServiceRequest, or of LogsData; arguments and errors as
     of `read_traces`.
     """
-    batch = SpanBatch(most=most)
+    batch = SpanBatch(max_attributes=max_attributes)
     try:
         for scope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
             for payload, record in (
@@ -161,18 +162,18 @@ def _unreadable(signal: str, error: DecodeError) -> Exception:
     return InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut")
 
 
-def _shortcut(body: bytes, most: int) -> SpanBatch | None:
+def _shortcut(body: bytes, max_attributes: int) -> SpanBatch | None:
     """Read spans in one pass, by the extension; None if it is not installed or anything in the body
     is unusual.
     """
     try:
-        scopes = _split(body, resource_scope, most) if _split is not None else None
+        scopes = _split(body, resource_scope, max_attributes) if _split is not None else None
     except DecodeError:
         # perhaps one part of a resource that is written in several; `_parsed` joins the parts first
         return None
     if scopes is None:
         return None
-    batch = SpanBatch(most=most)
+    batch = SpanBatch(max_attributes=max_attributes)
     for scope, spans in scopes:
         if _is_used(batch, scope, len(spans)):
             batch.spans += spans
@@ -180,8 +181,8 @@ def _shortcut(body: bytes, most: int) -> SpanBatch | None:
     return batch
 
 
-def _parsed(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    batch = SpanBatch(most=most)
+def _parsed(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
+    batch = SpanBatch(max_attributes=max_attributes)
     for scope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
         add_spans(batch, scope, items, ids)
     return batch
@@ -200,8 +201,8 @@ def _is_used(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
     """
     if scope.scope_name == OWN_SCOPE:
         batch.own += count
-    elif count and scope.attributes > batch.most:
-        batch.reject(too_many("a resource or a scope", batch.most), count)
+    elif count and scope.attributes > batch.max_attributes:
+        batch.reject(too_many("a resource or a scope", batch.max_attributes), count)
     else:
         return True
     return False
@@ -249,7 +250,7 @@ def add_spans(
     if not _is_used(batch, scope, len(items)):
         return
     before = len(batch.spans)
-    add, small = batch.spans.append, 2 * batch.most
+    add, small = batch.spans.append, 2 * batch.max_attributes
     for payload, span_ids in zip(items, ids, strict=True):
         trace_id, span_id, parent_id = span_ids.trace_id, span_ids.span_id, span_ids.parent_span_id
         # Nearly every span takes this path; function calls would add a fifth to the time of
@@ -267,8 +268,10 @@ def add_spans(
 
 def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids: Any) -> None:
     trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
-    if why := _unsound(trace_id, span_id, parent_id) or limit_exceeded(payload, batch.most):
-        batch.reject(why)
+    if reason := _unsound(trace_id, span_id, parent_id) or limit_exceeded(
+        payload, batch.max_attributes
+    ):
+        batch.reject(reason)
         return
     if parent_id == _NO_SPAN:  # some senders write a root's missing parent as zeros
         parent_id = b""
@@ -279,8 +282,8 @@ def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
     """Add, ignore or reject a parsed log record."""
     if _unsound(record.trace_id, record.span_id, b"") or not _may_belong_to_run(record):
         batch.ignored += 1
-    elif len(record.attributes) > batch.most:
-        batch.reject(too_many("a log record", batch.most))
+    elif len(record.attributes) > batch.max_attributes:
+        batch.reject(too_many("a log record", batch.max_attributes))
     else:
         batch.logs.append((record.trace_id, record.span_id, (payload, LOG_READER), len(payload)))
 
@@ -339,53 +342,54 @@ _LARGE: Final = 64
 _OTHER_FIELDS: Final = 64
 
 
-def too_many(where: str, most: int, what: str = "attributes") -> str:
+def too_many(where: str, limit: int, items: str = "attributes") -> str:
     """The reason for the response to the client."""
     return (
-        f"{where} has more than {most} {what}, which is the limit here"
+        f"{where} has more than {limit} {items}, which is the limit here"
         " (receivers.otlp.max_attributes)"
     )
 
 
-def limit_exceeded(payload: bytes, most: int) -> str:
+def limit_exceeded(payload: bytes, limit: int) -> str:
     """Which limit a span exceeds, of attributes, events or links; "" if none."""
-    if len(payload) // 2 <= most:  # each takes two bytes at the least
+    if len(payload) // 2 <= limit:  # each takes two bytes at the least
         return ""
-    if len(payload) > _LARGE * most and not any(
-        sum(map(payload.count, tags)) > most for tags in _FIRST_BYTES
+    if len(payload) > _LARGE * limit and not any(
+        sum(map(payload.count, tags)) > limit for tags in _FIRST_BYTES
     ):
         return ""
-    if _has_more_fields(payload, 3 * most + _OTHER_FIELDS, most):
-        return too_many("a span", most, "attributes, events or links")
+    if _has_more_fields(payload, 3 * limit + _OTHER_FIELDS, limit):
+        return too_many("a span", limit, "attributes, events or links")
     span = parse_limited_fields(payload)
-    for what in ("attributes", "events", "links"):
-        if len(getattr(span, what)) > most:
-            return too_many("a span", most, what)
+    for name in ("attributes", "events", "links"):
+        if len(getattr(span, name)) > limit:
+            return too_many("a span", limit, name)
     for where, parts, parse in (
         ("an event", span.events, parse_event),
         ("a link", span.links, parse_link),
     ):
-        if any(_has_too_many_attributes(parse, part, most) for part in parts):
-            return too_many(where, most)
+        if any(_has_too_many_attributes(parse, part, limit) for part in parts):
+            return too_many(where, limit)
     return ""
 
 
-def _has_too_many_attributes(parse: Any, part: bytes, most: int) -> bool:
-    if len(part) // 2 <= most:
+def _has_too_many_attributes(parse: Any, part: bytes, limit: int) -> bool:
+    if len(part) // 2 <= limit:
         return False
     try:
         return (
-            _has_more_fields(part, most + _OTHER_FIELDS, most) or len(parse(part).attributes) > most
+            _has_more_fields(part, limit + _OTHER_FIELDS, limit)
+            or len(parse(part).attributes) > limit
         )
     except DecodeError:
         return False  # a malformed part is not read later either
 
 
-def _has_more_fields(message: bytes, number: int, most: int) -> bool:
+def _has_more_fields(message: bytes, number: int, limit: int) -> bool:
     """Whether a large message has more than `number` fields. No more are read; parsing would take
     memory for each field.
     """
-    if len(message) <= _LARGE * most:
+    if len(message) <= _LARGE * limit:
         return False
     try:
         return next(islice(fields(message, 0, len(message)), number, None), None) is not None

@@ -443,13 +443,13 @@ class OtlpResourceScope:
         """The wanted attributes of the resource and of the scope; if both have one, that of the
         resource.
         """
-        known = self._shared  # read for every trace, nearly always with the same `wanted`
-        if known is None or known[0] is not wanted:
-            known = self._shared = (
+        shared = self._shared  # read for every trace, nearly always with the same `wanted`
+        if shared is None or shared[0] is not wanted:
+            shared = self._shared = (
                 wanted,
                 decode_wanted(self._scope, wanted) | decode_wanted(self._resource, wanted),
             )
-        return dict(known[1])
+        return dict(shared[1])
 
     reader = staticmethod(read_span)
 

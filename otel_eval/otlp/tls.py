@@ -57,9 +57,9 @@ class PemFile:
             raise self.unusable("holds no certificate in PEM") from None
         return text
 
-    def unusable(self, why: str) -> ConfigError:
+    def unusable(self, problem: str) -> ConfigError:
         """The error that names the key, the file and the remedy."""
-        return ConfigError(f"{self.key}: {self.path!r} {why}; name a PEM file")
+        return ConfigError(f"{self.key}: {self.path!r} {problem}; name a PEM file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

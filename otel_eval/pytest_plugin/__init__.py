@@ -92,11 +92,11 @@ def _records_of(
     try:
         raw = _cases_in(path) if is_folder else path.read_bytes()
         suffix = ".jsonl" if is_folder else path.suffix
-        *others, last = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
-        for column in others:
+        *first_columns, last_column = [mark.kwargs["key"]] if "key" in mark.kwargs else _KEY_COLUMNS
+        for column in first_columns:
             with suppress(InvalidDataset):
                 return parse_records(raw, suffix, column)
-        return parse_records(raw, suffix, last)
+        return parse_records(raw, suffix, last_column)
     except OSError as error:
         raise pytest.UsageError(f"{test}: {path}: {error.strerror or error}") from None
     except InvalidDataset as error:

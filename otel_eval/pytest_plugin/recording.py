@@ -100,10 +100,10 @@ class SpanRecorder(SpanProcessor):
             while waited_for := [
                 span.name for span_id, span in recording.open.items() if span_id not in around
             ]:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     return waited_for
-                self._changed.wait(left)
+                self._changed.wait(left_s)
         return []
 
     def _ids_around(self, recording: Recording) -> set[int]:

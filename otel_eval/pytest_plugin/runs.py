@@ -244,8 +244,8 @@ def _side_by_side(expected: Sequence[Any], run: Trajectory, *, content: bool) ->
     """Expected and actual calls in two columns; `-` marks a missing and `+` a further call."""
     expected_calls = [*_expected_calls(expected, content=content)]
     actual = [(call.name, _call_text(call.name, call.arguments, content)) for call in run.calls]
-    left = max([len("expected"), *(len(text) for _, text in expected_calls)])
-    yield f"    {'expected':<{left}}   actual"
+    width = max([len("expected"), *(len(text) for _, text in expected_calls)])
+    yield f"    {'expected':<{width}}   actual"
     matcher = SequenceMatcher(
         None, [name for name, _ in expected_calls], [name for name, _ in actual], autojunk=False
     )
@@ -255,7 +255,7 @@ def _side_by_side(expected: Sequence[Any], run: Trajectory, *, content: bool) ->
             one = expected_calls[begin + row][1] if begin + row < end else ""
             two = actual[other_begin + row][1] if other_begin + row < other_end else ""
             mark = " " if operation == "equal" else "-" if not two else "+" if not one else "!"
-            yield f"  {mark} {one:<{left}}   {two}".rstrip()
+            yield f"  {mark} {one:<{width}}   {two}".rstrip()
 
 
 def _expected_calls(expected: Sequence[Any], *, content: bool) -> Iterator[tuple[str, str]]:
@@ -273,5 +273,5 @@ def _expected_calls(expected: Sequence[Any], *, content: bool) -> Iterator[tuple
 def _call_text(name: str, arguments: Any, content: bool) -> str:
     if not content or not isinstance(arguments, Mapping) or not arguments:
         return plain(name)
-    written = json.dumps(arguments, ensure_ascii=False, default=str)
-    return plain(f"{name} {shortened(written, _LONGEST)}")
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    return plain(f"{name} {shortened(text, _LONGEST)}")

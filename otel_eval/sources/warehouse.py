@@ -75,7 +75,7 @@ def read_rows(rows: Iterable[Mapping[str, Any]]) -> SpanBatch:
             continue
         groups.setdefault(scope, []).append(span)
     batch = read_document({"resourceSpans": [_group(*group) for group in groups.items()]})
-    batch.reject(refused.why, refused.rejected)
+    batch.reject(refused.reason, refused.rejected)
     return batch
 
 
@@ -87,9 +87,9 @@ def _columns_of(names: tuple[str, ...]) -> Mapping[str, str]:
         InputError: a column that every span needs is missing.
     """
     columns = {
-        field: next(name for name in known if name in names)
-        for field, known in COLUMNS.items()
-        if not set(known).isdisjoint(names)
+        field: next(name for name in columns_of_field if name in names)
+        for field, columns_of_field in COLUMNS.items()
+        if not set(columns_of_field).isdisjoint(names)
     }
     for field in _REQUIRED:
         if field not in columns:

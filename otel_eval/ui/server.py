@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from otel_eval.errors import OtelEvalError
-from otel_eval.http1 import body_reader, names_server
+from otel_eval.http1 import body_reader
 from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
 from otel_eval.ui import event, policy
 from otel_eval.ui.recent_runs import RecentRuns
@@ -133,9 +133,7 @@ class _RunsHandler(PageHandler):
         answered.
         """
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        if not names_server(host, self.server.names):
-            why = "unknown Host; ask for the IP address, or add the name to ui.allowed_hosts\n"
-            self.answer(HTTPStatus.MISDIRECTED_REQUEST, PLAIN_TEXT, why)
+        if self.refuses_host(host, "ui.allowed_hosts"):
             return False
         if origin is not None and not self._is_ours(origin, host):
             self.answer(HTTPStatus.FORBIDDEN, PLAIN_TEXT, "the request comes from another page\n")
@@ -179,8 +177,9 @@ class _RunsHandler(PageHandler):
         if source is None:
             return self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, "there is only /\n")
         if not self.server.viewers.acquire(blocking=False):
-            why = f"{VIEWERS} pages are open already\n"
-            return self.answer(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN_TEXT, why)
+            return self.answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, PLAIN_TEXT, f"{VIEWERS} pages are open already\n"
+            )
         try:
             self.close_connection = True
             self.send_response(HTTPStatus.OK)
@@ -198,7 +197,7 @@ class _RunsHandler(PageHandler):
     def _send_events(self, source: Source) -> None:
         """Send every run, then each that changes, until the page is closed or the server stops."""
         self.wfile.write(b"retry: 1000\n\n" + event("start", {"most": source.runs.most}))
-        number, shown, written, is_first = 0, b"", time.monotonic(), True
+        number, shown, written_s, is_first = 0, b"", time.monotonic(), True
         while not self.server.stopping:
             source.refresh()
             number, documents = source.runs.changes(number)
@@ -210,12 +209,12 @@ class _RunsHandler(PageHandler):
             if is_first:
                 self.wfile.write(event("ready", {}))
             is_silent = not documents and status == shown
-            if is_silent and time.monotonic() - written > _BEAT_S:
+            if is_silent and time.monotonic() - written_s > _BEAT_S:
                 self.wfile.write(b":\n\n")
                 is_silent = False
             if not is_silent:
                 self.wfile.flush()
-                shown, written, is_first = status, time.monotonic(), False
+                shown, written_s, is_first = status, time.monotonic(), False
             self.server.stop_requested.wait(_EVERY_S)
 
 

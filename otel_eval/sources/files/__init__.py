@@ -24,9 +24,9 @@ Notify = Callable[[str], None]
 """Receives one line about something that was skipped."""
 
 
-def with_place(notify: Notify, place: str) -> Notify:
-    """Return a function that calls `notify` with the line prefixed with the place."""
-    return lambda problem: notify(f"{place}: {problem}")
+def with_prefix(notify: Notify, prefix: str) -> Notify:
+    """Return a function that calls `notify` with lines that begin with the prefix."""
+    return lambda problem: notify(f"{prefix}: {problem}")
 
 
 class Gap(SpanBatch):

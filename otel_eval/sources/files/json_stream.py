@@ -19,7 +19,7 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, Notify, with_place
+from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, Notify, with_prefix
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
 _GROUPS: Final = {
@@ -47,7 +47,7 @@ class BrokenJson(InputError):
 
 def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
     for number in cursor.elements():
-        inside = with_place(on_problem, f"{key}[{number}]")
+        inside = with_prefix(on_problem, f"{key}[{number}]")
         yield from _usable(read(inside), inside)
 
 
@@ -236,7 +236,7 @@ def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBa
 
 
 def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
-    known, problems, others = False, list[str](), dict[str, Any]()
+    has_groups, problems, other_members = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
         if key in _GROUPS and first == "[":
@@ -248,13 +248,13 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
         elif key == "data" and first == "[":
             yield from _each(key, cursor, lambda _: _frame_jaeger(cursor.value()), on_problem)
         else:
-            others[key] = cursor.value()
+            other_members[key] = cursor.value()
             continue
-        known = True
+        has_groups = True
     if problems:
         raise InputError(problems[0])
-    if not known:
-        yield from _ungrouped(others)
+    if not has_groups:
+        yield from _ungrouped(other_members)
 
 
 def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:

@@ -19,7 +19,7 @@ from typing import Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces
-from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, PIECE, Gap, Notify, with_place
+from otel_eval.sources.files import FORMATS, MAX_DOCUMENT, PIECE, Gap, Notify, with_prefix
 from otel_eval.wire import read_varint, sized
 
 _REQUEST_TAG: Final = 0x0A  # of `resource_spans` and of `resource_logs`
@@ -165,7 +165,7 @@ def stream_requests(stream: io.BufferedReader, on_problem: Notify) -> Iterator[S
     for number in range(1, 2) if is_joined else count(1):
         if fields.is_at_end():
             break
-        notify = on_problem if is_joined else with_place(on_problem, f"message {number}")
+        notify = on_problem if is_joined else with_prefix(on_problem, f"message {number}")
         try:
             size = _TO_THE_END if is_joined else fields.length(framing)
             for batch in _batches(fields, fields.position + size, notify):

@@ -27,7 +27,7 @@ from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.protobuf import SpanBatch
-from otel_eval.sources.files import PIECE, Gap, Notify, with_place
+from otel_eval.sources.files import PIECE, Gap, Notify, with_prefix
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.protobuf_stream import stream_requests
 from otel_eval.sources.files.translation import frame_console, is_console
@@ -155,11 +155,11 @@ def read_pieces(
             and the reason in one line.
     """
     name = source.name
-    problems = _SkippedParts(lambda problem: on_problem(f"{name}: {problem}"))
+    problems = _SkippedParts(with_prefix(on_problem, name))
     before = offset = 0
     try:
         with source.open() as stream:
-            for batch in _frames(stream, problems.add, with_place(on_notice, name)):
+            for batch in _frames(stream, problems.add, with_prefix(on_notice, name)):
                 problems.add_batch(batch)
                 # pieces that end at one offset are parts of one line or document
                 if stream.tell() > offset:
@@ -193,7 +193,7 @@ class _SkippedParts:
 
     def add_batch(self, batch: SpanBatch) -> None:
         if batch.rejected:
-            self.add(f"{batch.rejected} skipped, the first: {batch.why}")
+            self.add(f"{batch.rejected} skipped, the first: {batch.reason}")
         if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
             self.used = True
             for problem in self.unreported:
@@ -282,7 +282,7 @@ def _lines(
         pieces = _line_pieces(line, stream)
         try:
             yield from stream_documents(
-                Cursor(pieces, number), with_place(on_problem, f"line {number}")
+                Cursor(pieces, number), with_prefix(on_problem, f"line {number}")
             )
         except InputError as error:
             on_problem(str(error) if isinstance(error, BrokenJson) else f"line {number}: {error}")

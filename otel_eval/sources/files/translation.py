@@ -250,17 +250,17 @@ def frame_console(
     were printed.
     """
     on_notice(NOTICE)
-    others = 0
+    skipped = 0
     for number, text in _printed(stream):
         try:
             span = _parsed(text)
             if span is not None:
                 yield read_document({"resourceSpans": [_console_group(span)]})
-            others += span is None
+            skipped += span is None
         except InputError as error:
             on_problem(f"line {number}: {error}")
-    if others:
-        on_notice(f"{others} printed lines or objects that are no spans were skipped")
+    if skipped:
+        on_notice(f"{skipped} printed lines or objects that are no spans were skipped")
 
 
 def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:

@@ -212,13 +212,13 @@ class _Traces:
         """Close and yield all other traces, and report how many may have been evaluated in
         parts.
         """
-        left = 0
+        unclosed = 0
         for trace_id in chain(self._index.ids(), iter(lambda: self._buffer.oldest, None)):
-            left += 1
+            unclosed += 1
             yield from self._close(trace_id)
-        if left:
+        if unclosed:
             on_problem(
-                f"{left} traces may have been evaluated in parts: their ids are written in an"
+                f"{unclosed} traces may have been evaluated in parts: their ids are written in an"
                 " unusual way"
             )
         if early := self._buffer.counts.traces_over_limit:

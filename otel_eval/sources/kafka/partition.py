@@ -18,7 +18,7 @@ from otel_eval.model import Completeness
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Margin, Start, Watermark
-from otel_eval.sources.kafka.records import DeadRecords, RecordReader, TopicRecord
+from otel_eval.sources.kafka.records import DeadRecords, RecordReader, Refusal, TopicRecord
 
 _TICK_S: Final = 0.1  # of record time, after which due traces are closed before more is read
 _MOST_RECORDS: Final = 500  # that are read together
@@ -26,7 +26,7 @@ _MOST_ROUNDS: Final = 4  # of evaluation, before the consumer is polled again
 
 _LONGEST_IDLE_S: Final = 0.5
 
-_WHY: Final = {
+_WARNINGS: Final = {
     "unkeyed": (
         "records of %s have no key that is the trace id of all their spans: their traces may be"
         " split between partitions; set partition_traces_by_id in the Collector's kafka exporter,"
@@ -189,9 +189,9 @@ class Partition:
         """
         first = record.offset
         for trace_id in trace_ids:
-            _, known = self._finished.pop(trace_id, (0.0, record.offset))
-            self._finished[trace_id] = record.time_s, known
-            first = min(first, known)
+            _, first_of_trace = self._finished.pop(trace_id, (0.0, record.offset))
+            self._finished[trace_id] = record.time_s, first_of_trace
+            first = min(first, first_of_trace)
             if len(self._finished) > self._services.most_ids:
                 self._finished.popitem(last=False)
         return first
@@ -219,7 +219,8 @@ class Partition:
             self.is_refused = True
             return None
         if not all(
-            self._refuse(records[position], why) for position, why in content.refused.items()
+            self._refuse(records[position], refusal)
+            for position, refusal in content.refused.items()
         ):
             # when the records are read again, the spans of the others are duplicates
             self.is_blocked = True
@@ -239,15 +240,15 @@ class Partition:
         self._finish_closed(trace_ids)
         return firsts
 
-    def _refuse(self, record: TopicRecord, why: str) -> bool:
+    def _refuse(self, record: TopicRecord, refusal: Refusal) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if it cannot
         be written now.
         """
         services, dead = self._services, self._services.dead_records
         if (
-            why != "unkeyed"
+            refusal != "unkeyed"
             and dead is not None
-            and not dead.add(services.topic, self.number, record, why)
+            and not dead.add(services.topic, self.number, record, refusal)
         ):
             services.warnings.say(
                 "dead",
@@ -261,9 +262,11 @@ class Partition:
             else "they are dropped; name a dead_letter to keep them"
         )
         services.warnings.say(
-            why, _WHY[why], *((services.topic,) if why == "unkeyed" else (services.topic, note))
+            refusal,
+            _WARNINGS[refusal],
+            *((services.topic,) if refusal == "unkeyed" else (services.topic, note)),
         )
-        services.counters.add("kafka.records", outcome=why)
+        services.counters.add("kafka.records", outcome=refusal)
         return True
 
     def _count(self, records: int, accepted: int, batch: SpanBatch) -> None:

@@ -148,16 +148,16 @@ class RecordReader:
         return read_traces(body, self._max_attributes)
 
     def _read_singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
-        joined, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
+        all_spans, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
         for position, record in enumerate(records):
             batch = self._read_record(record)
             if isinstance(batch, str):
                 refused[position], batch = batch, SpanBatch()
             ids.append({span[0] for span in batch.spans})
-            joined.spans += batch.spans
-            joined.own += batch.own
-            joined.reject(batch.why, batch.rejected)
-        return ReadRecords(joined, ids, refused)
+            all_spans.spans += batch.spans
+            all_spans.own += batch.own
+            all_spans.reject(batch.reason, batch.rejected)
+        return ReadRecords(all_spans, ids, refused)
 
     def _read_record(self, record: TopicRecord) -> SpanBatch | Refusal:
         if record.value is None or len(record.value) > self._max_bytes:
@@ -187,13 +187,13 @@ class DeadRecordsFile(JsonLinesFile):
 
     usual_key = "receivers.kafka.dead_letter"
 
-    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
+    def add(self, topic: str, partition: int, record: TopicRecord, refusal: Refusal) -> bool:
         """Append the record and sync the file; False if that failed."""
         row = {
             "topic": topic,
             "partition": partition,
             "offset": record.offset,
-            "why": why,
+            "why": refusal,
             "key": _text(record.key),
             "value": _text(record.value),
         }
@@ -222,15 +222,15 @@ class DeadRecordsTopic:
         self._topic: Final = topic
         self._producer: Final = Producer(producer_settings(settings, _TIMEOUT_S))
 
-    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
+    def add(self, topic: str, partition: int, record: TopicRecord, refusal: Refusal) -> bool:
         """Write the record and wait for the acknowledgement; False if there is none."""
-        facts = {
+        described = {
             "topic": topic,
             "partition": str(partition),
             "offset": str(record.offset),
-            "why": why,
+            "why": refusal,
         }
-        headers = [(f"otel_eval.{name}", value.encode()) for name, value in facts.items()]
+        headers = [(f"otel_eval.{name}", value.encode()) for name, value in described.items()]
         done: list[bool] = []
         try:
             self._producer.produce(

@@ -298,7 +298,7 @@ class KafkaSource:
         self._add_partition(committed.partition, start)
         return start
 
-    def _retried(self, request: Callable[[], T], what: str) -> T | None:
+    def _retried(self, request: Callable[[], T], subject: str) -> T | None:
         """Return the answer of the cluster, retried until there is one; None if the source stops
         before.
         """
@@ -306,7 +306,7 @@ class KafkaSource:
             try:
                 return request()
             except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
-                self._warnings.say(what, "the %s cannot be read: %s", what, _described(error))
+                self._warnings.say(subject, "the %s cannot be read: %s", subject, _described(error))
                 self._stopping.wait(_FAILED_S)
         return None
 

@@ -75,8 +75,8 @@ class BearerTokens:
             return False
         digest = _digest(token.strip(" "))
         is_known = False
-        for known in (self._fixed, *(file.current() for file in self._files)):
-            for token_digest in known:
+        for digests in (self._fixed, *(file.current() for file in self._files)):
+            for token_digest in digests:
                 is_known |= hmac.compare_digest(token_digest, digest)
         return is_known
 
@@ -87,7 +87,7 @@ def _tokens(file: str, where: str) -> list[bytes]:
     raw = read_small_file(
         file,
         _MOST_TOKENS,
-        lambda why: ConfigError(f"{where} {why}; name a file with one token a line"),
+        lambda problem: ConfigError(f"{where} {problem}; name a file with one token a line"),
     )
     lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
     if not any(lines):

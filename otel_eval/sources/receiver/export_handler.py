@@ -341,7 +341,7 @@ class DecodingHandler(ExportHandler):
         if signal is Signal.METRICS:
             return self._take_metrics(transport, request.body)
         batch = read_request(RawRequest(signal, request.body), self.limits.max_attributes)
-        batch.reject(request.why, request.rejected)
+        batch.reject(request.reason, request.rejected)
         # Items with unusable ids are forwarded, too: then the response warns of them but does not
         # count them as rejected.
         rejected = request.rejected if self._consumer.forwards else batch.rejected
@@ -388,7 +388,7 @@ def _warning(batch: SpanBatch, rejected: int) -> str:
         if rejected == batch.rejected
         else "rejected or passed on without being evaluated"
     )
-    return f"{batch.rejected} {outcome}, the first: {batch.why}" if batch.rejected else ""
+    return f"{batch.rejected} {outcome}, the first: {batch.reason}" if batch.rejected else ""
 
 
 def serialized(encoding: Encoding, message: Any) -> bytes:

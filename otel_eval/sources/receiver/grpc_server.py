@@ -36,11 +36,6 @@ from otel_eval.sources.receiver.export_handler import (
 from otel_eval.sources.receiver.memory import RssMonitor
 from otel_eval.wire import sized
 
-_SERVICES: Final = {
-    Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
-    Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
-    Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
-}
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
 _AHEAD: Final = 256 * 1024  # the size of a usual message
@@ -141,14 +136,15 @@ class OtlpGrpcServer:
         self._deadlines = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, rss)
         interceptors = [_TokenInterceptor(handler)] if handler.tokens else []
         self._server = grpc.server(self._pool, interceptors=interceptors, options=_options(limits))
-        for signal, service in _SERVICES.items():
+        for signal in Signal:
             # As a stream, so that this code waits for the message, with a deadline: grpcio itself
             # waits forever.
             export = grpc.stream_unary_rpc_method_handler(self._export(signal))
             self._server.add_generic_rpc_handlers(
-                [grpc.method_handlers_generic_handler(service, {"Export": export})]
+                [grpc.method_handlers_generic_handler(signal.service, {"Export": export})]
             )
-        health = health_handler(("", *_SERVICES.values()), lambda: handler.is_open() and ready())
+        services = ("", *(signal.service for signal in Signal))
+        health = health_handler(services, lambda: handler.is_open() and ready())
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(HEALTH, {"Check": health})]
         )
@@ -238,10 +234,10 @@ _NOT_SERVING: Final = b"\x08\x02"
 
 def health_handler(services: Iterable[str], is_serving: Callable[[], bool]) -> Any:
     """The handler of `Check` for these services; the name "" stands for the whole server."""
-    known: Final = {sized(1, name.encode()) if name else b"" for name in services} | {b"\x0a\x00"}
+    requests: Final = {b"", *(sized(1, name.encode()) for name in services)}
 
     def check(request: bytes, context: Any) -> bytes:
-        if request not in known:
+        if request not in requests:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return _SERVING if is_serving() else _NOT_SERVING
 
@@ -316,12 +312,12 @@ class Deadlines:
     def _overdue(self) -> list[Callable[[], object]]:
         """Remove the reads that are past their deadline, and return their `end` functions."""
         with self._lock:
-            waiting = len(self._waits)
-            if waiting <= self._few:
+            reads = len(self._waits)
+            if reads <= self._few:
                 self._rss.at_ease()
-            is_pressed = waiting > self._few and self._rss.has_grown
+            is_pressed = reads > self._few and self._rss.has_grown
             overdue = self._older_than(
-                self._pressed_s if is_pressed or waiting > self._many else self._limit_s
+                self._pressed_s if is_pressed or reads > self._many else self._limit_s
             )
             if is_pressed:
                 overdue += self._older_than(_MOMENT_S)[max(len(overdue), self._few) :]

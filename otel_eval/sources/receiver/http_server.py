@@ -23,11 +23,7 @@ from otel_eval.sources.receiver.export_handler import (
 )
 from otel_eval.sources.receiver.memory import Reservation
 
-_PATHS: Final = {
-    "/v1/traces": Signal.TRACES,
-    "/v1/logs": Signal.LOGS,
-    "/v1/metrics": Signal.METRICS,
-}
+_PATHS: Final = {signal.path: signal for signal in Signal}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
 _FULL: Final = (
@@ -69,10 +65,10 @@ class _OtlpHandler(ConnectionHandler):
                 "Content-Type must be application/x-protobuf or application/json",
             )
         elif self._coding() not in (*PLAIN, *supported_encodings()):
-            known = ", ".join(supported_encodings())
+            names = ", ".join(supported_encodings())
             self.send_error(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"Content-Encoding must be absent or one of {known}",
+                f"Content-Encoding must be absent or one of {names}",
             )
         else:
             self._export(signal, encoding)

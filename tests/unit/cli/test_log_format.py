@@ -16,7 +16,7 @@ def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
     """Other kinds are written meanwhile; the first line of the next minute gives the number left
     out.
     """
-    sparing = RateLimitFilter(most=3, every_s=60.0)
+    sparing = RateLimitFilter(limit=3, every_s=60.0)
     assert sum(sparing.filter(record("trace %s failed", number)) for number in range(100)) == 3
     assert sparing.filter(record("another"))
     kind = ("otel_eval", "trace %s failed")

@@ -68,9 +68,9 @@ def test_one_attribute_above_the_limit_rejects_its_span(where: str, size: int) -
         for _, _, (_, payload, resource_scope), _ in framed.spans
     ] == ["b"]
     assert framed.rejected == 1
-    assert where in framed.why
-    assert "more than 50 attributes" in framed.why
-    assert "max_attributes" in framed.why
+    assert where in framed.reason
+    assert "more than 50 attributes" in framed.reason
+    assert "max_attributes" in framed.reason
 
 
 def test_a_span_may_have_many_events_each_with_its_own() -> None:
@@ -102,7 +102,7 @@ def test_events_and_links_are_limited_as_attributes_are(what: str, tag: bytes, s
         0,
         1,
     )
-    assert f"a span has more than 50 {what}" in rejected.why
+    assert f"a span has more than 50 {what}" in rejected.reason
 
 
 GROWN = """
@@ -210,7 +210,7 @@ def test_a_record_with_too_many_is_rejected(
     taken, rejected = (frame(make(count), MOST) for count in (MOST, MOST + 1))
     assert (len(taken.logs), taken.rejected) == (1, 0)
     assert (len(rejected.logs), rejected.rejected) == (0, 1)
-    assert "a log record has more" in rejected.why
+    assert "a log record has more" in rejected.reason
 
 
 FIELDS = st.lists(

@@ -90,8 +90,8 @@ def test_a_span_with_an_unusable_field_is_rejected_alone(fields: dict[str, Any])
     """The reason names the field and not the value; the other span is taken."""
     framed = read_document(document(span(**fields), span()))
     assert (len(framed.spans), framed.rejected) == (1, 1)
-    assert framed.why
-    assert "bare" not in framed.why
+    assert framed.reason
+    assert "bare" not in framed.reason
 
 
 @pytest.mark.parametrize(

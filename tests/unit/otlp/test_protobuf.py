@@ -86,7 +86,7 @@ def test_a_span_with_unsound_ids_is_rejected_alone(ids: dict[str, bytes], says: 
     sound = {"trace_id": TRACE, "span_id": SPAN}
     framed = read_traces(request(Span(**sound | ids), Span(**sound)))
     assert (len(framed.spans), framed.rejected) == (1, 1)
-    assert says in framed.why
+    assert says in framed.reason
 
 
 def test_a_parent_id_of_zeros_means_no_parent() -> None:
