@@ -478,13 +478,13 @@ class Diagnostics(Coverage):
 
     def end(self) -> None:
         """Check for the last time, when the process or its evaluation ends, and log how many runs
-        no evaluation matched.
+        no evaluation matched; that is no warning, because a policy may be of some agents only.
         """
         self._timer.cancel()
         self.warn_of_names()
         self.check("before the end")
         if text := self.unmatched_runs().text():
-            _log.warning("%s", text)
+            _log.info("%s", text)
 
     def warn_of_names(self) -> None:
         """Log which names of tools in policies may be misspelt, after the last run."""

@@ -14,7 +14,7 @@ from otel_eval.app import stored_traces
 from otel_eval.cli.exit_codes import NOTHING_FOUND
 from otel_eval.cli.inputs import files_of
 from otel_eval.cli.log_format import warn
-from otel_eval.cli.markdown import Comment, escaped, table
+from otel_eval.cli.markdown import Comment, Table, escaped
 from otel_eval.cli.results import split_inputs
 from otel_eval.cli.summary import percent
 from otel_eval.comparison import (
@@ -31,7 +31,7 @@ from otel_eval.comparison import (
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import ConfigError, InputError
 from otel_eval.exporters.run_documents import run_document
-from otel_eval.exporters.text_table import columns, layout_of, plain
+from otel_eval.exporters.text_table import layout_of, plain
 from otel_eval.exporters.whole_file import write_whole
 
 _MOST_WORSE: Final = 20  # cases shown for a scorer
@@ -128,11 +128,12 @@ def _finding(comparison: ScorerComparison) -> str:
     return f"{comparison.finding}{p_value}{severity}"
 
 
-_SCORER_HEADER: Final = ("scorer", "before", "after", "mean", "by", "finding")
+def _scorer_table(comparison: Comparison) -> Table:
+    header = ("scorer", "before", "after", "mean", "by", "finding")
+    return Table(header, [_scorer_row(scorer) for scorer in comparison.scorers])
 
 
 def _scorer_row(comparison: ScorerComparison) -> tuple[str, ...]:
-    """The cells below `_SCORER_HEADER`."""
     return (
         _name_of(comparison.scorer),
         _side_text(comparison.before),
@@ -205,8 +206,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _table(comparison: Comparison) -> str:
-    rows = [_scorer_row(scorer) for scorer in comparison.scorers]
-    lines = columns(_SCORER_HEADER, rows, layout=layout_of(sys.stdout), widest=48) if rows else []
+    lines = _scorer_table(comparison).text_lines(layout_of(sys.stdout), 48)
     lines_below = [plain(line) for line in _other_lines(comparison)]
     blank = [""] if lines and lines_below else []
     return "\n".join([*lines, *blank, *lines_below, _summary(comparison), ""])
@@ -216,8 +216,7 @@ def _markdown(comparison: Comparison) -> str:
     """The comparison as a comment on a change."""
     comment = Comment("otel-eval compare")
     comment.add(f"### otel-eval: {escaped(_summary(comparison))}", "")
-    if comparison.scorers:
-        comment.add(*table(_SCORER_HEADER, map(_scorer_row, comparison.scorers)))
+    comment.add(*_scorer_table(comparison).markdown_lines())
     comment.add(*(f"* {escaped(line)}" for line in _other_lines(comparison)))
     return comment.text()
 

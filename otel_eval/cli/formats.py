@@ -9,18 +9,12 @@ from dataclasses import replace
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from otel_eval.cli.markdown import Comment, escaped, table
+from otel_eval.cli.markdown import Comment, escaped
 from otel_eval.cli.render import outcome_cells, run_block, score_block
-from otel_eval.cli.summary import (
-    AGENT_HEADER,
-    SCORER_HEADER,
-    Summary,
-    agent_rows,
-    scorer_rows,
-)
+from otel_eval.cli.summary import Summary
 from otel_eval.exporters.console import VERDICT_COLORS, VERDICT_WORDS, is_notable
 from otel_eval.exporters.result_rows import line_of, rows_of
-from otel_eval.exporters.text_table import Layout, columns, plain
+from otel_eval.exporters.text_table import Layout, plain
 from otel_eval.model import Failed, Report, Result, Scored, Trajectory, elapsed_ns
 
 Write = Callable[[str], object]
@@ -101,12 +95,9 @@ class TableFormat(ReportFormat):
 
     def finish(self, summary: Summary, lines: Sequence[str]) -> None:
         """Write the tables."""
-        for header, rows in (
-            (SCORER_HEADER, scorer_rows(summary)),
-            (AGENT_HEADER, list(agent_rows(summary))),
-        ):
-            if rows:
-                self._lines(["", *columns(header, rows, layout=self._layout, widest=40)])
+        for table in summary.tables():
+            if text := table.text_lines(self._layout, 40):
+                self._lines(["", *text])
         self._lines(["", *lines])
 
     def _lines(self, lines: Sequence[str]) -> None:
@@ -218,9 +209,8 @@ class MarkdownFormat(ReportFormat):
         comment.add(f"### otel-eval: {escaped(lines[-1])}", "")
         if len(lines) > 1:
             comment.add(*(f"* {escaped(line)}" for line in lines[:-1]), "")
-        if rows := scorer_rows(summary):
-            comment.add(*table(SCORER_HEADER, rows))
-            comment.add(*table(AGENT_HEADER, agent_rows(summary)))
+        for table in summary.tables():
+            comment.add(*table.markdown_lines())
         comment.extend(self._listed)
         self._write(comment.text())
 

@@ -1,12 +1,12 @@
-"""Markdown for comments on a change: names are escaped, and the length is limited."""
+"""Tables, and Markdown for comments on a change: names are escaped, and the length is limited."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from otel_eval.exporters.text_table import plain
+from otel_eval.exporters.text_table import Layout, columns, plain
 
 LIMIT: Final = 60_000
 """Characters of a comment, below the limits of the hosts of code."""
@@ -36,14 +36,28 @@ def escaped(text: str) -> str:
     return _BLOCK.sub(r"\1\\", safe)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table with escaped cells, and an empty line after it."""
-    return [
-        f"| {' | '.join(header)} |",
-        f"|{'---|' * len(header)}",
-        *(f"| {' | '.join(map(escaped, row))} |" for row in rows),
-        "",
-    ]
+class Table(NamedTuple):
+    """A table that can be written as text or as Markdown."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def text_lines(self, layout: Layout, widest: int) -> list[str]:
+        """The lines for a terminal, with columns of at most `widest` characters; [] without
+        rows.
+        """
+        return columns(self.header, self.rows, layout=layout, widest=widest) if self.rows else []
+
+    def markdown_lines(self) -> list[str]:
+        """The lines of Markdown with escaped cells, and an empty line after it; [] without rows."""
+        if not self.rows:
+            return []
+        return [
+            f"| {' | '.join(self.header)} |",
+            f"|{'---|' * len(self.header)}",
+            *(f"| {' | '.join(map(escaped, row))} |" for row in self.rows),
+            "",
+        ]
 
 
 class Comment:

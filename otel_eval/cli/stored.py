@@ -44,9 +44,7 @@ def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, ru
         trajectories = stored_traces.understand(
             files_of(paths),
             config,
-            on_problem=messages.problem,
-            on_notice=messages.notice,
-            on_progress=messages.advance,
+            **messages.callbacks,
             coverage=coverage,
             lone_calls=runs == "tools",
         )
@@ -91,9 +89,7 @@ def show_explanations(
         explanations = stored_traces.explain(
             files_of(paths),
             config,
-            on_problem=messages.problem,
-            on_notice=messages.notice,
-            on_progress=messages.advance,
+            **messages.callbacks,
         )
         try:
             for explained in explanations:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
+from otel_eval.cli.markdown import Table
 from otel_eval.exporters.result_rows import duration_ms
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 
@@ -149,24 +150,47 @@ class Summary:
         """The agents, those with the most runs first."""
         return sorted(self._agents.values(), key=lambda agent: (-agent.runs, agent.name))
 
+    def tables(self) -> list[Table]:
+        """A table of the scorers, and one of the agents with the most runs."""
+        return [
+            Table(
+                ("scorer", "pass rate", "mean", "failed", "skipped"),
+                [_scorer_row(scorer) for scorer in self.scorers.values()],
+            ),
+            Table(("agent", "runs", "calls", "p50", "p95", "tokens"), [*self._agent_rows()]),
+        ]
 
-SCORER_HEADER: Final = ("scorer", "pass rate", "mean", "failed", "skipped")
-AGENT_HEADER: Final = ("agent", "runs", "calls", "p50", "p95", "tokens")
-_MOST_SHOWN: Final = 30
+    def _agent_rows(self) -> Iterator[tuple[str, ...]]:
+        agents = self.agents()
+        yield from map(_agent_row, agents[:_MOST_SHOWN])
+        if runs := sum(agent.runs for agent in agents[_MOST_SHOWN:]) + self.other_agents:
+            yield ("(other agents)", f"{runs:,}", "", "", "", "")
 
 
-def scorer_rows(summary: Summary) -> list[tuple[str, ...]]:
-    """The cells of each scorer."""
-    return [
-        (
-            f"{scorer.name}{'' if scorer.counts else ' (warn)'}",
-            percent(scorer.pass_rate) + (f" of {scorer.scored:,}" if scorer.scored else ""),
-            "-" if scorer.mean is None else f"{scorer.mean:.3f}",
-            f"{scorer.failed:,}" if scorer.failed else "-",
-            _skipped_text(scorer),
-        )
-        for scorer in summary.scorers.values()
-    ]
+_MOST_SHOWN: Final = 30  # agents
+
+
+def _scorer_row(scorer: ScorerSummary) -> tuple[str, ...]:
+    return (
+        f"{scorer.name}{'' if scorer.counts else ' (warn)'}",
+        percent(scorer.pass_rate) + (f" of {scorer.scored:,}" if scorer.scored else ""),
+        "-" if scorer.mean is None else f"{scorer.mean:.3f}",
+        f"{scorer.failed:,}" if scorer.failed else "-",
+        _skipped_text(scorer),
+    )
+
+
+def _agent_row(agent: AgentSummary) -> tuple[str, ...]:
+    unknown = f" ({agent.calls_unknown:,} unknown)" if agent.calls_unknown else ""
+    some = f" of {agent.with_tokens:,} runs" if 0 < agent.with_tokens < agent.runs else ""
+    return (
+        agent.name or "(unnamed)",
+        f"{agent.runs:,}",
+        f"{agent.calls:,}{unknown}",
+        duration_text(agent.duration_ms(0.5)) or "-",
+        duration_text(agent.duration_ms(0.95)) or "-",
+        f"{agent.tokens:,}{some}" if agent.with_tokens else "-",
+    )
 
 
 def _skipped_text(scorer: ScorerSummary) -> str:
@@ -181,24 +205,6 @@ def _skipped_text(scorer: ScorerSummary) -> str:
         else f"{count:,} {reason}"
     )
     return "; ".join(filter(None, (skipped, labels)))
-
-
-def agent_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
-    """The cells of each agent; of many agents those with the most runs."""
-    agents = summary.agents()
-    for agent in agents[:_MOST_SHOWN]:
-        unknown = f" ({agent.calls_unknown:,} unknown)" if agent.calls_unknown else ""
-        some = f" of {agent.with_tokens:,} runs" if 0 < agent.with_tokens < agent.runs else ""
-        yield (
-            agent.name or "(unnamed)",
-            f"{agent.runs:,}",
-            f"{agent.calls:,}{unknown}",
-            duration_text(agent.duration_ms(0.5)) or "-",
-            duration_text(agent.duration_ms(0.95)) or "-",
-            f"{agent.tokens:,}{some}" if agent.with_tokens else "-",
-        )
-    if runs := sum(agent.runs for agent in agents[_MOST_SHOWN:]) + summary.other_agents:
-        yield ("(other agents)", f"{runs:,}", "", "", "", "")
 
 
 def percent(share: float | None) -> str:

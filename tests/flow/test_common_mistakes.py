@@ -109,11 +109,10 @@ agent(trace.get_tracer("app"), "search").end()
 
 
 def test_match_agent_matches_some_runs_only(tmp_path: Path):
-    """Those without a score are counted, with the commonest reason; an inner run is none of them,
-    and neither is a run outside a sample.
+    """Those without a score are counted, with the commonest reason, and not warned of: a policy may
+    be of some agents only. An inner run is none of them, and neither is a run outside a sample.
     """
-    rows, stderr = run(
-        """
+    program = """
 trace.set_tracer_provider(provider)
 scorers = [{"type": "tool_errors"}]
 policy = {"name": "policy", "match": {"agent": "helper"}, "scorers": scorers}
@@ -126,11 +125,12 @@ for name in ("helper", "hepler", "other", "hepler", "rare"):
     with trace.use_span(outer):
         agent(tracer, "search", name="inner").end()
     outer.end()
-""",
-        cwd=tmp_path,
-    )
-    assert [row["agent"] for row in rows] == ["helper"]
-    assert only_line(stderr) == (
+"""
+    rows, stderr = run(program, cwd=tmp_path)
+    assert ([row["agent"] for row in rows], stderr) == (["helper"], "")
+    at_info = "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+    _, stderr = run(at_info + program, cwd=tmp_path)
+    assert stderr.splitlines()[-1] == (
         "3 of 10 runs matched no evaluation, without a score; most often service 'shop' agent"
         " 'hepler' span 'invoke_agent hepler' (2): evaluation 'policy' does not match: match.agent"
         " requires 'helper', and the run has 'hepler'; evaluation 's' does not match: match.agent"

@@ -122,22 +122,22 @@ def _resource(process: Any) -> dict[str, Any]:
         return {}
     tags = _tags(process.get("tags"))
     if isinstance(process.get("serviceName"), str):
-        tags["service.name"] = {"stringValue": process["serviceName"]}
+        tags["service.name"] = {"value": process["serviceName"]}
     return {"attributes": _attributes(tags)}
 
 
-def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, Any]) -> dict[str, Any]:
+def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, _Tag]) -> dict[str, Any]:
     start, duration = _micros(span.get("startTime")), _micros(span.get("duration"))
     return {
         "traceId": _padded(span.get("traceID"), 32),
         "spanId": _padded(span.get("spanID"), 16),
         "parentSpanId": _parent(span),
         "name": span.get("operationName"),
-        "kind": _KINDS.get(str(_unwrapped(tags.get("span.kind"))).lower(), 0),
+        "kind": _KINDS.get(_word(tags, "span.kind").lower(), 0),
         "startTimeUnixNano": start,
         "endTimeUnixNano": start + duration,
         "attributes": _attributes(
-            {key: value for key, value in tags.items() if key not in _FIELD_TAGS}
+            {key: tag for key, tag in tags.items() if key not in _FIELD_TAGS}
         ),
         "events": [_jaeger_event(log) for log in _objects(span.get("logs"))],
         "status": _jaeger_status(tags),
@@ -172,29 +172,36 @@ def _parent(span: Mapping[str, Any]) -> Any:
     return _padded(span.get("parentSpanID"), 16)
 
 
-def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
-    code = _CODES.get(str(_unwrapped(tags.get("otel.status_code"))).upper(), 0)
+def _jaeger_status(tags: Mapping[str, _Tag]) -> dict[str, Any]:
+    code = _CODES.get(_word(tags, "otel.status_code").upper(), 0)
     # how OpenTracing marks a failed span
-    if not code and str(_unwrapped(tags.get("error"))).lower() == "true":
+    if not code and _word(tags, "error").lower() == "true":
         code = _CODES["ERROR"]
-    message = _unwrapped(tags.get("otel.status_description"))
-    return {"code": code, "message": message if isinstance(message, str) else None}
+    return {"code": code, "message": _first(tags, ("otel.status_description",))}
 
 
 def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
     fields = _tags(log.get("fields"))
-    name = _unwrapped(fields.pop("event", None))
-    return _event(
-        _micros(log.get("timestamp")), name if isinstance(name, str) else None, _attributes(fields)
-    )
+    name = _first(fields, ("event",))
+    fields.pop("event", None)
+    return _event(_micros(log.get("timestamp")), name, _attributes(fields))
 
 
-def _tags(value: Any) -> dict[str, dict[str, Any]]:
-    """Return tags by key as `AnyValue`; of equal keys the last wins."""
-    return {str(tag["key"]): _value(tag) for tag in _objects(value) if "key" in tag}
+_Tag = Mapping[str, Any]
+"""An object with the value of a tag, and perhaps its type."""
 
 
-def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
+def _tags(value: Any) -> dict[str, _Tag]:
+    """Return tags by key; of equal keys the last wins."""
+    return {str(tag["key"]): tag for tag in _objects(value) if "key" in tag}
+
+
+def _attributes(tags: Mapping[str, _Tag]) -> list[dict[str, Any]]:
+    """Return tags as attributes of OTLP/JSON."""
+    return [{"key": key, "value": _any_value(tag)} for key, tag in tags.items()]
+
+
+def _any_value(tag: _Tag) -> dict[str, Any]:
     value, kind = tag.get("value"), _VALUES.get(str(tag.get("type")).lower())
     # as stored in Elasticsearch, where tag values are text
     if kind == "boolValue" and isinstance(value, str):
@@ -202,12 +209,14 @@ def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
     return scalar_value(value) if kind in ("stringValue", None) else {kind: value}
 
 
-def _unwrapped(value: Mapping[str, Any] | None) -> Any:
-    return next(iter(value.values()), None) if value else None
+def _word(tags: Mapping[str, _Tag], key: str) -> str:
+    """Return the value of a tag as text, "None" without the tag."""
+    return str(tags.get(key, {}).get("value"))
 
 
-def _first(tags: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    values = (_unwrapped(tags.get(key)) for key in keys)
+def _first(tags: Mapping[str, _Tag], keys: Iterable[str]) -> str | None:
+    """Return the first text among the values of these tags; None without any."""
+    values = (tags.get(key, {}).get("value") for key in keys)
     return next((value for value in values if isinstance(value, str)), None)
 
 
@@ -356,10 +365,6 @@ def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _event(time_ns: int, name: Any, attributes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"timeUnixNano": time_ns, "name": name, "attributes": attributes}
-
-
-def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": value} for key, value in values.items()]
 
 
 def _object(holder: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -61,67 +61,48 @@ def read_whole_traces(
             there is.
     """
     with ExitStack() as stack:
-        sources = []
-        for path in paths:
-            try:
-                sources.append(stack.enter_context(Input.repeatable(path)))
-            except OSError as error:
-                on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
+        sources = [*_opened(paths, stack, on_problem)]
         index = stack.enter_context(TraceIndex(min(limits.max_bytes // 2, _MOST_CACHED)))
         ends = _index(sources, index)
 
         def advance(position: int) -> None:
-            if on_progress:
+            if on_progress and ends:
                 on_progress(position, ends[-1])
 
         traces = _Traces(limits, index)
         begin = 0
-        if ends:
-            advance(0)
         for source, end in zip(sources, ends, strict=True):
-            yield from _read(
-                source,
-                begin,
-                end,
-                traces,
-                on_problem=on_problem,
-                on_notice=on_notice,
-                advance=advance,
-            )
-            advance(end)
+            advance(begin)
+            cut = ""
+            try:
+                for offset, batch in read_pieces(source, on_problem, on_notice):
+                    if begin + offset >= end:  # written since the first pass
+                        break
+                    yield from traces.push(batch)
+                    if begin + offset > traces.position:
+                        advance(begin + offset)
+                        yield from traces.close_before(begin + offset, cut)
+                        cut = ""
+                    if isinstance(batch, Gap):
+                        cut = _UNREAD
+            except InputError as error:  # the other files are still read
+                on_problem(str(error))
+                cut = _UNREAD
+            yield from traces.close_before(end, cut)
             begin = end
+        advance(begin)
         yield from traces.finish(on_problem)
 
 
-def _read(
-    source: Input,
-    begin: int,
-    end: int,
-    traces: _Traces,
-    *,
-    on_problem: Notify,
-    on_notice: Notify,
-    advance: Callable[[int], None],
-) -> Iterator[ClosedTrace]:
-    """Yield the traces that end in an input, which has the bytes from `begin` to `end` of all
-    inputs joined; `advance` is called with each position that was reached.
-    """
-    before, cut = 0, ""
-    try:
-        for offset, batch in read_pieces(source, on_problem, on_notice):
-            if begin + offset >= end:  # written since the first pass
-                break
-            yield from traces.push(batch)
-            if offset > before:
-                advance(begin + offset)
-                yield from traces.close_before(begin + offset, cut)
-                before, cut = offset, ""
-            if isinstance(batch, Gap):
-                cut = _UNREAD
-    except InputError as error:  # the other files are still read
-        on_problem(str(error))
-        cut = _UNREAD
-    yield from traces.close_before(end, cut)
+def _opened(
+    paths: Iterable[str | os.PathLike[str]], stack: ExitStack, on_problem: Notify
+) -> Iterator[Input]:
+    """Yield the inputs; those that cannot be read are reported."""
+    for path in paths:
+        try:
+            yield stack.enter_context(Input.repeatable(path))
+        except OSError as error:
+            on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
 
 
 def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
@@ -144,6 +125,9 @@ class _Traces:
 
     Args:
         index: where each trace ends; also stores the spans that exceed `max_bytes`.
+
+    Attributes:
+        position: before which traces were closed last.
     """
 
     def __init__(self, limits: Limits, index: TraceIndex) -> None:
@@ -161,6 +145,7 @@ class _Traces:
         self._index: Final = index
         self._ends: Final = index.in_order()
         self._next = next(self._ends, None)
+        self.position = 0
 
     def push(self, batch: SpanBatch) -> Iterator[ClosedTrace]:
         """Add a batch, and yield the traces that a limit closed."""
@@ -195,6 +180,7 @@ class _Traces:
         """Close and yield the traces whose last span is before the position; `cut` is why spans of
         theirs may be missing.
         """
+        self.position = position
         while self._next is not None and self._next[0] < position:
             for trace in self._close(self._next[1]):
                 yield replace(trace, cut=trace.cut or cut) if cut else trace

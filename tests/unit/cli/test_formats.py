@@ -10,7 +10,7 @@ import pytest
 
 from otel_eval.cli.formats import FORMATS, ReportFormat, TableFormat, Write
 from otel_eval.cli.markdown import LIMIT
-from otel_eval.cli.summary import Summary, agent_rows, scorer_rows
+from otel_eval.cli.summary import Summary
 from otel_eval.exporters.text_table import Layout
 from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped, verdict_of
 from otel_eval.testing import call, trajectory
@@ -188,11 +188,10 @@ def test_a_summary_has_a_row_for_each_scorer_and_agent() -> None:
         outcomes = {"rate": Scored(number / 20, number > 1), "skip": Skipped("", reason)}
         summary.add(report(outcomes, number=number, **ends, **tokens))
         summary.add(report({"other": Failed("E")}, number=number, **ends, **tokens))
-    assert scorer_rows(summary) == [
+    scorers, agents = summary.tables()
+    assert scorers.rows == [
         ("policy/rate", "95.0 % of 20", "0.525", "-", "-"),
         ("policy/skip", "-", "-", "-", "20, mostly calls_unknown (19)"),
         ("policy/other", "-", "-", "20", "-"),
     ]
-    assert list(agent_rows(summary)) == [
-        ("shop", "20", "20", "10.0 ms", "19.0 ms", "150 of 10 runs")
-    ]
+    assert agents.rows == [("shop", "20", "20", "10.0 ms", "19.0 ms", "150 of 10 runs")]
