@@ -296,6 +296,7 @@ def _results_of(row: Mapping[str, Any], case: str) -> Iterator[tuple[int, Compar
 
 
 def _run_of(row: Mapping[str, Any], case: str) -> ComparedRun:
+    """The run of a row or run document."""
     tokens = [row.get(name) for name in ("input_tokens", "output_tokens")]
     calls = row.get("calls")
     return ComparedRun(

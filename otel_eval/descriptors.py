@@ -136,6 +136,7 @@ class Spare:
                     raise
 
     def _release(self) -> bool:
+        """Close one spare descriptor; False if none is left."""
         with self._lock:
             if self._descriptors:
                 os.close(self._descriptors.pop())

@@ -104,6 +104,7 @@ class WatchedFiles(Generic[Value]):
             return self._value
 
     def _check(self) -> None:
+        """Read the value again if a file has changed."""
         if (stamps := self._stamp_all()) == self._stamps:
             return
         try:

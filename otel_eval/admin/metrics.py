@@ -123,6 +123,7 @@ def families_of(collected: Any) -> Iterator[Family]:
 
 
 def _family(metric: Any) -> Family:
+    """The family of a metric that a reader of the SDK collected."""
     points, kind = metric.data.data_points, "gauge"
     if hasattr(metric.data, "is_monotonic"):
         kind = "counter" if metric.data.is_monotonic else "gauge"
@@ -134,6 +135,7 @@ def _family(metric: Any) -> Family:
 
 
 def _histogram(point: Any) -> Iterator[Row]:
+    """The rows of one point of a histogram: cumulative buckets, sum and count."""
     bounds = [f"{bound:.15g}" for bound in point.explicit_bounds]
     for bound, count in zip([*bounds, "+Inf"], accumulate(point.bucket_counts), strict=True):
         yield "_bucket", {**point.attributes, "le": bound}, count
@@ -242,6 +244,7 @@ def joined_families(families: Iterable[Family]) -> list[Family]:
 def _number(
     name: str, labels: Mapping[str, str], value: float, unit: str = "", kind: str = "counter"
 ) -> Family:
+    """A family of one sample, with a description made from its name."""
     # promtool rejects a metric without a description
     description = name.replace("_", " ") + (f" in {unit}" if unit else "")
     return Family(PREFIX + name, kind, unit, description, [("", labels, value)])
@@ -377,6 +380,7 @@ class SelfMetricsExporter:
         self._worker.stop(timeout_s)
 
     def _send(self) -> None:
+        """Send the metrics once; a failure is logged by the exporter."""
         with suppress_instrumentation():
             metrics = _metrics_data(
                 self_families(self._counts()), self._resource, self._begun_ns, time.time_ns()

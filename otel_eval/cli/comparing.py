@@ -134,6 +134,7 @@ def _scorer_table(comparison: Comparison) -> Table:
 
 
 def _scorer_row(comparison: ScorerComparison) -> tuple[str, ...]:
+    """The cells of a scorer: both sides, the means, how it was compared, and the finding."""
     return (
         _name_of(comparison.scorer),
         _side_text(comparison.before),

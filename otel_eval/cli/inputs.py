@@ -32,6 +32,8 @@ def files_of(paths: Iterable[str]) -> list[str]:
 
 
 def _files_in(folder: str) -> list[str]:
+    """The files in a folder and its subfolders, as `files_of` chooses them."""
+
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename or folder}: {error.strerror or error}")
 
@@ -136,6 +138,7 @@ class InputMessages:
             click.echo(_CLEAR, nl=False, err=True)
 
     def _draw(self, settled: float) -> None:
+        """Draw the line of progress, at most every tenth of a second."""
         now = time.monotonic()
         if self._is_shown and now - self._drawn >= _REDRAWN_S:
             self._drawn = now

@@ -171,6 +171,7 @@ _MOST_SHOWN: Final = 30  # agents
 
 
 def _scorer_row(scorer: ScorerSummary) -> tuple[str, ...]:
+    """The cells of a scorer in the table."""
     return (
         f"{scorer.name}{'' if scorer.counts else ' (warn)'}",
         percent(scorer.pass_rate) + (f" of {scorer.scored:,}" if scorer.scored else ""),
@@ -181,6 +182,7 @@ def _scorer_row(scorer: ScorerSummary) -> tuple[str, ...]:
 
 
 def _agent_row(agent: AgentSummary) -> tuple[str, ...]:
+    """The cells of an agent in the table."""
     unknown = f" ({agent.calls_unknown:,} unknown)" if agent.calls_unknown else ""
     some = f" of {agent.with_tokens:,} runs" if 0 < agent.with_tokens < agent.runs else ""
     return (

@@ -100,6 +100,7 @@ def _next(stream: BufferedIOBase, limit: int = _LONGEST + 1) -> bytes:
 
 
 def _headers(stream: BufferedIOBase) -> Message:
+    """Read the headers up to the empty line."""
     headers = Message()
     for _ in range(_MOST + 1):
         line = _next(stream)
@@ -125,6 +126,7 @@ def too_long() -> MalformedRequest:
 
 
 def _unambiguous(headers: Message, version: str) -> None:
+    """Refuse headers of which two readers could understand different things."""
     for name in _ONCE:
         if len(headers.get_all(name, ())) > 1:
             raise MalformedRequest(HTTPStatus.BAD_REQUEST, f"the header {name} is there twice")
@@ -186,6 +188,7 @@ def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[i
 
 
 def _length(values: list[str]) -> int:
+    """The length that all the Content-Length headers agree on, 0 without one."""
     texts = set(values) or {"0"}
     text = texts.pop()
     if texts or not (text.isascii() and text.isdigit()) or len(text) > 18:
@@ -208,6 +211,7 @@ def _line(stream: BufferedIOBase) -> bytes:
 
 
 def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]) -> bytes:
+    """Read a chunked body, with its trailers, which are ignored."""
     body = bytearray()  # not a list: chunks of two bytes would take twenty times their size
     beside = 0
     while True:

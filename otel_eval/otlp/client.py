@@ -103,6 +103,7 @@ class OtlpClient:
 
 
 def _grpc(to: Endpoint, signal: Signal) -> Callable[[], _Opened]:
+    """Return a function that opens a gRPC channel to the endpoint."""
     parts = urlsplit(to.endpoint)
     host = parts.netloc.rpartition("@")[2]
     address = host if parts.port or parts.scheme == "https" else f"{host}:{_PORT}"
@@ -189,6 +190,7 @@ def one_line(text: str) -> str:
 
 
 def _http(to: Endpoint, signal: Signal) -> Callable[[], _Opened]:
+    """Return a function that opens a client of HTTP for the endpoint."""
     zipped = to.compression == "gzip"
     headers = {"Content-Type": "application/x-protobuf"} | (
         {"Content-Encoding": "gzip"} if zipped else {}

@@ -88,6 +88,7 @@ def by_proxy(to: Endpoint) -> Endpoint:
 
 
 def _tls(to: Endpoint, signal: str, problems: set[str] | None) -> ClientTls:
+    """The endpoint's TLS files with those of the environment, unless these cannot be used."""
     tls = to.tls.with_environment(os.environ, signal)
     if problems is not None and tls != to.tls:
         try:
@@ -99,6 +100,7 @@ def _tls(to: Endpoint, signal: str, problems: set[str] | None) -> ClientTls:
 
 
 def _headers(signal: str) -> Mapping[str, str]:
+    """The headers that the environment names for a signal, or else for all of them."""
     from opentelemetry.util.re import parse_env_headers
 
     text = os.environ.get(_HEADERS.format(f"{signal.upper()}_")) or os.environ.get(
@@ -185,6 +187,7 @@ class HttpClient:
     def _attempt(
         self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None
     ) -> HttpResponse:
+        """Make a request on a connection, which is idle again after it."""
         until = time.monotonic() + self._timeout_s
 
         def response_reader(sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
@@ -213,6 +216,7 @@ class HttpClient:
         )
 
     def _pop_idle(self) -> http.client.HTTPConnection | None:
+        """Take an idle connection; None if there is none, as in a forked child."""
         if self._process != os.getpid():
             self._idle, self._process = deque(), os.getpid()
         try:

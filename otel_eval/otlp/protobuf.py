@@ -267,6 +267,7 @@ def add_spans(
 
 
 def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids: Any) -> None:
+    """Add a span that is large or whose parent id is all zero, or reject it."""
     trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
     if reason := _unsound(trace_id, span_id, parent_id) or limit_exceeded(
         payload, batch.max_attributes
@@ -299,6 +300,7 @@ def _may_belong_to_run(record: Any) -> bool:
 
 
 def _holds_messages(record: Any) -> bool:
+    """Whether its body has messages, as the AWS distribution writes them."""
     if not any(b"messages" in part for part in record.body):
         return False
     body = read_log(record).body
@@ -374,6 +376,7 @@ def limit_exceeded(payload: bytes, limit: int) -> str:
 
 
 def _has_too_many_attributes(parse: Any, part: bytes, limit: int) -> bool:
+    """Whether an event or a link has more attributes than the limit."""
     if len(part) // 2 <= limit:
         return False
     try:

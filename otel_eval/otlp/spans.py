@@ -72,6 +72,7 @@ _FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 
 
 def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: str) -> None:
+    """Add the definition of a message to a file."""
     message = file.message_type.add(name=name)
     if is_choice := "oneof" in fields:  # then every field of the message is in the oneof
         message.oneof_decl.add(name="value")
@@ -87,6 +88,7 @@ def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: str) -> No
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
+    """A pool with the messages of `_MESSAGES`."""
     file = descriptor_pb2.FileDescriptorProto(
         name="otel_eval/partial.proto", package=_PACKAGE, syntax="proto3"
     )
@@ -269,6 +271,7 @@ def _key(key: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
+    """Encode a value as an AnyValue."""
     if isinstance(value, str):
         return sized(1, value.encode("utf-8", "replace"))
     if isinstance(value, bool):
@@ -309,6 +312,7 @@ _LEFT_OUT: Final = frozenset({3, _ATTRIBUTES, 11, 13})
 
 
 def _is_wanted(pair: bytes, wanted: Wanted) -> bool:
+    """Whether an attribute, still encoded, is one of the wanted ones."""
     try:
         key, _ = split(pair)
     except DecodeError:

@@ -93,6 +93,7 @@ class RecordedRuns:
         raise AssertionError("\n".join(["no run was recorded", *self._why_none()]))
 
     def _why_none(self) -> Iterator[str]:
+        """Yield lines that say why no run was recorded."""
         if not self.spans:
             yield "  no span was recorded: is the agent instrumented, and does it use the global"
             yield "  tracer provider? Otherwise pass its provider to otel_eval_runs.attach()."
@@ -169,6 +170,9 @@ class RecordedRuns:
     def _scored(
         self, run: Trajectory, policy: Policy, include_content: bool | None
     ) -> list[Report]:
+        """Score the recorded spans, and return the reports on a run, which are noted for the report
+        file.
+        """
         __tracebackhide__ = True
         config = _config_of(policy)
         reports = [
@@ -190,7 +194,7 @@ class RecordedRuns:
 
 
 def shows_content() -> bool:
-    """Whether a person looks at the output: on a terminal, and not in CI."""
+    """Whether failures show content: a person looks at the output, on a terminal and not in CI."""
     terminal = sys.__stdout__
     return terminal is not None and terminal.isatty() and "CI" not in os.environ
 

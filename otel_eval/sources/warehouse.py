@@ -169,6 +169,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _end(start: int, duration: Any) -> int:
+    """The end of a span that has a duration instead; 0 without one."""
     if duration is None:
         return 0
     if not isinstance(duration, int):

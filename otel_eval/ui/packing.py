@@ -42,6 +42,7 @@ class Packer:
         return value if value is None or isinstance(value, bool | int | float) else str(value)
 
     def _text(self, text: str) -> str:
+        """A text, or its number if it occurred before."""
         number = self._texts.get(text)
         if number is not None:
             return number
@@ -60,6 +61,7 @@ def utf16_length(text: str) -> int:
 
 
 def _base36(number: int) -> str:
+    """A number of at least 0 in base 36."""
     digits = ""
     while True:
         number, digit = divmod(number, 36)

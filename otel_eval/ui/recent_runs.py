@@ -107,6 +107,7 @@ class RecentRuns:
                 self._encode_all()
 
     def _add_unencoded(self, added: _TimedReport) -> None:
+        """Hold a report that is not encoded yet, unless one of a later revision waits."""
         report = added.report
         key = report.trajectory.trace_id, report.trajectory.span_id, report.evaluation
         earlier = self._unencoded.pop(key, [])
@@ -133,6 +134,7 @@ class RecentRuns:
                     self.left_out += 1
 
     def _encode(self, key: Key, report: Report, at_ns: int) -> None:
+        """Encode a report, with the results of an earlier one of the same revision."""
         document = run_document(report, content=self._content)
         earlier = self._documents.get(key)
         if earlier is not None and earlier.revision == report.revision:

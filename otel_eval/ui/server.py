@@ -173,6 +173,7 @@ class _RunsHandler(PageHandler):
         self.answer(code, _HTML, _LOGIN.format(note=note), headers)
 
     def _events(self) -> None:
+        """Respond with a stream of events until the page is closed."""
         source = self.server.source
         if source is None:
             return self.answer(HTTPStatus.NOT_FOUND, PLAIN_TEXT, "there is only /\n")

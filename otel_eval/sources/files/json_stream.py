@@ -149,6 +149,7 @@ class Cursor:
         return self._inside("[", "]")
 
     def _inside(self, begin: str, end: str) -> Iterator[int]:
+        """Yield the number of each member between two brackets, before the member is read."""
         self._expect(begin, f"Expecting {begin!r}")
         number = 0
         while self.peek() != end:
@@ -236,6 +237,7 @@ def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBa
 
 
 def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
+    """Read the object at this position, whose keys show what it is."""
     has_groups, problems, other_members = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()

@@ -186,12 +186,14 @@ class _SkippedParts:
         self.used = False
 
     def add(self, problem: str) -> None:
+        """Report a skipped part, now or once something is usable."""
         if self.used:
             self._notify(problem)
         elif len(self.unreported) < _MAX_PROBLEMS:
             self.unreported.append(problem)
 
     def add_batch(self, batch: SpanBatch) -> None:
+        """Report what was rejected in a batch, and what waited if it is the first usable one."""
         if batch.rejected:
             self.add(f"{batch.rejected} skipped, the first: {batch.reason}")
         if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
@@ -203,6 +205,7 @@ class _SkippedParts:
 def _frames(
     stream: io.BufferedReader, on_problem: Notify, on_notice: Notify
 ) -> Iterator[SpanBatch]:
+    """Yield the batches of an input by the format that its first bytes show."""
     head = stream.peek(HEAD)
     if not head:
         raise InputError(f"is empty; {_FLUSH}")
@@ -276,6 +279,9 @@ def _is_json(line: bytes, kind: type = object) -> bool:
 def _lines(
     lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_problem: Notify
 ) -> Iterator[SpanBatch]:
+    """Yield the batches of a text with one document on each line, a gap for a line that cannot be
+    read; `first` is the number of the first line.
+    """
     for number, line in enumerate(lines, first):
         if not line.strip(BLANK):
             continue

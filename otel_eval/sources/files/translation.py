@@ -104,6 +104,7 @@ def jaeger_groups(trace: Any) -> list[dict[str, Any]]:
 
 
 def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group of `resourceSpans` with one span of Jaeger."""
     if not isinstance(span, dict):
         raise InputError("a Jaeger span must be an object")
     tags = _tags(span.get("tags"))
@@ -118,6 +119,7 @@ def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resource(process: Any) -> dict[str, Any]:
+    """Return the resource that a process of Jaeger is."""
     if not isinstance(process, dict):
         return {}
     tags = _tags(process.get("tags"))
@@ -127,6 +129,7 @@ def _resource(process: Any) -> dict[str, Any]:
 
 
 def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, _Tag]) -> dict[str, Any]:
+    """Return a span of Jaeger as one of OTLP/JSON."""
     start, duration = _micros(span.get("startTime")), _micros(span.get("duration"))
     return {
         "traceId": _padded(span.get("traceID"), 32),
@@ -145,6 +148,7 @@ def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, _Tag]) -> dict[str,
 
 
 def _micros(value: Any) -> int:
+    """Return the nanoseconds of a time or duration in microseconds."""
     # NaN is unequal to itself, and infinity is beyond the bound: Python's parser accepts both in
     # JSON.
     if (
@@ -163,6 +167,7 @@ def _padded(value: Any, digits: int) -> Any:
 
 
 def _parent(span: Mapping[str, Any]) -> Any:
+    """Return the id of the parent, from the references or the older field."""
     trace_id = _padded(span.get("traceID"), 32)
     # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
@@ -173,6 +178,7 @@ def _parent(span: Mapping[str, Any]) -> Any:
 
 
 def _jaeger_status(tags: Mapping[str, _Tag]) -> dict[str, Any]:
+    """Return the status that the tags of a span tell."""
     code = _CODES.get(_word(tags, "otel.status_code").upper(), 0)
     # how OpenTracing marks a failed span
     if not code and _word(tags, "error").lower() == "true":
@@ -202,6 +208,7 @@ def _attributes(tags: Mapping[str, _Tag]) -> list[dict[str, Any]]:
 
 
 def _any_value(tag: _Tag) -> dict[str, Any]:
+    """Return the value of a tag as an `AnyValue`."""
     value, kind = tag.get("value"), _VALUES.get(str(tag.get("type")).lower())
     # as stored in Elasticsearch, where tag values are text
     if kind == "boolValue" and isinstance(value, str):
@@ -319,6 +326,7 @@ def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a printed span as one of OTLP/JSON."""
     context, status = span["context"], _object(span, "status")
     return {
         "traceId": _hex(context.get("trace_id")),

@@ -112,7 +112,7 @@ def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
     begin, ends = 0, []
     for source in sources:
         end = begin
-        for length, offsets in trace_ids(source):
+        for length, offsets in last_offsets(source):
             index.add((trace_id, begin + offset) for trace_id, offset in offsets.items())
             end = begin + length
         ends.append(end)
@@ -187,6 +187,7 @@ class _Traces:
             self._next = next(self._ends, None)
 
     def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
+        """Close a trace, with what was written of it to the index."""
         if self._index.has_parts(trace_id):
             self._write_to_index(trace_id)  # so that its parts are read in order
             for batch in self._index.pop(trace_id):
@@ -223,7 +224,7 @@ def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
             begin, size = end, 0
 
 
-def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
+def last_offsets(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
     """Yield in parts: the number of bytes read so far, and the ids found since, each with the
     offset at which it was found last.
 

@@ -241,8 +241,8 @@ class Partition:
         return firsts
 
     def _refuse(self, record: TopicRecord, refusal: Refusal) -> bool:
-        """Count a record that cannot be used and write it to the dead letters; False if it cannot
-        be written now.
+        """Count a record that cannot be used, and write it to the dead letters unless only its key
+        is wrong; False if it cannot be written now.
         """
         services, dead = self._services, self._services.dead_records
         if (
@@ -270,6 +270,7 @@ class Partition:
         return True
 
     def _count(self, records: int, accepted: int, batch: SpanBatch) -> None:
+        """Count the records, and the spans by outcome."""
         add, decided = self._services.counters.add, len(batch.spans) - accepted
         for name, amount in (
             ("accepted", accepted),

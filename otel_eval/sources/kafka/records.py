@@ -148,6 +148,7 @@ class RecordReader:
         return read_traces(body, self._max_attributes)
 
     def _read_singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
+        """Decode records one after the other."""
         all_spans, ids, refused = SpanBatch(), list[Collection[bytes]](), dict[int, Refusal]()
         for position, record in enumerate(records):
             batch = self._read_record(record)
@@ -160,6 +161,7 @@ class RecordReader:
         return ReadRecords(all_spans, ids, refused)
 
     def _read_record(self, record: TopicRecord) -> SpanBatch | Refusal:
+        """Decode a record, or return why it cannot be used."""
         if record.value is None or len(record.value) > self._max_bytes:
             return "malformed" if record.value is None else "oversized"
         try:

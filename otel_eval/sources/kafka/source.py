@@ -140,6 +140,7 @@ class KafkaSource:
     # ----------------------------------------------------------- the thread
 
     def _run(self) -> None:
+        """Read until the source stops, then commit and leave the group."""
         self._check_topic()
         while not self._stopping.is_set():
             try:
@@ -163,6 +164,7 @@ class KafkaSource:
             self._services.dead_records.close()
 
     def _step(self) -> None:
+        """Poll once, and do for each partition what is due."""
         messages = self._consumer.consume(_AT_ONCE, _POLL_S)
         now = time.monotonic()
         elapsed_s, self._progress_at = now - self._progress_at, now
@@ -220,6 +222,7 @@ class KafkaSource:
                 self._consumer.resume([self._at(partition.number)])
 
     def _finish_delivered(self) -> None:
+        """Finish the traces whose last results were delivered since the last call."""
         finished = self._services.undelivered.finished
         partitions = {partition.evaluator: partition for partition in self._partitions.values()}
         while not finished.empty():
@@ -251,6 +254,7 @@ class KafkaSource:
             self._on_commit(error, ())
 
     def _on_commit(self, error: Any, partitions: Sequence[Any]) -> None:
+        """After a failed commit, commit again later."""
         if error is not None or any(partition.error is not None for partition in partitions):
             self._counters.add("kafka.commits_failed")
             for partition in self._partitions.values():
@@ -261,6 +265,7 @@ class KafkaSource:
     # ------------------------------------------------------------ rebalances
 
     def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
+        """Begin to read newly assigned partitions, each at its start."""
         starts = {
             committed.partition: self._start_partition(consumer, committed)
             for committed in self._committed(consumer, assigned)
@@ -289,6 +294,9 @@ class KafkaSource:
         return self._retried(request, f"commits of group {self._group}") or () if assigned else ()
 
     def _start_partition(self, consumer: Any, committed: Any) -> Start:
+        """Create a partition at its start; if the source stops before that is found, none is
+        created.
+        """
         start = self._retried(
             lambda: self._finder.find_start(consumer, committed, self._number_of_partitions),
             self._offsets,
@@ -311,6 +319,7 @@ class KafkaSource:
         return None
 
     def _add_partition(self, number: int, start: Start) -> None:
+        """Create a partition that begins at its start."""
         # Every owner of a partition has the same id, so a rebalance shows one evaluator, and a
         # split trace shows two.
         evaluator = blake2b(
@@ -351,6 +360,7 @@ class KafkaSource:
         self._divide_limits()
 
     def _on_revoke(self, _: Any, revoked: Sequence[Any]) -> None:
+        """Commit what is finished in partitions that are taken away, and drop them."""
         self._finish_delivered()
         self._commit(
             [
@@ -370,6 +380,7 @@ class KafkaSource:
         self._counters.add("kafka.assignments", len(partitions), event=event)
 
     def _remove_partition(self, number: int) -> None:
+        """Drop a partition; its counts stay in those of the source."""
         partition = self._partitions.pop(number, None)
         if partition is not None:
             lasting = {

@@ -100,6 +100,7 @@ def _variable(name: str, where: str) -> bytes:
 
 
 def _checked(token: str, where: str) -> str:
+    """The token without blanks around it; raises ConfigError if it is none."""
     token = token.strip()
     if not token:
         raise ConfigError(f"{where} is unset or empty; give it a token")
@@ -195,6 +196,7 @@ class Certificates:
         return loaded
 
     def _load(self) -> _Loaded:
+        """Load the files, all of whose problems are raised together."""
         reads: list[Callable[[], bytes]] = [
             file.read for file in (self._cert, self._key, self._ca) if file
         ]
@@ -203,6 +205,9 @@ class Certificates:
         return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
 
     def _context(self, authorities: bytes | None) -> ssl.SSLContext:
+        """The context of TLS connections, which asks for client certificates if there are
+        authorities.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._version
         context.set_alpn_protocols(["http/1.1"])

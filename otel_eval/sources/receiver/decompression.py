@@ -80,6 +80,7 @@ def _decoder(coding: str) -> tuple[Callable[[], Any], type[Exception]]:
 
 
 def _pieces(coding: str, data: bytes) -> Iterator[bytes]:
+    """Yield the decompressed pieces of a body of one or several members."""
     make, broken = _decoder(coding)
     at = 0
     fed = b""

@@ -383,6 +383,7 @@ class DecodingHandler(ExportHandler):
 
 
 def _warning(batch: SpanBatch, rejected: int) -> str:
+    """The message of an accepted request of which some items were rejected; "" if none was."""
     outcome = (
         "rejected"
         if rejected == batch.rejected

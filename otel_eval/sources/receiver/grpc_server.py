@@ -45,6 +45,7 @@ _PRESSED_S: Final = 2.0
 
 
 def _options(limits: ReceiverLimits) -> list[tuple[str, int]]:
+    """The settings of grpcio's server."""
     return [
         ("grpc.so_reuseport", 0),  # two receivers on one port would share traces between them
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
@@ -108,6 +109,7 @@ class _HandlerThreads(ThreadPoolExecutor):
     """
 
     def _adjust_thread_count(self) -> None:
+        """Start a thread for a call unless the system allows no more."""
         # raised here, it would end the thread of grpcio that serves all calls
         with suppress(RuntimeError):
             super()._adjust_thread_count()
@@ -150,6 +152,8 @@ class OtlpGrpcServer:
         )
 
     def _export(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
+        """The handler of `Export` for a signal."""
+
         def export(messages: Iterator[bytes], context: Any) -> bytes:
             with self._deadlines.limit(context.cancel):
                 body = next(messages, None)
@@ -303,6 +307,7 @@ class Deadlines:
         self._over.set()
 
     def _watch(self) -> None:
+        """End reads that are past their deadline, on the thread of the deadlines."""
         while not self._over.wait(
             _PRESSED_LOOK_S if len(self._waits) > self._few else min(_LOOK_S, self._limit_s / 4)
         ):

@@ -43,6 +43,7 @@ class _OtlpHandler(ConnectionHandler):
     server: OtlpHttpServer
 
     def _is_authorized(self) -> bool:
+        """Whether the request has a valid token if one is needed; otherwise it is answered."""
         if self.server.handler.admits(self.headers.get("Authorization")):
             return True
         self.server.handler.count("http", unauthenticated_requests=1)
@@ -77,6 +78,7 @@ class _OtlpHandler(ConnectionHandler):
         return str(self.headers.get("Content-Encoding", "")).strip().lower()
 
     def _export(self, signal: Signal, encoding: Encoding) -> None:
+        """Handle an export request, and respond."""
         handler = self.server.handler
         try:
             size, read = body_reader(self.headers, self.rfile, handler.limits.max_body_bytes)
@@ -94,6 +96,7 @@ class _OtlpHandler(ConnectionHandler):
         return self._refuse(encoding, answer)
 
     def _read(self, read: Read, reservation: Reservation) -> bytes:
+        """Read the body from the client, and decompress it."""
         self.wait_for_client()
         try:
             if (
@@ -112,6 +115,7 @@ class _OtlpHandler(ConnectionHandler):
         return decompress(self._coding(), body, limit, reservation)
 
     def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
+        """Respond with the error of a request."""
         self.close_connection = self.close_connection or self.unread
         extra = {"Retry-After": str(RETRY_S)} if answer.status is ExportStatus.RETRYABLE else {}
         self.reply(

@@ -187,6 +187,7 @@ def _join_address(host: str, port: int) -> str:
 
 
 def _probe(host: str, port: int) -> None:
+    """Bind an address and release it again; raises OSError if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -195,6 +196,7 @@ def _probe(host: str, port: int) -> None:
 
 
 def _reason(error: OSError | RuntimeError) -> str:
+    """Why an address cannot be bound, with a remedy."""
     if isinstance(error, RuntimeError):  # of grpcio
         return "cannot listen there; choose another address"
     if isinstance(error, socket.gaierror):
