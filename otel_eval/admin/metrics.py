@@ -29,7 +29,12 @@ from otel_eval.retry import suppress_instrumentation
 from otel_eval.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
+    from opentelemetry.sdk.metrics.export import (
+        DataPointT,
+        Metric,
+        MetricExporter,
+        MetricsData,
+    )
     from opentelemetry.sdk.resources import Resource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -112,7 +117,7 @@ def _value(text: str) -> str:
     return f'"{text.translate(_ESCAPED)}"'
 
 
-def families_of(collected: Any) -> Iterator[Family]:
+def families_of(collected: MetricsData | None) -> Iterator[Family]:
     """The metrics that a reader of the SDK collected: cumulative `MetricsData`, or None if nothing
     was measured.
     """
@@ -122,25 +127,32 @@ def families_of(collected: Any) -> Iterator[Family]:
                 yield _family(metric)
 
 
-def _family(metric: Any) -> Family:
+def _family(metric: Metric) -> Family:
     """The family of a metric that a reader of the SDK collected."""
-    points, kind = metric.data.data_points, "gauge"
-    if hasattr(metric.data, "is_monotonic"):
-        kind = "counter" if metric.data.is_monotonic else "gauge"
-    elif hasattr(metric.data, "aggregation_temporality"):
-        rows = [row for point in points for row in _histogram(point)]
-        return Family(metric.name, "histogram", metric.unit or "", metric.description or "", rows)
-    rows = [("", point.attributes, point.value) for point in points]
+    from opentelemetry.sdk.metrics.export import Histogram, Sum  # loaded where there are metrics
+
+    kind = "gauge"
+    if isinstance(metric.data, Histogram):
+        kind = "histogram"
+    elif isinstance(metric.data, Sum) and metric.data.is_monotonic:
+        kind = "counter"
+    rows = [row for point in metric.data.data_points for row in _rows(point)]
     return Family(metric.name, kind, metric.unit or "", metric.description or "", rows)
 
 
-def _histogram(point: Any) -> Iterator[Row]:
-    """The rows of one point of a histogram: cumulative buckets, sum and count."""
-    bounds = [f"{bound:.15g}" for bound in point.explicit_bounds]
-    for bound, count in zip([*bounds, "+Inf"], accumulate(point.bucket_counts), strict=True):
-        yield "_bucket", {**point.attributes, "le": bound}, count
-    yield "_sum", point.attributes, point.sum
-    yield "_count", point.attributes, point.count
+def _rows(point: DataPointT) -> Iterator[Row]:
+    """The rows of a number, or of one point of a histogram: cumulative buckets, sum and count."""
+    from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint
+
+    labels: Mapping[str, Any] = point.attributes or {}
+    if isinstance(point, NumberDataPoint):
+        yield "", labels, point.value
+    elif isinstance(point, HistogramDataPoint):
+        bounds = [f"{bound:.15g}" for bound in point.explicit_bounds]
+        for bound, count in zip([*bounds, "+Inf"], accumulate(point.bucket_counts), strict=True):
+            yield "_bucket", {**labels, "le": bound}, count
+        yield "_sum", labels, point.sum
+        yield "_count", labels, point.count
 
 
 PREFIX: Final = "otel_eval_"

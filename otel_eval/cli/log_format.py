@@ -18,11 +18,12 @@ import traceback
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import click
 
 _log = logging.getLogger("otel_eval")
+ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _KINDS: Final = 1000  # kinds counted at a time
 _JSON_CONFIGURED: Final = re.compile(r"""log_format["']?\s*:\s*["']?json\b""")
@@ -167,7 +168,11 @@ def warn(lines: Iterable[str]) -> None:
 
 
 def write_line(
-    message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None
+    message: str,
+    *,
+    prefix: str = "otel-eval: ",
+    level: int = logging.ERROR,
+    exc_info: ExceptionInfo | None = None,
 ) -> None:
     """Write a line to stderr in the format of the log lines, regardless of log levels."""
     record = logging.LogRecord("otel_eval", level, "", 0, message, (), exc_info)

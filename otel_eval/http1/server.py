@@ -217,7 +217,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         self.stopping = False
         self._slots = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()  # guards _open and _waiting
-        self._open: dict[Any, threading.Thread] = {}
+        self._open: dict[socket.socket, threading.Thread] = {}
         # since when the client of a thread is late
         self._waiting: dict[threading.Thread, Callable[[], float]] = {}
         self._loop = threading.Thread(
@@ -234,10 +234,10 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         """
         return accept(super().get_request)
 
-    def refuse(self, request: Any) -> None:
+    def refuse(self, request: socket.socket) -> None:
         """Called before a connection over the limit is closed."""
 
-    def secure(self, request: Any) -> Any:
+    def secure(self, request: socket.socket) -> socket.socket | None:
         """The connection to serve, with TLS if it is used; None if the handshake failed."""
         return request
 
@@ -399,6 +399,6 @@ class PageServer(ConnectionServer):
         self.address: Final = f"{host}:{self.server_address[1]}"
 
 
-def _close(connection: Any, how: int) -> None:
+def _close(connection: socket.socket, how: int) -> None:
     with suppress(OSError):  # it is closed already
         connection.shutdown(how)

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from google.protobuf import duration_pb2, json_format
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -392,9 +392,8 @@ def _warning(batch: SpanBatch, rejected: int) -> str:
     return f"{batch.rejected} {outcome}, the first: {batch.reason}" if batch.rejected else ""
 
 
-def serialized(encoding: Encoding, message: Any) -> bytes:
+def serialized(encoding: Encoding, message: Message) -> bytes:
     """The message in the encoding that the request used."""
     if encoding is Encoding.JSON:
         return json_format.MessageToJson(message, indent=None).encode()
-    content: bytes = message.SerializeToString()
-    return content
+    return message.SerializeToString()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from google.rpc import status_pb2
 
@@ -160,14 +161,14 @@ class OtlpHttpServer(ConnectionServer):
         )
         self.handler, self.certificates = handler, certificates
 
-    def refuse(self, request: Any) -> None:
+    def refuse(self, request: socket.socket) -> None:
         """Count a connection over the limit; without TLS the client gets a retryable 503."""
         self.handler.count("http", refused_connections=1)
         request.setblocking(False)
         if self.certificates is None:
             request.send(_FULL)
 
-    def secure(self, request: Any) -> Any:
+    def secure(self, request: socket.socket) -> socket.socket | None:
         """The connection to serve: with TLS if that is configured, None if the handshake failed."""
         if self.certificates is None:
             return request
