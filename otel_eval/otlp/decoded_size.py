@@ -126,7 +126,7 @@ def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
         signal: traces, logs or metrics.
         limit: where counting stops, so that a greater result is a lower bound.
     """
-    levels, total, at = _LEVELS[signal], len(body), 0
+    levels, total, at = _LEVELS[signal], 0, 0
     (rules, other_rule), end = levels[0], len(body)
     # a level ends where its field does, and the level around it goes on there
     outer = [(rules, other_rule, -1)]
@@ -154,7 +154,7 @@ def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
             if inner is not None:
                 outer.append((rules, other_rule, end))
                 (rules, other_rule), at, end = levels[inner], content, at
-    return total
+    return len(body) + total
 
 
 def json_decoded_size(body: bytes) -> int:

@@ -91,7 +91,7 @@ class ReportPage:
         return f'{self._before}{script_json(self._head)[:-1]},"runs":['
 
     def run(self, document: Mapping[str, Any]) -> str:
-        """One more run document."""
+        """The text of one more run document in the page."""
         self._runs += 1
         if (
             self._runs > self._max_runs

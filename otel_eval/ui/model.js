@@ -48,9 +48,9 @@ var OtelEvalModel = (function () {
       if (typeof first !== "number") shapes.push(first);
       const keys = typeof first === "number" ? shapes[first] : first;
       // an object without a prototype takes any key, but is slow
-      const found = keys.indexOf("__proto__") < 0 ? {} : Object.create(null);
-      for (let at = 0; at < keys.length; at++) found[keys[at]] = unpack(value[at + 1]);
-      return found;
+      const object = keys.indexOf("__proto__") < 0 ? {} : Object.create(null);
+      for (let at = 0; at < keys.length; at++) object[keys[at]] = unpack(value[at + 1]);
+      return object;
     };
   }
 
@@ -173,7 +173,7 @@ var OtelEvalModel = (function () {
    * together with a verdict leaves rows in which that scorer came to it. */
   function filtered(rows, filter) {
     const text = filter.text.toLowerCase().trim();
-    const found = rows.filter(function (row) {
+    const matching = rows.filter(function (row) {
       const score = row.scores[filter.scorer];
       return (!text || textOf(row).indexOf(text) >= 0) &&
         (!filter.agent || row.first.agent === filter.agent) &&
@@ -182,7 +182,7 @@ var OtelEvalModel = (function () {
         (!filter.verdict || (filter.scorer ? score.state : row.verdict) === filter.verdict);
     });
     const rank = { not_passed: 0, not_evaluated: 1, waiting: 2, pass: 3, none: 4 };
-    return lines.sort(function (one, other) {
+    return matching.sort(function (one, other) {
       const by = filter.sort === "newest" ? 0 : rank[one.verdict] - rank[other.verdict];
       return by || other.time - one.time;
     });
@@ -214,14 +214,14 @@ var OtelEvalModel = (function () {
       from = Math.min(from, row.time);
       to = Math.max(to, row.time);
     }
-    const count = to > from ? bars : 1, width = (to - from) / count || 1, found = [];
+    const count = to > from ? bars : 1, width = (to - from) / count || 1, columns = [];
     for (let at = 0; at < count; at++) {
-      found.push({ from: from + at * width, to: from + (at + 1) * width, pass: 0, not_passed: 0, not_evaluated: 0, waiting: 0, none: 0 });
+      columns.push({ from: from + at * width, to: from + (at + 1) * width, pass: 0, not_passed: 0, not_evaluated: 0, waiting: 0, none: 0 });
     }
     for (const row of timed) {
-      found[Math.min(count - 1, Math.floor((row.time - from) / width))][row.verdict]++;
+      columns[Math.min(count - 1, Math.floor((row.time - from) / width))][row.verdict]++;
     }
-    return found;
+    return columns;
   }
 
   /** Counts, pass rate and distribution by scorer, agent and version, the lowest pass rate first.
@@ -271,7 +271,7 @@ var OtelEvalModel = (function () {
 
   /** For each call the numbers, from 1, of calls that ran at the same time. */
   function parallelTo(calls) {
-    const found = calls.map(function () { return []; }), open = [];
+    const parallel = calls.map(function () { return []; }), open = [];
     const timed = calls.map(function (call, at) { return at; }).filter(function (at) {
       return calls[at].start_ms !== null && calls[at].duration_ms !== null;
     }).sort(function (one, other) { return calls[one].start_ms - calls[other].start_ms; });
@@ -283,13 +283,13 @@ var OtelEvalModel = (function () {
         if (before.start_ms + before.duration_ms <= call.start_ms) {
           open.splice(other, 1);
         } else if (!encloses(before, call) && !encloses(call, before) && pairs++ < 2000) {
-          found[open[other]].push(at + 1);
-          found[at].push(open[other] + 1);
+          parallel[open[other]].push(at + 1);
+          parallel[at].push(open[other] + 1);
         }
       }
       if (open.length < 64) open.push(at);
     }
-    return found.map(function (numbers) { return numbers.sort(function (a, b) { return a - b; }); });
+    return parallel.map(function (numbers) { return numbers.sort(function (a, b) { return a - b; }); });
   }
 
   function encloses(outer, inner) {
