@@ -180,14 +180,20 @@ def series(
             "overrides": overrides or [],
         },
         options={
-            "legend": {"displayMode": "list", "placement": "bottom"},
-            "tooltip": {"mode": "multi"},
+            "legend": {
+                "showLegend": True,
+                "displayMode": "list",
+                "placement": "bottom",
+                "calcs": [],
+            },
+            "tooltip": {"mode": "multi", "sort": "desc"},
         },
     )
 
 
 def table(title: str, description: str, rate: str, count: str, hidden: list[str]) -> dict[str, Any]:
-    """The lowest pass rates with the number of runs or scores behind them."""
+    """The lowest pass rates, each with the number of runs or scores behind it."""
+    worst = f"bottomk(10, {rate})"
     names = {
         "Value #A": "Pass rate",
         "Value #B": "Count",
@@ -208,7 +214,7 @@ def table(title: str, description: str, rate: str, count: str, hidden: list[str]
         "table",
         title,
         description,
-        [(f"bottomk(10, {rate})", ""), (count, "")],
+        [(worst, ""), (f"{count} and {worst}", "")],
         fieldConfig={"defaults": {}, "overrides": [override, counts]},
         options={"sortBy": [{"displayName": "Pass rate", "desc": False}]},
         transformations=[{"id": "merge", "options": {}}, {"id": "organize", "options": columns}],

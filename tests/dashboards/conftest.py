@@ -69,8 +69,8 @@ def _path_of(tool: str) -> Callable[[], Path]:
 phoenix_path, mlflow_path, browser_path, chromium_path = map(
     _path_of, ("phoenix", "mlflow", "browser", "chromium")
 )
-prometheus_path, promtool_path, prometheus3_path = map(
-    _path_of, ("prometheus", "promtool", "prometheus3")
+prometheus_path, promtool_path, prometheus3_path, grafana_schema_path = map(
+    _path_of, ("prometheus", "promtool", "prometheus3", "grafana_schema")
 )
 
 

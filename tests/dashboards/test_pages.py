@@ -30,7 +30,7 @@ from tests.dashboards.dashboard_rig.servers import Server, free_port
 from tests.support.doc_pages import ROOT, page
 from tests.support.waiting import wait_until
 
-RUNS = 30
+RUNS, NOT_PASSED = 30, 18
 SCORERS = {"tool_errors", "redundant_calls", "looks_up_first", "#verdict"}
 PARTS = (
     "otel_eval",
@@ -45,7 +45,7 @@ PARTS = (
 MOST_BYTES = 150_000
 INSTALL_S = 500
 # the first one adds a comment
-UNFOLD = "xpath=(//*[text()='tool_errors'])[last()]/following::button[2]"
+UNFOLD = "xpath=(//*[text()='#verdict'])[last()]/following::button[2]"
 Step = tuple[str, ...]
 Shoot = Callable[..., None]
 
@@ -187,38 +187,36 @@ def _scored_runs(url: str) -> int:
 
 
 def test_the_commands_put_scores_into_phoenix(phoenix_page: str) -> None:
-    """Each of the runs has all three."""
+    """Each of the runs has all three and the verdict, by which the page filters."""
     wait_until(lambda: _scored_runs(phoenix_page) == RUNS, interval_s=1)
+    project = Project(phoenix_page, "shop")
+    assert len(project.span_ids("annotations['#verdict'].label == 'not_passed'")) == NOT_PASSED
 
 
 def test_pictures_of_phoenix(phoenix_page: str, shoot: Shoot) -> None:
-    """One click from the list to a score and its reason, one to the run."""
+    """One click to the runs that did not pass, another to the reasons of one; two to a run with its
+    scores, none to the charts of a tab.
+    """
     wait_until(lambda: _scored_runs(phoenix_page) == RUNS, interval_s=1)
     listed = [
         ("open", f"{phoenix_page}/projects"),
         ("click", "text=shop"),
         ("wait", "text=invoke_agent"),
     ]
-    chip = "role=button[name=/looks_up_first.*0.00/]"
-    shoot("phoenix-list.png", listed, [("scroll", chip)])
+    verdict = "role=button[name=/#verdict/]"
+    filtered = [
+        ("click", ".cm-content"),
+        ("press", "Control+a"),
+        ("type", "annotations['#verdict'].label == 'not_passed'"),
+        ("wait", ".cm-content:has-text('not_passed')"),
+        ("press", "Enter"),
+        ("gone", "text=invoke_agent search >> nth=2"),
+    ]
+    shoot("phoenix-list.png", listed, [("scroll", verdict), ("wait", verdict)])
     shoot(
         "phoenix-reason.png",
         listed,
-        [("scroll", chip), ("click", chip), ("wait", "text=0 of 1 rules hold")],
-    )
-    chip_of_any, shown = "role=button[name=/looks_up_first/]", ".cm-content:has-text('score < 0.9')"
-    condition = "annotations['tool_errors'].score < 0.9"
-    written = [
-        ("click", ".cm-content"),
-        ("press", "Control+a"),
-        ("type", condition),
-        ("wait", ".cm-content:has-text('score < 0.9')"),
-        ("press", "Enter"),
-    ]
-    shoot(
-        "phoenix-filter.png",
-        listed,
-        [*written, ("gone", "text=invoke_agent search"), ("scroll", chip_of_any), ("wait", shown)],
+        [*filtered, ("scroll", verdict), ("click", verdict), ("wait", "text=calls failed")],
     )
     shoot(
         "phoenix-run.png",
@@ -243,13 +241,14 @@ def _assessed(url: str) -> int:
 
 
 def test_the_commands_put_scores_into_mlflow(mlflow_page: str) -> None:
-    """Each of the runs has all three, and the yes or no of the evaluation."""
+    """Each of the runs has all three and the verdict, by which the page filters."""
     wait_until(lambda: _assessed(mlflow_page) == RUNS, interval_s=1)
+    assert len(Experiment(mlflow_page, "0").traces("feedback.`#verdict` = 'fail'")) == NOT_PASSED
 
 
 def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
-    """Without a click a score, and the reason of a run that did not pass. First the two hints of a
-    first visit are closed.
+    """Without a click the verdicts and the reason of one; seven, with that on the last button, to
+    the runs that did not pass. First the two hints of a first visit are closed.
 
     The reason of one score that is a number is folded, which makes three.
     """
@@ -261,6 +260,16 @@ def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
         visited,
         [("scroll", "text=tool_errors"), ("hover", "text=/^Fail$/"), ("wait", "text=Rationale")],
     )
+    chosen = [
+        ("click", "[aria-label=Filters]"),
+        ("click", "[aria-label='Filter field']"),
+        ("click", "text=/^Feedback$/"),
+        ("click", "[aria-label='Filter key']"),
+        ("click", "text=/^#verdict$/ >> nth=-1"),
+        ("click", "[aria-label='Filter value']"),
+        ("type", "fail"),
+    ]
+    shoot("mlflow-filter.png", visited, chosen, most_clicks=6)
     run = [
         ("click", "text=What about order 1009"),
         ("click", "role=button[name=/^Assess/]"),

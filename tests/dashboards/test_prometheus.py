@@ -93,7 +93,10 @@ def receiving(prometheus3_path: Path, tmp_path_factory: pytest.TempPathFactory) 
     with (
         program,
         serving(
-            exporters={"otlp": to_it | {"signals": ["metrics"]}},
+            exporters={
+                "otlp": to_it | {"signals": ["metrics"]},
+                "jsonl": {"path": str(folder / "out.jsonl")},  # has a queue, which a panel shows
+            },
             telemetry={"otlp": to_it | {"interval": "1s"}},
         ) as (
             server,

@@ -4,6 +4,7 @@ reason that is reported.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,8 @@ CACHE = (
 PHOENIX = "arize-phoenix==20.26.1"
 MLFLOW = "mlflow==3.17.2"
 BROWSER = ("playwright>=1.50,<2", "pillow>=11,<13")
-PROMETHEUS = "github.com/prometheus/prometheus/cmd/prometheus"
+GRAFANA_SCHEMA = ("@grafana/schema@13.2.3", "typescript@5.9")
+PROMETHEUS = "github.com/prometheus/prometheus"
 # Prometheus 3.9.1; later ones need assets of the web UI that the module does not have
 PROMETHEUS_VERSION = "v0.309.1"
 INSTALL_S = 1200
@@ -62,7 +64,8 @@ def install_all() -> None:
             failed.write_text(str(error), encoding="utf-8")
 
 
-def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> None:
+def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
+    """Run it to its end; what it printed."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment
     try:
         done = subprocess.run(
@@ -81,6 +84,7 @@ def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> N
             f"{Path(command[0]).name} failed:"
             f" {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
         )
+    return done.stdout
 
 
 def _environment(name: str, script: str, *packages: str) -> Tool:
@@ -118,8 +122,33 @@ def _on_path(name: str) -> Tool:
     return Tool(name, find)
 
 
+def _grafana_schema() -> Tool:
+    """The types that Grafana publishes, with the compiler that reads them."""
+    home = CACHE / "grafana-schema"
+    stamp, package = home / "installed", home / "node_modules" / "@grafana" / "schema"
+
+    def find() -> Path:
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != "\n".join(GRAFANA_SCHEMA):
+            raise NotInstalled(f"{GRAFANA_SCHEMA[0]} is not installed; make dashboards installs it")
+        return package
+
+    def install() -> None:
+        if (npm := shutil.which("npm")) is None:
+            raise NotInstalled("npm is not on PATH, which installs Grafana's schema")
+        home.mkdir(exist_ok=True)
+        (home / "package.json").write_text("{}", encoding="utf-8")
+        quiet = ("--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+        _run(npm, "install", *quiet, *GRAFANA_SCHEMA, cwd=home)
+        stamp.write_text("\n".join(GRAFANA_SCHEMA), encoding="utf-8")
+
+    return Tool("grafana_schema", find, install)
+
+
 def _prometheus3() -> Tool:
-    """Built from the Go module proxy: Debian's Prometheus 2 has no OTLP receiver."""
+    """Built from the Go module proxy: Debian's Prometheus 2 has no OTLP receiver.
+
+    Without its discovery of targets in clouds, which would be most of the build.
+    """
     binary, source = CACHE / f"prometheus-{PROMETHEUS_VERSION}", CACHE / "prometheus-source"
 
     def find() -> Path:
@@ -133,14 +162,16 @@ def _prometheus3() -> Tool:
     def install() -> None:
         if (go := shutil.which("go")) is None:
             raise NotInstalled("go is not on PATH, which builds Prometheus 3")
-        source.mkdir(exist_ok=True)
-        (source / "go.mod").write_text("module build\n\ngo 1.25\n", encoding="utf-8")
-        proxies = subprocess.run(
-            [go, "env", "GOPROXY"], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        proxy = {"GOPROXY": proxies.removesuffix(",direct"), "GOFLAGS": "-mod=mod"}
-        _run(go, "get", f"{PROMETHEUS}@{PROMETHEUS_VERSION}", cwd=source, **proxy)
-        _run(go, "build", "-o", binary, PROMETHEUS, cwd=source, **proxy)
+        proxy = {"GOPROXY": _run(go, "env", "GOPROXY").strip().removesuffix(",direct")}
+        version = f"{PROMETHEUS}@{PROMETHEUS_VERSION}"
+        module = json.loads(_run(go, "mod", "download", "-json", version, cwd=CACHE, **proxy))
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.copytree(module["Dir"], source, copy_function=shutil.copyfile)
+        for folder in (source, *filter(Path.is_dir, source.rglob("*"))):
+            folder.chmod(0o755)
+        (source / "plugins" / "plugins.go").write_text("package plugins\n", encoding="utf-8")
+        _run(go, "build", "-mod=mod", "-o", binary, "./cmd/prometheus", cwd=source, **proxy)
+        shutil.rmtree(source)
 
     return Tool("prometheus3", find, install)
 
@@ -155,5 +186,6 @@ TOOLS = {
         _on_path("prometheus"),
         _on_path("promtool"),
         _prometheus3(),
+        _grafana_schema(),
     )
 }
