@@ -5,7 +5,8 @@
 
 RUNS (30) are spread over the last hour; or, with SECONDS, over that time from now on. Every fourth
 refund skips the look-up that the policy demands, every fifth search is repeated, every third
-payment fails, and the agent `archive` never succeeds. Exits with 1 if not all spans were accepted.
+payment fails, and the agent `archive` never succeeds. Waits for the receiver for 10 s; exits with 1
+if not all spans were accepted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
 
 MS = 1_000_000
+START_S = 10  # of a receiver
 AGENTS = ("refunds", "search", "archive")
 Call = tuple[str, dict[str, object], bool]  # tool, arguments, whether it succeeds
 
@@ -104,14 +106,28 @@ class CountingExporter(OTLPSpanExporter):
         return result
 
 
+def awaited(host: str, port: int) -> OSError | None:
+    """Wait for a receiver that is being started; why there is none."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            create_connection((host, port), timeout=START_S).close()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                return error
+            time.sleep(0.2)
+        else:
+            return None
+
+
 def main(runs: int = 30, seconds: int = 0) -> None:
     """All runs, agent after agent in turn."""
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
     address = urllib.parse.urlsplit(endpoint)
-    try:
-        create_connection((address.hostname or "", address.port or 4318), timeout=10).close()
-    except OSError as error:
-        sys.exit(f"nothing was sent: {endpoint} does not answer ({error}); start a receiver first")
+    if problem := awaited(address.hostname or "", address.port or 4318):
+        sys.exit(
+            f"nothing was sent: {endpoint} does not answer ({problem}); start a receiver first"
+        )
     logging.getLogger("opentelemetry").setLevel(
         logging.CRITICAL
     )  # the last line says what was lost
