@@ -31,13 +31,23 @@ TIMEOUT_S = 300  # of a run that is waited for
 LIFE_S = 900  # of a process that a test forgot
 PRELOADED = (
     "otel_eval.app",
+    "otel_eval.app.checking",
+    "otel_eval.app.inprocess",
     "otel_eval.app.receiving",
+    "otel_eval.app.rule_coverage",
     "otel_eval.cli",
+    "otel_eval.cli.explanation",
+    "otel_eval.cli.replaying",
+    "otel_eval.cli.serving",
+    "otel_eval.cli.stored",
     "otel_eval.config",
+    "otel_eval.config.yaml_text",
+    "otel_eval.exporters.global_providers",
     "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
     "opentelemetry.sdk._logs.export",
     "opentelemetry.sdk.metrics.export",
 )
+CONFIGURATION = {"evaluations": [{"name": "all", "scorers": [{"type": "tool_errors"}]}]}
 
 
 class ForkServer:
@@ -145,6 +155,9 @@ def serve() -> None:
     """Answer requests until stdin ends."""
     for name in PRELOADED:
         __import__(name)  # once for all forks
+    from otel_eval.config import load
+
+    load(CONFIGURATION)  # makes the validators, which are made when they are first used
     gc.freeze()
     running: set[int] = set()
     for line in sys.stdin:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
+from tests.support.fork_server import FORKS
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -39,13 +38,7 @@ def wait_for_warning():
 
 
 def lines(code: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM + code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = FORKS.run(["-c", PROGRAM + code], ROOT, os.environ)
     assert done.returncode == 0, done.stderr
     return done.stderr.splitlines()
 

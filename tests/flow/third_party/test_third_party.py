@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fork_server import FORKS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 TRACE = ROOT / "tests" / "traces" / "pydantic_ai_v5.json"
@@ -38,11 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def otel_eval(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(installed), str(ROOT)])
-    command = [sys.executable, "-m", "otel_eval", *arguments]
-    return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300
-    )
+    return FORKS.run(arguments, ROOT, {**os.environ, "PYTHONPATH": str(installed)})
 
 
 def configured(tmp_path: Path, *scorers: dict[str, object]) -> str:
