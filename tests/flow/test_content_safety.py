@@ -10,6 +10,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -197,35 +199,34 @@ def test_credentials_in_a_url_are_refused_in_one_line_each(
         assert "write headers" in line
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-@pytest.mark.parametrize("url", IN_URL)
 def test_credentials_in_a_url_are_redacted_in_a_process(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capfd: Any,
-    url: str,
-    protocol: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: Any
 ) -> None:
     """Where they come from a variable of the environment: a warning, nothing raised, nothing shown
     when the export fails.
     """
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-    exporter = {
-        "endpoint": "${env:OTEL_EXPORTER_OTLP_ENDPOINT}",
-        "protocol": protocol,
-        "signals": ["logs"],
-        "timeout": "200ms",
-    }
-    processor = EvalSpanProcessor({"traces": {"decision_wait": 0}, "exporters": {"otlp": exporter}})
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
-    with provider.get_tracer("agent").start_as_current_span(
-        "invoke_agent a", attributes=attributes
-    ):
-        pass
-    provider.shutdown()
-    said = caplog.text + "".join(capfd.readouterr())
-    assert leaked(said) == []
-    assert "exporters.otlp.endpoint: the URL holds a user, a password or a query" in said
-    assert "otlp.logs did not deliver" in said
+    providers = []
+    for url, protocol in product(IN_URL, ["grpc", "http/protobuf"]):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        exporter = {
+            "endpoint": "${env:OTEL_EXPORTER_OTLP_ENDPOINT}",
+            "protocol": protocol,
+            "signals": ["logs"],
+            "timeout": "200ms",
+        }
+        config = {"traces": {"decision_wait": 0}, "exporters": {"otlp": exporter}}
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(EvalSpanProcessor(config))
+        attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+        with provider.get_tracer("agent").start_as_current_span(
+            "invoke_agent a", attributes=attributes
+        ):
+            pass
+        providers.append(provider)
+    with ThreadPoolExecutor(len(providers)) as pool:  # each waits until no attempt is left
+        list(pool.map(TracerProvider.shutdown, providers))
+    assert leaked(caplog.text + "".join(capfd.readouterr())) == []
+    warning = "exporters.otlp.endpoint: the URL holds a user, a password or a query"
+    for expected in (warning, "otlp.logs did not deliver"):
+        messages = [message for message in caplog.messages if expected in message]
+        assert len(messages) == len(providers), messages
