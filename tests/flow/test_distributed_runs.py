@@ -144,9 +144,9 @@ def test_a_run_with_a_pause_is_scored_whatever_arrives_first(
 def test_runs_of_services_that_export_late_are_scored_as_a_replay_scores_them(
     way: Callable[[Arrivals], list[Report]],
 ):
-    """150 runs, each of whose services exports after 0 to 60 seconds."""
+    """60 runs, each of whose services exports after 0 to 60 seconds."""
     rng, arrivals, runs = random.Random(7), Arrivals(), []
-    for number in range(150):
+    for number in range(60):
         run = distributed_runs.random_run(number)
         runs.append(run)
         delays = {service: rng.uniform(0, 60) for service, _ in run.spans.values()}

@@ -90,7 +90,7 @@ def test_aligning_calls_is_bounded_work_or_skipped(
 def test_calls_on_one_side_alone_are_scored_however_many_there_are(mode: Any) -> None:
     """In any order and in order, with work in proportion to their number."""
     for match in ("in_order", "any_order"):
-        for few_counts, many_counts in (((3, 375), (3, 3_000)), ((250, 5), (2_000, 5))):
+        for few_counts, many_counts in (((3, 125), (3, 1_000)), ((125, 5), (1_000, 5))):
             works = []
             for expected_count, call_count in (few_counts, many_counts):
                 spec = {

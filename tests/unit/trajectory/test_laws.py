@@ -133,7 +133,7 @@ def test_a_deep_chain_of_spans_costs_neither_the_stack_nor_the_square_of_its_dep
     """Also beyond the depth to which Python calls functions."""
     plan = Plan(needs=frozenset({"arguments"}))
     build(chain(attributes, 3_000), plan)
-    short, long = chain(attributes, 200), chain(attributes, 1_600)
+    short, long = chain(attributes, 100), chain(attributes, 800)
     assert is_in_proportion(lambda: build(short, plan), lambda: build(long, plan), most=20.0)
 
 
@@ -185,6 +185,6 @@ def test_many_runs_under_as_many_missing_parents_are_not_compared_pair_by_pair()
             )
         )
 
-    few, many = orphans(100), orphans(800)
+    few, many = orphans(50), orphans(400)
     assert {run.trajectory.incomplete != "" for run in build(many, Plan())} == {True}
     assert is_in_proportion(lambda: build(few, Plan()), lambda: build(many, Plan()), most=20.0)
