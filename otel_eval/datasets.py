@@ -177,6 +177,7 @@ class Dataset:
         return {name for _, record in self._records.values() for name in record}
 
     def _reload(self) -> None:
+        """Read the file if it changed; an invalid version is remembered as an error."""
         self._next_check = self._clock() + _CHECK_INTERVAL_S
         stamp = file_stamp(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):

@@ -52,6 +52,7 @@ def call(
 
 
 def _error(error: Any) -> ToolError | None:
+    """What `call` accepts as an error."""
     if error is None or error is False:
         return None
     if isinstance(error, ToolError):

@@ -352,7 +352,7 @@ def validated(adapter: TypeAdapter[T], value: Any, at: str = "") -> T:
         raise ConfigError(*dict.fromkeys(lines_of(error, at))) from None
 
 
-def _ordered(value: Any) -> Any:
+def _refuse_unordered(value: Any) -> Any:
     if not isinstance(value, list | tuple):  # pydantic would take a set, which has no order
         raise PydanticKnownError("tuple_type")
     return value
@@ -385,7 +385,7 @@ Count = Annotated[Whole, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Item = TypeVar("Item")
-Items = Annotated[tuple[Item, ...], BeforeValidator(_ordered)]
+Items = Annotated[tuple[Item, ...], BeforeValidator(_refuse_unordered)]
 Some = Annotated[Items[Item], _NotEmpty()]
 """A list of at least one value."""
 
@@ -397,6 +397,7 @@ def lines_of(error: ValidationError, at: str = "") -> list[str]:
 
 
 def _lines(problem: Any, at: str = "") -> list[str]:
+    """The lines of one problem: several if a validator found several."""
     path, kind = _path(problem["loc"], at), problem["type"]
     if kind == "value_error":
         cause = problem["ctx"]["error"]
@@ -429,6 +430,7 @@ def joined(path: str, message: str) -> str:
 
 
 def _path(location: tuple[Any, ...], at: str) -> str:
+    """The path of a value, from the place of the problem that pydantic gives."""
     text = at
     if location[-1:] == ("[key]",):  # a key is invalid, not its value
         location = location[:-2]

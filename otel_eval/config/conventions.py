@@ -30,7 +30,7 @@ from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.validation import LIST, MAPPING, Shape, form_of, joined, lines_of
 
 
-def _scalar(value: Any) -> Any:
+def _text_of_scalar(value: Any) -> Any:
     """A boolean or number as the text of an attribute, because YAML does not read an unquoted
     `true` or `1` as text.
     """
@@ -43,7 +43,7 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _wrapper_name(name: str) -> str:
+def _check_wrapper_name(name: str) -> str:
     known = {**WRAPPERS, **TEXT_WRAPPERS}
     if name not in known:
         raise ValueError(f"{redacted_repr(name)} is no wrapper; {did_you_mean(name, [*known])}")
@@ -63,7 +63,7 @@ class _Type(Shape):
     type: Literal["object", "array", "string", "boolean"]
 
 
-def _needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
+def _read_needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
     if not given:
         raise ValueError('it names no key; write e.g. {input: "*"} or {input: {type: object}}')
     return tuple(
@@ -72,7 +72,7 @@ def _needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
     )
 
 
-def _with_condition(rule: Rule) -> Rule:
+def _check_condition(rule: Rule) -> Rule:
     if not rule.key and not rule.name:
         raise ValueError(
             "the rule holds for every span; name an attribute (key) or a span name (name)"
@@ -80,7 +80,7 @@ def _with_condition(rule: Rule) -> Rule:
     return rule
 
 
-def _not_empty(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _check_not_empty(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     if not rules:
         raise ValueError("[] holds no rule; describe which spans are agents, models and tools")
     return rules
@@ -117,7 +117,7 @@ def _text_or_mapping(text: Any, mapping: Any) -> Any:
 
 _Text = Annotated[str, Field(min_length=1)]
 _Flag = Annotated[bool, Field(strict=True)]
-_Scalar = Annotated[_Text, BeforeValidator(_scalar)]
+_Scalar = Annotated[_Text, BeforeValidator(_text_of_scalar)]
 _Texts = Annotated[tuple[_Text, ...], BeforeValidator(_as_tuple)]
 _Names = Annotated[frozenset[_Text], BeforeValidator(_as_tuple)]
 # The pydantic types that read fields of tables and rows, by the types of these fields.
@@ -135,11 +135,13 @@ _TYPES: Final[dict[Any, Any]] = {
     # Texts that mean "not recorded"; one of them may be empty.
     Mapping[str, frozenset[str]]: dict[
         _Text,
-        Annotated[frozenset[Annotated[str, BeforeValidator(_scalar)]], BeforeValidator(_as_tuple)],
+        Annotated[
+            frozenset[Annotated[str, BeforeValidator(_text_of_scalar)]], BeforeValidator(_as_tuple)
+        ],
     ],
     tuple[tuple[str, str | type], ...]: Annotated[
         dict[_Text, _text_or_mapping(_Scalar, _Type)],  # type: ignore[misc] # a type that is built at runtime
-        AfterValidator(_needs),
+        AfterValidator(_read_needs),
     ],
 }
 _TYPES.update(
@@ -149,10 +151,10 @@ _TYPES.update(
     }
 )
 _TYPES[tuple[Rule, ...]] = _records(
-    _record(Rule, AfterValidator(_with_condition)), AfterValidator(_not_empty)
+    _record(Rule, AfterValidator(_check_condition)), AfterValidator(_check_not_empty)
 )
 _TYPES[tuple[str | Wrapper, ...]] = _records(
-    _text_or_mapping(Annotated[_Text, AfterValidator(_wrapper_name)], _record(Wrapper))
+    _text_or_mapping(Annotated[_Text, AfterValidator(_check_wrapper_name)], _record(Wrapper))
 )
 _TABLE: Final = _record(Convention)
 

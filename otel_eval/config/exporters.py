@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MODE: Final = re.compile("^0?6[0246][0246]$")
 
 
-def _mode(text: str) -> str:
+def _check_mode(text: str) -> str:
     if not _MODE.fullmatch(text):
         raise ValueError(
             f"{redacted_repr(text)} must let the owner read and write, and no one execute; write"
@@ -50,7 +50,7 @@ def _mode(text: str) -> str:
 
 
 Mode = Annotated[
-    str, AfterValidator(_mode), WithJsonSchema({"type": "string", "pattern": _MODE.pattern})
+    str, AfterValidator(_check_mode), WithJsonSchema({"type": "string", "pattern": _MODE.pattern})
 ]
 """Permissions of a file that its owner writes, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
@@ -178,7 +178,8 @@ class ConsoleOutput(Shape):
     """Prints a line for each run to stdout, and below it what did not pass, for people."""
 
 
-def _console(value: Any, output: Any) -> Any:
+def _read_console(value: Any, output: Any) -> Any:
+    """An exporter as it is, anything else validated as options."""
     if value is None or isinstance(value, Mapping | ConsoleOutput):
         return output(value)
     from otel_eval.exporters.console import ConsoleExporter
@@ -186,7 +187,7 @@ def _console(value: Any, output: Any) -> Any:
     return value if isinstance(value, ConsoleExporter) else output(value)
 
 
-ConsoleSpec = Annotated[ConsoleOutput, WrapValidator(_console)]
+ConsoleSpec = Annotated[ConsoleOutput, WrapValidator(_read_console)]
 """`{}`, or from Python a `ConsoleExporter`, for another stream than standard output."""
 
 

@@ -71,6 +71,7 @@ def located(error: ConfigError, source: str | os.PathLike[str]) -> ConfigError:
 
 
 def _located(error: ConfigError, path: Path, text: str) -> ConfigError:
+    """The error with the lines of its problems, if these are found."""
     from otel_eval.config.yaml_text import lines_of_problems
 
     lines = lines_of_problems(text, error.problems)
@@ -80,6 +81,7 @@ def _located(error: ConfigError, path: Path, text: str) -> ConfigError:
 
 
 def _validated(given: Mapping[str, Any], folder: Path | None = None) -> EvalConfig:
+    """The configuration of a mapping with variables replaced; `folder` is where its file is."""
     unset: dict[str, str] = {}
     expanded = expand(given, os.environ, unset)
     if folder is not None and "evaluations" in expanded:

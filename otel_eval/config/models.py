@@ -75,12 +75,12 @@ def scorer_of(spec: Any) -> Scorer:
     )
 
 
-def _buildable(spec: Any) -> Any:
+def _check_buildable(spec: Any) -> Any:
     scorer_of(spec)
     return spec
 
 
-ScorerSpec = Annotated[Any, AfterValidator(_buildable), SpecificationSchema()]
+ScorerSpec = Annotated[Any, AfterValidator(_check_buildable), SpecificationSchema()]
 
 
 class Evaluation(Shape):
@@ -115,14 +115,14 @@ class Evaluation(Shape):
         return tuple(scorer_of(spec) for spec in self.scorers)
 
 
-def _default() -> Evaluation:
+def _default_evaluation() -> Evaluation:
     # These scorers need neither a reference nor a key, so they apply to any agent.
     return Evaluation(
         name="default", scorers=({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 30000})
     )
 
 
-def _own_tables(values: tuple[Any, ...]) -> tuple[Convention, ...]:
+def _read_tables(values: tuple[Any, ...]) -> tuple[Convention, ...]:
     if not values:
         return ()
     from otel_eval.config.conventions import conventions_from_list  # few have tables of their own
@@ -132,7 +132,7 @@ def _own_tables(values: tuple[Any, ...]) -> tuple[Convention, ...]:
 
 _Tables = Annotated[
     tuple[Any, ...],
-    AfterValidator(_own_tables),
+    AfterValidator(_read_tables),
     WithJsonSchema({"type": "array", "items": {"type": "object"}}),
 ]
 
@@ -157,7 +157,7 @@ ConventionsSpec = Annotated[
 _RESERVED: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
 
 
-def _url(text: str) -> str:
+def _check_url(text: str) -> str:
     if holds_credentials(text):  # not quoted
         raise ValueError(
             "the URL holds a user, a password or a query; leave them out and write api_key_env:"
@@ -171,7 +171,7 @@ def _url(text: str) -> str:
     return text
 
 
-def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     reserved = sorted(_RESERVED & given.keys())
     if reserved:
         raise ValueError(f"{reserved[0]}: is set by otel-eval; leave it out")
@@ -195,7 +195,7 @@ def _is_json(value: Any) -> bool:
 class JudgeEndpoint(Shape):
     """An OpenAI-compatible chat endpoint that serves as a judge."""
 
-    base_url: Annotated[str, AfterValidator(_url)]
+    base_url: Annotated[str, AfterValidator(_check_url)]
     """http:// or https:// URL that `/chat/completions` is added to."""
     model: str = Field(min_length=1)
     """The model's name there. None is assumed."""
@@ -213,7 +213,7 @@ class JudgeEndpoint(Shape):
     """Attempts in any minute; further ones wait. Left out: any number."""
     cache: Whole = 1000
     """Responses in the cache; equal requests are sent once. 0: no cache."""
-    parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(
+    parameters: Annotated[Mapping[str, Any], AfterValidator(_check_parameters)] = Field(
         default_factory=dict
     )
     """Further fields of each request, e.g. `{temperature: 0}`."""
@@ -230,7 +230,7 @@ class JudgeEndpoint(Shape):
             )
 
 
-def _judge(value: Any, endpoint: Any) -> Any:
+def _read_judge(value: Any, endpoint: Any) -> Any:
     """Return a coroutine function, given itself or by its path; validate anything else as an
     endpoint.
     """
@@ -252,7 +252,7 @@ def _judge(value: Any, endpoint: Any) -> Any:
     return value
 
 
-JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_judge)]
+JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_read_judge)]
 
 
 class AsyncScoring(Shape):
@@ -279,7 +279,7 @@ class EvalConfig(Shape):
 
     traces: Traces = part()
     """When a trace is evaluated, and how much may be held."""
-    evaluations: Some[Evaluation] = Field(default_factory=lambda: (_default(),))
+    evaluations: Some[Evaluation] = Field(default_factory=lambda: (_default_evaluation(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
     results: Results = part()
     """What results carry besides their scores."""

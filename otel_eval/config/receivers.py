@@ -21,7 +21,7 @@ _ADDRESS: Final = re.compile(
 )
 
 
-def _address(text: str) -> str:
+def _check_address(text: str) -> str:
     match = _ADDRESS.fullmatch(text)
     if not match or int(match["port"]) > 65535:
         raise ValueError(
@@ -30,7 +30,7 @@ def _address(text: str) -> str:
     return text
 
 
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(_check_address)]
 Broker = Annotated[Address, Field(pattern=":0*[1-9]")]
 
 

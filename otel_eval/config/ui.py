@@ -19,7 +19,7 @@ DEFAULT_UI_ENDPOINT: Final = "127.0.0.1:4319"
 _NAMES: Final = ("{trace_id}", "{span_id}")
 
 
-def _page_url(text: str) -> str:
+def _check_page_url(text: str) -> str:
     plain = text
     for name in _NAMES:
         plain = plain.replace(name, "0")
@@ -31,7 +31,7 @@ def _page_url(text: str) -> str:
     return text
 
 
-def _public_url(text: str) -> str:
+def _read_public_url(text: str) -> str:
     if url_of(text) is None or holds_credentials(text) or "#" in text:
         raise ValueError(
             "not an http:// or https:// URL without a query; write e.g. https://eval.example"
@@ -54,9 +54,9 @@ class Ui(Shape):
     """Whether the page shows arguments and results of calls, as far as scorers read them."""
     max_bytes: Size = 32 * 2**20
     """The size of the last runs, at most 1,000, that are held for the page."""
-    trace_url: Annotated[str, AfterValidator(_page_url)] | None = None
+    trace_url: Annotated[str, AfterValidator(_check_page_url)] | None = None
     """The address of a trace in a backend, with `{trace_id}` and perhaps `{span_id}`."""
-    public_url: Annotated[str, AfterValidator(_public_url)] | None = None
+    public_url: Annotated[str, AfterValidator(_read_public_url)] | None = None
     """The address at which people reach the page, for instance behind a proxy."""
 
     def contradictions(self) -> Iterator[str]:

@@ -105,7 +105,7 @@ def url_of(text: str) -> SplitResult | None:
         return None
 
 
-def _target(text: str) -> str:
+def _check_target(text: str) -> str:
     if url_of(text) is None:
         raise ValueError(
             f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g."
@@ -114,7 +114,7 @@ def _target(text: str) -> str:
     return text
 
 
-def _variable(name: str) -> str:
+def _check_variable(name: str) -> str:
     # not quoted: it may be the key itself, written here by mistake
     if not _VARIABLE.fullmatch(name):
         raise ValueError(
@@ -124,7 +124,7 @@ def _variable(name: str) -> str:
     return name
 
 
-def _text_or_number(value: Any) -> str | bool | int | float:
+def _check_text_or_number(value: Any) -> str | bool | int | float:
     if not isinstance(value, str | bool | int | float):
         raise ValueError(
             f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of"
@@ -154,9 +154,9 @@ def _quantity(units: Mapping[str, float]) -> WithJsonSchema:
 
 Seconds = Annotated[float, BeforeValidator(seconds_of), _quantity(_SECONDS)]
 Size = Annotated[int, BeforeValidator(bytes_of), _quantity(_BYTES)]
-Plain = Annotated[str | bool | int | float, BeforeValidator(_text_or_number)]
-Target = Annotated[str, AfterValidator(_target)]
-Variable = Annotated[str, AfterValidator(_variable)]
+Plain = Annotated[str | bool | int | float, BeforeValidator(_check_text_or_number)]
+Target = Annotated[str, AfterValidator(_check_target)]
+Variable = Annotated[str, AfterValidator(_check_variable)]
 Distinct = Annotated[Some[Item], AfterValidator(lambda given: tuple(dict.fromkeys(given)))]
 """A list of at least one value, without duplicates."""
 

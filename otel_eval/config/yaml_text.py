@@ -187,6 +187,7 @@ def lines_of_problems(text: str, problems: Iterable[str]) -> list[int | None] | 
 
 
 def _line_of(node: yaml.Node | None, path: str) -> int | None:
+    """The line of the innermost key or entry on the path."""
     line: int | None = None
     while node is not None:
         value: yaml.Node | None = None

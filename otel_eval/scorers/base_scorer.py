@@ -232,6 +232,9 @@ class BaseScorer:
         return outcome
 
     def _measured(self, trajectory: Trajectory) -> Outcome:
+        """Measure the calls that were selected, and name refused ones where the value is not the
+        best.
+        """
         finding = self.find(trajectory)
         if isinstance(finding, Finding) and finding.value < 1:
             finding.explanation += refused(trajectory.calls)
@@ -366,6 +369,7 @@ def _same_score(one: Outcome, other: Outcome) -> bool:
 
 @cache
 def _parameter_adapter(scorer: type, key: str) -> TypeAdapter[Any]:
+    """Reads a value of an optional parameter; compiled when it is first used."""
     return TypeAdapter(get_args(get_type_hints(scorer, include_extras=True)[key])[0])
 
 

@@ -152,6 +152,7 @@ class Matching(ReferencedScorer):
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
+    """The weight of an alignment divided as `measure` says."""
     # No expected and no actual calls agree completely; if only one side is empty, nothing agrees.
     if not expected or not actual:
         return float(expected == actual)

@@ -83,7 +83,8 @@ class CallCount(NamedTuple):
 _MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
 
 
-def _suggestion(sign: Any) -> str:
+def _operator_remedy(sign: Any) -> str:
+    """The operator that an unknown sign or word means, or an example of a criterion."""
     known = sign.strip() if isinstance(sign, str) else ""
     meant = (
         _SIGN_TYPOS.get(known)
@@ -99,14 +100,14 @@ def _parse_criterion(written: str) -> tuple[str, int]:
         begins = _SIGN_OR_WORD.match(written)
         raise own_words(
             "is not an operator (= == != < <= > >=) and a whole number, 0 or more;"
-            f" {_suggestion(begins and begins[0])}"
+            f" {_operator_remedy(begins and begins[0])}"
         )
     return parts[1], int(parts[2])
 
 
-def _operator(sign: Any) -> Any:
+def _check_operator(sign: Any) -> Any:
     if not isinstance(sign, str) or sign not in _OPERATORS:
-        raise own_words(f"is not one of the operators = == != < <= > >=; {_suggestion(sign)}")
+        raise own_words(f"is not one of the operators = == != < <= > >=; {_operator_remedy(sign)}")
     return sign
 
 
@@ -126,7 +127,7 @@ def _criterion_kind(value: Any) -> str | None:
 
 _ONE_TEXT: Final = {"type": "string", "pattern": f"^{_CRITERION_TEXT.pattern}$"}
 _Text = Annotated[str, AfterValidator(_parse_criterion), WithJsonSchema(_ONE_TEXT), Tag(TEXT)]
-_Sign = Annotated[Literal["=", "==", "!=", "<", "<=", ">", ">="], BeforeValidator(_operator)]
+_Sign = Annotated[Literal["=", "==", "!=", "<", "<=", ">", ">="], BeforeValidator(_check_operator)]
 _Number = Annotated[int, Field(strict=True, ge=0, le=_MOST_CALLS)]
 _NO_CRITERION: Final = Words(f"is not an operator and a number; {_REMEDY}")
 _Pair = Annotated[tuple[_Sign, _Number], _NO_CRITERION, Tag(OTHER)]
@@ -289,7 +290,8 @@ class ToolCallCount(ReferencedScorer):
             counts[call.name] = counts.get(call.name, 0) + 1
         actual = [(tool_count, tool_count.count(counts)) for tool_count in counted]
         broken = [
-            f"; {tool(tool_count.tool)}: {plural(number, 'call')}, not {_unmet(tool_count, number)}"
+            f"; {tool(tool_count.tool)}: {plural(number, 'call')},"
+            f" not {_unmet_criteria(tool_count, number)}"
             for tool_count, number in actual
             if not tool_count.allows(number)
         ]
@@ -302,7 +304,7 @@ class ToolCallCount(ReferencedScorer):
         )
 
 
-def _unmet(counted: _CountedTools, number: int) -> str:
+def _unmet_criteria(counted: _CountedTools, number: int) -> str:
     """The criteria that do not hold for a number of calls."""
     return " and ".join(
         f"{criterion.operator} {criterion.expected}"
@@ -464,6 +466,7 @@ class StepEfficiency(BaseScorer):
         return Finding(value, "; ".join(over) or "within every budget", details)
 
     def _budgets(self, run: Trajectory) -> list[tuple[str, int, int | None]]:
+        """What has a budget: noun, budget and the number used, None where it was not recorded."""
         inputs, outputs = run.input_tokens, run.output_tokens
         used = (
             ("calls", self.max_calls, len(run.calls)),

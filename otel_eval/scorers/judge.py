@@ -221,6 +221,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def _check_property(key: str, reply: Mapping[str, Any], rule: Mapping[str, Any]) -> None:
+    """Raise `JudgeError` if an answer does not have a property as its rule requires."""
     value = reply.get(key)
     if not _has_type(value, rule):
         raise JudgeError(
@@ -299,6 +300,7 @@ def build_prompt(instruction: str, data: Mapping[str, Any], answer: str = _SCORE
 
 
 def _escaped_json(data: Mapping[str, Any]) -> str:
+    """JSON in which no text can close the block of data."""
     text = json.dumps(data, ensure_ascii=False, default=str, indent=1)
     for mark in "<>":
         text = text.replace(mark, f"\\u{ord(mark):04x}")

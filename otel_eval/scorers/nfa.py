@@ -99,6 +99,7 @@ def accepts(automaton: NFA, names: Sequence[str]) -> bool:
 
 
 def _free_closure(automaton: NFA, states: set[int]) -> set[int]:
+    """Add the states that empty transitions lead to, and return the set."""
     stack = list(states)
     while stack:
         for target in automaton.free[stack.pop()]:
@@ -143,6 +144,7 @@ def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> 
 
 
 def _limit(number: int, most: int) -> None:
+    """Raise `NoScore` for more steps than are allowed."""
     if number > most:
         raise NoScore(too_large("too many calls for the size of the pattern"))
 
@@ -223,6 +225,7 @@ def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:
+    """Keep the cheaper one of the cost of a state so far and this cost."""
     if state not in costs or cost < costs[state][0]:
         costs[state] = (cost, chain)
 

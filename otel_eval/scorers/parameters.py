@@ -23,6 +23,7 @@ Patterns = Annotated[
 
 
 def _as_written(value: Any, validate: Callable[[Any], Any]) -> Any:
+    """Validate a value, and return it as it is written."""
     validate(value)
     return value
 

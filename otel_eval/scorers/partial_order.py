@@ -77,6 +77,7 @@ def groups_of(calls: Sequence[TimedCall], concurrency: Concurrency) -> list[rang
 
 
 def _parallel_in_time(calls: Sequence[TimedCall]) -> list[range]:
+    """The groups of `parallel_groups`, by times and enclosing calls alone."""
     groups: list[range] = []
     first = 0
     latest: int | None = None  # the latest start in the group; None if no call can join it
@@ -131,6 +132,7 @@ _NEVER = 1 << 80
 
 
 def _within(call: TimedCall, members: Sequence[TimedCall]) -> bool:
+    """Whether one of the members encloses the call."""
     enclosing = call.enclosing
     return any(member.span_id in enclosing for member in members if member.span_id)
 
@@ -308,6 +310,7 @@ def _weight(state: tuple[float, Chain]) -> float:
 
 
 def _merge(states: States, more: States) -> None:
+    """Add states; of two that are equal the heavier one stays."""
     for bits, state in more.items():
         if bits not in states or state[0] > states[bits][0]:
             states[bits] = state

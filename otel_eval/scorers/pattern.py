@@ -49,7 +49,7 @@ class _List(RootModel["tuple[Pattern, ...]"]):
     """A list is a sequence. It is a class, so that patterns in JSON Schema can refer to it."""
 
 
-def _few_orders(members: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check_number_of_orders(members: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(members) > _MOST_ANY_ORDER:
         raise ValueError(
             f"{len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}"
@@ -87,7 +87,9 @@ class _Combined:
     """A mapping with one kind of pattern."""
 
     sequence: Annotated[Items[Pattern], _NO_MEMBERS] | None = None
-    any_order: Annotated[Items[Pattern], AfterValidator(_few_orders), _NO_MEMBERS] | None = None
+    any_order: (
+        Annotated[Items[Pattern], AfterValidator(_check_number_of_orders), _NO_MEMBERS] | None
+    ) = None
     choice: Annotated[Some[Pattern], _NO_MEMBERS] | None = None
     optional: Pattern | None = None
     repeat: _Repeated | None = None
@@ -143,7 +145,7 @@ def _compiled(value: Any, parse: Callable[[Any], Parsed]) -> NFA:
     """
     automaton = NFA(as_given=value)
     try:
-        automaton.end = _build(automaton, 0, parse(value), 0)
+        automaton.end = _add(automaton, 0, parse(value), 0)
     except PatternTooLarge:
         raise ValueError(
             "too large for an exact answer; use smaller any_order groups or a repeat without max"
@@ -151,7 +153,7 @@ def _compiled(value: Any, parse: Callable[[Any], Parsed]) -> NFA:
     return automaton
 
 
-def _build(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
+def _add(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
     """Add the states of a pattern after `start`, and return the state where it ends."""
     if depth > _DEEPEST:
         raise ValueError(f"nested more than {_DEEPEST} deep; write a flatter pattern")
@@ -161,66 +163,68 @@ def _build(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
         automaton.named[start].append((pattern, end))
         return end
     if isinstance(pattern, _List):
-        return _sequence(automaton, start, pattern.root, depth)
+        return _add_sequence(automaton, start, pattern.root, depth)
     if pattern.sequence is not None:
-        return _sequence(automaton, start, pattern.sequence, depth)
+        return _add_sequence(automaton, start, pattern.sequence, depth)
     if pattern.any_order is not None:
-        return _any_order(automaton, start, pattern.any_order, depth)
+        return _add_any_order(automaton, start, pattern.any_order, depth)
     if pattern.choice is not None:
-        return _choice(automaton, start, pattern.choice, depth)
+        return _add_choice(automaton, start, pattern.choice, depth)
     if pattern.optional is not None:
-        return _repeat(automaton, start, pattern.optional, 0, 1, depth)
+        return _add_repeat(automaton, start, pattern.optional, 0, 1, depth)
     times = pattern.repetition
-    return _repeat(automaton, start, times.of, times.min, times.max, depth)
+    return _add_repeat(automaton, start, times.of, times.min, times.max, depth)
 
 
-def _sequence(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+def _add_sequence(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
     for member in members:
-        start = _build(automaton, start, member, depth)
+        start = _add(automaton, start, member, depth)
     return start
 
 
-def _choice(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+def _add_choice(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+    """Add states for each member, all with one end."""
     end = automaton.add_state()
     for member in members:
-        automaton.free[_build_apart(automaton, start, member, depth)].append(end)
+        automaton.free[_add_apart(automaton, start, member, depth)].append(end)
     return end
 
 
-def _build_apart(automaton: NFA, start: int, member: Parsed, depth: int) -> int:
-    """As `_build`, but in a state of its own, since a repetition returns to the state where it
+def _add_apart(automaton: NFA, start: int, member: Parsed, depth: int) -> int:
+    """As `_add`, but in a state of its own, since a repetition returns to the state where it
     begins; for a name in `start` itself.
     """
     if not isinstance(member, str):
         entry = automaton.add_state()
         automaton.free[start].append(entry)
         start = entry
-    return _build(automaton, start, member, depth)
+    return _add(automaton, start, member, depth)
 
 
-def _any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+def _add_any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
     """Add a state for each set of members that were matched already."""
     matched = [start, *(automaton.add_state() for _ in range((1 << len(members)) - 1))]
     for mask, state in enumerate(matched):
         for index, member in enumerate(members):
             if not mask >> index & 1:
-                end = _build_apart(automaton, state, member, depth)
+                end = _add_apart(automaton, state, member, depth)
                 automaton.free[end].append(matched[mask | 1 << index])
     return matched[-1]
 
 
-def _repeat(
-    automaton: NFA, start: int, member: Parsed, least: int, most: int | None, depth: int
+def _add_repeat(
+    automaton: NFA, start: int, member: Parsed, min_times: int, most: int | None, depth: int
 ) -> int:
-    for _ in range(least):
-        start = _build(automaton, start, member, depth)
+    """Add states for the least number of repetitions, and for further ones that may be left out."""
+    for _ in range(min_times):
+        start = _add(automaton, start, member, depth)
     end = automaton.add_state()
     automaton.free[start].append(end)
     if most is None:
-        automaton.free[_build_apart(automaton, start, member, depth)].append(start)
+        automaton.free[_add_apart(automaton, start, member, depth)].append(start)
         return end
-    for _ in range(most - least):
-        start = _build_apart(automaton, start, member, depth)
+    for _ in range(most - min_times):
+        start = _add_apart(automaton, start, member, depth)
         automaton.free[start].append(end)
     return end
 
@@ -291,6 +295,7 @@ def _edit_text(edit: Edit, calls: int) -> str:
 
 
 def _edits_text(edits: tuple[Edit, ...], calls: int) -> str:
+    """The first edits, as an explanation lists them."""
     if not edits:
         return "fits the pattern"
     text = [_edit_text(edit, calls) for edit in edits[:_MOST_LISTED]]

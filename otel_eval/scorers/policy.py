@@ -77,6 +77,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _object_value(value: Any) -> Any:
+    """The JSON value of an object, as `_json_value` describes it."""
     if hasattr(type(value), "as_given"):
         return _json_value(value.as_given)
     if isroutine(value):

@@ -147,6 +147,9 @@ class TimeCost(ReferencedScorer):
         )
 
     def _elapsed_ns(self, trajectory: Trajectory) -> int:
+        """The time that `of` names; raises `NoScore` if it was not recorded or there is no such
+        call.
+        """
         if self.of == "run":
             start, end = _interval(trajectory, "the run")
             return end - start
@@ -177,6 +180,9 @@ def _ms_text(elapsed_ms: float, max_ms: float) -> str:
 
 
 def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:
+    """Start and end; raises `NoScore` if they were not recorded or are in the wrong order. `what`
+    is the subject of the text.
+    """
     start, end = timed.start_ns, timed.end_ns
     if start is None or end is None or start == end == 0:
         raise NoScore(Skipped(f"no time recorded for {what}", reason="not_recorded"))
@@ -279,7 +285,7 @@ class TrajectoryStructure(BaseScorer):
             for position, call in enumerate(trajectory.calls)
             if (missing := [key for key in self.required if not _has_field(call, key)])
         ]
-        return _finding(len(trajectory.calls), errors)
+        return _share_of_valid(len(trajectory.calls), errors)
 
     def _check_steps(self, steps: Any) -> Finding | Outcome:
         """Score the list of steps that the run itself recorded: the share that are valid.
@@ -305,7 +311,7 @@ class TrajectoryStructure(BaseScorer):
             for position, step in enumerate(steps)
             if (missing := self._missing_of_step(step))
         ]
-        return _finding(len(steps), errors)
+        return _share_of_valid(len(steps), errors)
 
     def _missing_of_step(self, step: Any) -> list[str]:
         """What a recorded step lacks to be valid, such as a required key; [] if it is valid."""
@@ -316,24 +322,26 @@ class TrajectoryStructure(BaseScorer):
 
 
 def _never_recorded(calls: Sequence[ToolCall], key: str) -> bool:
-    return not any(_recorded(call, key) for call in calls) and not all(
+    """Whether no call recorded a field that some call should have."""
+    return not any(_is_recorded(call, key) for call in calls) and not all(
         _has_field(call, key) for call in calls
     )
 
 
 def _has_field(call: ToolCall, key: str) -> bool:
+    """Whether a call has what is required: a failed call needs no result."""
     # a failed call needs no result
-    return _recorded(call, key) or bool(key == "result" and call.error)
+    return _is_recorded(call, key) or bool(key == "result" and call.error)
 
 
-def _recorded(call: ToolCall, key: str) -> bool:
+def _is_recorded(call: ToolCall, key: str) -> bool:
     value = getattr(call, key)
     if key in ("arguments", "result"):
         return value is not UNRECORDED
     return value is not None and value not in ("", ())
 
 
-def _finding(total: int, errors: list[dict[str, Any]]) -> Finding:
+def _share_of_valid(total: int, errors: list[dict[str, Any]]) -> Finding:
     """The share of calls or steps without an error; an error has `missing`, and `step`, or `tool`
     and `actual`.
     """

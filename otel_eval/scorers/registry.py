@@ -387,6 +387,7 @@ def _has_type(value: Any, declared: Any) -> bool:
 
 
 def _is_simple(declared: Any) -> bool:
+    """Whether an annotation consists of types that JSON has."""
     origin = get_origin(declared)
     if origin in (Union, UnionType, list, dict):
         return all(map(_is_simple, get_args(declared)))
@@ -413,6 +414,7 @@ def _keywords(thing: Any) -> dict[str, bool] | None:
 
 
 def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:
+    """The annotations of a function; none if they cannot be evaluated."""
     try:
         return get_type_hints(called) if called is not None else {}
     except Exception:  # noqa: BLE001 - an annotation may name anything, also what is not defined yet
@@ -420,6 +422,7 @@ def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:
 
 
 def _may_be_outcome(declared: Any) -> bool:
+    """Whether a value of a declared type may be an outcome, a number or a bool."""
     origin = get_origin(declared)
     if origin in (Union, UnionType):
         return any(map(_may_be_outcome, get_args(declared)))

@@ -203,7 +203,7 @@ def _unguarded(
     `NoScore` if it depends on an unknown failure whether there are any.
     """
 
-    def before_all(guards: Iterable[int]) -> list[int]:
+    def not_later_than_first(guards: Iterable[int]) -> list[int]:
         guard = next(iter(guards), None)
         if guard is None:
             return [*second]
@@ -211,7 +211,7 @@ def _unguarded(
 
     possible = [position for position in first if not calls[position].error]
     certain = [position for position in possible if not calls[position].failure_unknown]
-    breaking, may_break = before_all(possible), before_all(certain)
+    breaking, may_break = not_later_than_first(possible), not_later_than_first(certain)
     if may_break and not breaking:
         guard = numbered(calls[possible[0]].name, possible[0])
         raise NoScore(

@@ -60,7 +60,8 @@ def _unpaired(names: Sequence[str], paired: Collection[int]) -> Calls:
     return [(name, position) for position, name in enumerate(names) if position not in paired]
 
 
-def _values(call: Any) -> dict[str, Any]:
+def _content_of(call: Any) -> dict[str, Any]:
+    """The tool, arguments and result of a call, as far as they were recorded."""
     fields = {"tool": call.name}
     for key in ("arguments", "result"):
         if getattr(call, key, UNRECORDED) is not UNRECORDED:
@@ -148,6 +149,7 @@ class Alignment:
         return self.weights is None or all(weight == 1 for weight in self.weights)
 
     def _heaviest(self) -> Pairs:
+        """Find the pairs of the heaviest alignment, by the cheapest way that decides it."""
         criterion, expected, any_order = self._criterion, self._criterion.words, self._any_order
         if (
             criterion.plain
@@ -192,6 +194,7 @@ class Alignment:
         return [call.arguments for call in criterion.expectation.calls] == actual
 
     def _by_relation(self) -> Pairs:
+        """Find the pairs by the weight of each pair; raises `TooManyPairs`."""
         criterion, columns = self._criterion, len(self._actual)
         groups = criterion.expectation.groups
         column_groups = self._column_groups or groups_of(self._actual, "ignore")
@@ -309,14 +312,20 @@ class Alignment:
         return [pair for pair, weight in zip(self.pairs, weights, strict=False) if weight < 1]
 
     def _content(self) -> list[dict[str, Any]]:
+        """The calls that are not matched, or only in part, with their arguments and results."""
         expected, actual = self._criterion.expectation.calls, self._actual
         shown = [
-            {"expected": row, **_values(expected[row]), "actual": at, "found": _values(actual[at])}
+            {
+                "expected": row,
+                **_content_of(expected[row]),
+                "actual": at,
+                "found": _content_of(actual[at]),
+            }
             for row, at in self._partial_pairs()
         ]
-        shown += [{"expected": row, **_values(expected[row])} for _, row in self.missing]
+        shown += [{"expected": row, **_content_of(expected[row])} for _, row in self.missing]
         return shown + [
-            {"actual": column, "found": _values(actual[column])} for _, column in self.extra
+            {"actual": column, "found": _content_of(actual[column])} for _, column in self.extra
         ]
 
 
@@ -355,8 +364,8 @@ class Difference(NamedTuple):
     result: bool
 
     def __str__(self) -> str:
-        keys = [f"{_shown(key)} differs" for key in self.differs]
-        keys += [f"{_shown(key)} missing" for key in self.missing]
+        keys = [f"{_key_text(key)} differs" for key in self.differs]
+        keys += [f"{_key_text(key)} missing" for key in self.missing]
         if len(keys) > _MOST_KEYS:
             keys = [*keys[:_MOST_KEYS], f"{len(keys) - _MOST_KEYS} more"]
         if self.result:
@@ -365,7 +374,7 @@ class Difference(NamedTuple):
         return "; ".join([*([", ".join(keys)] if keys else []), *unexpected])
 
 
-def _shown(key: str) -> str:
+def _key_text(key: str) -> str:
     return "the value" if key == _BARE else tool(key)
 
 

@@ -184,6 +184,7 @@ class WeightedAssignment:
         self._shift(start, column, search)
 
     def _look_from(self, kind: int, search: _ShortestPath) -> None:
+        """Reach the columns of a kind of rows, where that is shorter than before."""
         weights, price, best, done = self._kinds[kind], self._price, search.best, search.done
         base = search.here - self._rent[kind]
         for column, weight in weights.items():
@@ -211,13 +212,16 @@ class WeightedAssignment:
             self._disown(free, kind)
 
     def _take(self, column: int) -> None:
+        """Use up one of the capacity of a column."""
         self._capacity[column] = self._capacity.get(column, 1) - 1
 
     def _own(self, column: int, kind: int) -> None:
+        """Record that one more row of a kind has a column."""
         owners = self._owners.setdefault(column, {})
         owners[kind] = owners.get(kind, 0) + 1
 
     def _disown(self, column: int, kind: int) -> None:
+        """Record that one row of a kind fewer has a column."""
         owners = self._owners[column]
         owners[kind] -= 1
         if not owners[kind]:

@@ -76,7 +76,7 @@ _IGNORED: Final = ("id", "type", "description", "reasoning")
 _IN_FUNCTION: Final = dict.fromkeys(("name", *_SPELLINGS["arguments"]), "write it inside function")
 
 
-def _left_out() -> Any:
+def _unrecorded() -> Any:
     return UNRECORDED
 
 
@@ -90,7 +90,7 @@ def _call_form(*compared: str) -> type:
         [
             ("name", ToolName),
             *((key, Any, None) for key in _IGNORED),
-            *((key, Any, field(default_factory=_left_out)) for key in spellings),
+            *((key, Any, field(default_factory=_unrecorded)) for key in spellings),
         ],
     )
 
@@ -134,7 +134,7 @@ def _read_function(written: Any) -> Expected:
     return _read_call(call)
 
 
-def _named(name: str) -> Expected:
+def _call_with_name(name: str) -> Expected:
     return Expected(name)
 
 
@@ -143,6 +143,7 @@ def _kind_of_call(value: Any) -> str | None:
 
 
 def _expectation(entries: Sequence[Expected | Sequence[Expected]] | Expected) -> Expectation:
+    """Number the calls of a list in which nested lists are groups."""
     expected_calls: list[Expected] = []
     groups: list[range] = []
     for entry in [entries] if isinstance(entries, Expected) else entries:
@@ -152,7 +153,8 @@ def _expectation(entries: Sequence[Expected | Sequence[Expected]] | Expected) ->
     return Expectation(tuple(expected_calls), tuple(groups))
 
 
-def _no_dataset(value: Any) -> Any:
+def _refuse_dataset(value: Any) -> Any:
+    """A validator that refuses a reference in the place of an expectation."""
     if isinstance(value, Mapping) and "dataset" in value:
         raise ValueError(
             "names a dataset; write it as reference: {dataset: cases.jsonl, key: test.case.id}"
@@ -170,12 +172,13 @@ def _list_of(call: Any) -> Any:
     return items[one_of({OTHER: call, LIST: group})]
 
 
-def _reads_names(name: Any, words: str) -> ReadAs:
-    form = _list_of(Annotated[name, AfterValidator(_named)])
-    return ReadAs(Annotated[form, BeforeValidator(_no_dataset), Words(words)], _expectation)
+def _form_of_names(name: Any, words: str) -> ReadAs:
+    """How a list of names and of groups of names is read."""
+    form = _list_of(Annotated[name, AfterValidator(_call_with_name)])
+    return ReadAs(Annotated[form, BeforeValidator(_refuse_dataset), Words(words)], _expectation)
 
 
-def _reads_calls(*compared: str) -> ReadAs:
+def _form_of_calls(*compared: str) -> ReadAs:
     """How a list of names, or of mappings of `name` and what is compared, is read; one mapping
     alone stands for a list of it.
     """
@@ -185,7 +188,7 @@ def _reads_calls(*compared: str) -> ReadAs:
         [("function", form), *((key, Any, None) for key in _IGNORED)],
     )
     forms = {
-        TEXT: Annotated[ToolName, AfterValidator(_named)],
+        TEXT: Annotated[ToolName, AfterValidator(_call_with_name)],
         MAPPING: Annotated[form, AfterValidator(_read_call)],
         OTHER: Annotated[function, Record(remedies=_IN_FUNCTION), AfterValidator(_read_function)],
     }
@@ -193,21 +196,21 @@ def _reads_calls(*compared: str) -> ReadAs:
     example = ", ".join(f"{key}: …" for key in compared)
     expected: Any = Annotated[
         one_of({MAPPING: call, LIST: _list_of(call)}),
-        BeforeValidator(_no_dataset),
+        BeforeValidator(_refuse_dataset),
         Words(f"is not a list of expected calls; write e.g. [{{name: search, {example}}}]"),
     ]
     return ReadAs(expected, _expectation)
 
 
 _NO_NAMES: Final = "is not a list of tool names; write e.g. [search, [open, read]]"
-ToolNameList = Annotated[Expectation, _reads_names(ToolName, _NO_NAMES)]
+ToolNameList = Annotated[Expectation, _form_of_names(ToolName, _NO_NAMES)]
 """Tool names; a nested list holds names that may be called in any order."""
-SpanNameList = Annotated[Expectation, _reads_names(SpanName, _NO_NAMES)]
+SpanNameList = Annotated[Expectation, _form_of_names(SpanName, _NO_NAMES)]
 """As `ToolNameList`; names of spans may have any characters."""
-CallList = Annotated[Expectation, _reads_calls("arguments", "result")]
+CallList = Annotated[Expectation, _form_of_calls("arguments", "result")]
 """Tool names, or mappings of `name` and optionally `arguments` and `result`."""
-CallListWithArguments = Annotated[Expectation, _reads_calls("arguments")]
-CallListWithResults = Annotated[Expectation, _reads_calls("result")]
+CallListWithArguments = Annotated[Expectation, _form_of_calls("arguments")]
+CallListWithResults = Annotated[Expectation, _form_of_calls("result")]
 
 
 PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree
@@ -274,7 +277,7 @@ class Criterion:
         calls, mode = expectation.calls, comparison.arguments
         self.names = [call.name for call in calls]
         self.nested = len(expectation.groups) < len(calls)
-        self.compared_fields = [_fields(call, comparison) for call in calls]
+        self.compared_fields = [_fields_compared(call, comparison) for call in calls]
         self.required = [*dict.fromkeys(zip(self.names, self.compared_fields, strict=True))]
         self.fields = fields = dict(self.required)
         compared = {(name, of_call.arguments, of_call.result) for name, of_call in self.required}
@@ -293,7 +296,8 @@ class Criterion:
         self.weighed = (mode is not None or comparison.results) and not bare
 
 
-def _fields(call: Expected, comparison: Comparison) -> Fields:
+def _fields_compared(call: Expected, comparison: Comparison) -> Fields:
+    """The fields that an expected call gives and a comparison compares."""
     arguments = comparison.arguments is not None and call.arguments is not UNRECORDED
     result = comparison.results and call.result is not UNRECORDED
     return Fields(arguments, result, arguments and not is_bare_value(call.arguments))
@@ -308,6 +312,7 @@ def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Word] | N
 
 
 def _words(calls: Sequence[Any], fields: Sequence[Fields], mode: Mode) -> list[Word] | None:
+    """The words of calls, each by its compared fields; None if some value cannot be hashed."""
     try:
         return [
             _comparable(call, fields_of_call, mode)

@@ -199,6 +199,7 @@ def _growing_weights(
 
 
 def _pairs_of_group(rows: Rows, start: int, end: int, columns: range) -> Pairs:
+    """Assign rows from `start` to `end` to the columns of a group."""
     in_group = (
         {column: row[column] for column in columns if column in row} for row in rows[start:end]
     )

@@ -133,6 +133,7 @@ class ExpressionEvaluator:
         return program._environment.Activation(values)
 
     def _outcome_of(self, message: str, program: Program) -> Skipped | Failed:
+        """The outcome if the evaluation failed with this message."""
         if problem := _TOO_LARGE.fullmatch(message):
             return too_large(problem[1])
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
@@ -266,6 +267,9 @@ def _plain_environment(cel: Any) -> Any:
 
 
 def _environment(cel: Any, labels: Mapping[str, Any]) -> Any:
+    """The variables and functions that expressions have; `labels` are further variables with their
+    types.
+    """
     record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
     further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
@@ -279,6 +283,7 @@ def _problems(message: str, variables: list[str]) -> list[str]:
 
 
 def _complaint(error: re.Match[str], variables: list[str]) -> str:
+    """One error of the compiler, with position and remedy."""
     line, column, problem = error.groups()
     problem = problem.removesuffix("[INVALID_ARGUMENT]").strip()
     at = "" if int(line) < 1 else f"column {column}: "

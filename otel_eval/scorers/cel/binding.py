@@ -118,6 +118,7 @@ class Bindings:
 
 
 def _run(run: Trajectory, reading: FieldsRead) -> dict[str, Any]:
+    """The fields of the run that are read and were recorded."""
     facts = {name: _FACTS[name](run) for name in reading.run if name != "attributes"}
     if reading.attributes:
         facts["attributes"] = {
@@ -130,27 +131,11 @@ def _rows(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> li
     """Return one mapping of names to values for each row; values that were not recorded are left
     out.
     """
-    if len(columns) in _ROWS:
-        rows: list[dict[str, Any]] = _ROWS[len(columns)](*names, *columns)
-    else:
-        # strict=True takes twice the time
-        rows = (
-            [dict(zip(names, row)) for row in zip(*columns)]  # noqa: B905
-            if columns
-            else [{} for _ in range(number)]
-        )
+    # strict=True takes twice the time
+    rows = [dict(zip(names, row)) for row in zip(*columns)] if columns else [{}] * number  # noqa: B905
     if type(UNRECORDED) not in map(type, chain.from_iterable(columns)):
         return rows
     return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]
-
-
-# Special cases for the numbers of fields that most expressions read; they take a quarter of the
-# time.
-_ROWS: Final[Mapping[int, Callable[..., list[dict[str, Any]]]]] = {
-    1: lambda a, x: [{a: i} for i in x],
-    2: lambda a, b, x, y: [{a: i, b: j} for i, j in zip(x, y)],  # noqa: B905
-    3: lambda a, b, c, x, y, z: [{a: i, b: j, c: k} for i, j, k in zip(x, y, z)],  # noqa: B905
-}
 
 
 def _is_silent(call: ToolCall, field: str) -> bool:
@@ -173,19 +158,20 @@ def _duration(timed: ToolCall | Trajectory) -> Any:
     return UNRECORDED if elapsed is None else elapsed / _NS_PER_MS
 
 
-def _began(timed: ToolCall | Trajectory) -> int | None:
+def _recorded_start_ns(timed: ToolCall | Trajectory) -> int | None:
     return timed.start_ns if timed.start_ns or timed.end_ns else None
 
 
 def _starts(run: Trajectory) -> list[Any]:
-    begun, starts = _began(run), map(_began, run.calls)
+    """The start of each call in milliseconds after that of the run."""
+    begun, starts = _recorded_start_ns(run), map(_recorded_start_ns, run.calls)
     return [
         UNRECORDED if begun is None or start is None else (start - begun) / _NS_PER_MS
         for start in starts
     ]
 
 
-def _known(value: Any) -> Any:
+def _value_if_known(value: Any) -> Any:
     """Return the value, or `UNRECORDED` for "" and None, which stand for an unknown value."""
     return value if value not in ("", None) else UNRECORDED
 
@@ -203,15 +189,15 @@ def _decoded(column: Iterable[Any]) -> list[Any]:
 
 
 _FACTS: Final[Mapping[str, Any]] = {
-    "agent": lambda run: _known(run.agent),
-    "name": lambda run: _known(run.name),
-    "service": lambda run: _known(run.service),
-    "conversation": lambda run: _known(run.conversation_id),
+    "agent": lambda run: _value_if_known(run.agent),
+    "name": lambda run: _value_if_known(run.name),
+    "service": lambda run: _value_if_known(run.service),
+    "conversation": lambda run: _value_if_known(run.conversation_id),
     "duration_ms": _duration,
     # 0: many instrumentations record none, and each agent makes some
     "model_calls": lambda run: run.model_calls or UNRECORDED,
-    "input_tokens": lambda run: _known(run.input_tokens),
-    "output_tokens": lambda run: _known(run.output_tokens),
+    "input_tokens": lambda run: _value_if_known(run.input_tokens),
+    "output_tokens": lambda run: _value_if_known(run.output_tokens),
     "input": lambda run: _decoded_container(run.input),
     "output": lambda run: _decoded_container(run.output),
 }
@@ -253,7 +239,7 @@ def fitting(values: dict[str, Any], contents: list[Any]) -> dict[str, Any]:
             limit = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
             raise NoScore(too_large(f"more than {limit}"))
         if not below:
-            return values if clean else _plain(values)
+            return values if clean else _accepted_value(values)
         level = below
     raise NoScore(too_large(f"nested deeper than {_DEEPEST} levels"))
 
@@ -320,13 +306,14 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
+def _accepted_value(value: Any) -> Any:
+    """A value in the types that CEL accepts."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):
-        return {_plain(key): _plain(below) for key, below in value.items()}
+        return {_accepted_value(key): _accepted_value(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(below) for below in value]
+        return [_accepted_value(below) for below in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -_BEYOND <= value < _BEYOND:
         return _as_double(value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)

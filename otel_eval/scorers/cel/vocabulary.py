@@ -91,9 +91,10 @@ def _unwrapped(serialized: bytes) -> bytes:
 
 
 def _node(raw: bytes, types: dict[int, bytes]) -> Expr:
+    """Decode an expression; `types` are serialized types by the ids of expressions."""
     kind, content = next(
         (
-            (_KINDS[member.number], _cut(raw, member))
+            (_KINDS[member.number], _content_of_field(raw, member))
             for member in _wire_fields(raw)
             if member.number in _KINDS
         ),
@@ -120,12 +121,17 @@ def _wire_fields(message: bytes) -> Iterator[WireField]:
     return fields(message, 0, len(message))
 
 
-def _cut(message: bytes, field: WireField) -> bytes:
+def _content_of_field(message: bytes, field: WireField) -> bytes:
     return message[field.content : field.stop]
 
 
 def _contents(message: bytes, number: int) -> list[bytes]:
-    return [_cut(message, member) for member in _wire_fields(message) if member.number == number]
+    """The contents of all fields of a message with this number."""
+    return [
+        _content_of_field(message, member)
+        for member in _wire_fields(message)
+        if member.number == number
+    ]
 
 
 def _content(message: bytes, number: int) -> bytes:
@@ -210,7 +216,7 @@ def read(root: Expr) -> FieldsRead:
     facts = dict.fromkeys(
         [
             *(_WHOLE_CALL if RECORD in root.type and root.kind != "struct" else ()),
-            *_seen(root, frozenset()),
+            *_facts_read(root, frozenset()),
         ]
     )
     problems = [what for kind, what in facts if kind == "problem"]
@@ -228,11 +234,11 @@ _Fact = tuple[str, str]
 _WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]
 
 
-def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
+def _facts_read(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
     """Yield what the node and its descendants read, and problems; `bound` are the variables of
     enclosing comprehensions.
     """
-    looked_at, ends_here = _looked_at(node, bound)
+    looked_at, ends_here = _field_read(node, bound)
     yield from looked_at
     if ends_here:
         return
@@ -251,10 +257,10 @@ def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
         yield from _WHOLE_CALL
     for at, part in enumerate(node.parts):
         # the range is outside of the scope of these variables
-        yield from _seen(part, bound | node.binds if at else bound)
+        yield from _facts_read(part, bound | node.binds if at else bound)
 
 
-def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
+def _field_read(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
     """Return the field that the node reads, and whether its parts need no further inspection."""
     operand, field = _field(node) or (node, "")
     if operand is node:
@@ -270,6 +276,7 @@ def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
 
 
 def _field_facts(kind: str, owner: str, field: str, known: tuple[str, ...]) -> list[_Fact]:
+    """That a field of the run or of calls is read, and a problem if there is no such field."""
     unknown = (
         [("problem", f"there is no field {owner}.{field}; {did_you_mean(field, known)}")]
         if field not in known

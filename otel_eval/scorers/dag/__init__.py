@@ -124,11 +124,11 @@ class Dag(AskingScorer, ReferencedScorer):
             ConfigError: with every problem.
         """
         nodes = self.nodes
-        problems = self._misplaced()
+        problems = self._root_problems()
         if not problems:
             self._set("plan", TreePlan(nodes, self.root))
             problems = [f"nodes.{problem}" for problem in CoverageSearch(self.plan).problems]
-        problems += self._lacking()
+        problems += self._missing_parameters()
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
         programs = [node.program for node in nodes.values() if node.program is not None]
@@ -142,7 +142,7 @@ class Dag(AskingScorer, ReferencedScorer):
         )
         self._set("asynchronous", waits)
 
-    def _misplaced(self) -> list[str]:
+    def _root_problems(self) -> list[str]:
         """Return problems of `root`, which must list exactly the nodes without predecessor; these
         reach all others.
         """
@@ -163,7 +163,8 @@ class Dag(AskingScorer, ReferencedScorer):
             for name in lost
         ]
 
-    def _lacking(self) -> list[str]:
+    def _missing_parameters(self) -> list[str]:
+        """Problems of parameters that some node needs and the tree does not have."""
         problems = []
         for name, node in self.nodes.items():
             if node.asks is not None and self.judge is None:
@@ -212,7 +213,7 @@ class Dag(AskingScorer, ReferencedScorer):
         """
         ids = {name: f"n{at}" for at, name in enumerate(sorted(self.nodes))}
         lines = ["flowchart TD"]
-        for part in (_shape, _arrows):
+        for part in (_draw_node, _draw_arrows):
             for name in ids:
                 lines += part(self.nodes[name], ids)
         return "\n".join(lines) + "\n"
@@ -247,7 +248,7 @@ class Dag(AskingScorer, ReferencedScorer):
     async def _outcome_of(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
         explained = _path_text(self.plan.nodes, walked.path)
-        details: dict[str, Any] = {"path": [_detail(step) for step in walked.path]}
+        details: dict[str, Any] = {"path": [_step_detail(step) for step in walked.path]}
         if isinstance(end, NodeVerdict):
             if end.score is None:
                 return await _score_by(end.scorer, trajectory, explained, details)
@@ -280,7 +281,7 @@ async def _score_by(
     return prefixed(outcome, f"{further.name}: ", details)
 
 
-def _detail(step: Step) -> dict[str, Any]:
+def _step_detail(step: Step) -> dict[str, Any]:
     detail: dict[str, Any] = {"node": step.node}
     if step.verdict is not None:
         detail["verdict"] = step.verdict
@@ -288,6 +289,7 @@ def _detail(step: Step) -> dict[str, Any]:
 
 
 def _path_text(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
+    """The path with its verdicts and reasons, as an explanation lists it."""
     explained = [
         (
             f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})"
@@ -308,13 +310,15 @@ _LONGEST: Final = 80
 _READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
 
 
-def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+def _draw_node(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+    """The lines that draw a node."""
     opening, closing = _SHAPES[node.kind]
     content = f"judge: {node.asks}" if node.program is None else node.program.source
     yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(content)}"{closing}'
 
 
-def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+def _draw_arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+    """The lines that draw the arrows from a node."""
     node_id = ids[node.name]
     for child in sorted(node.children):
         yield f'    {node_id} -. "{_quoted(node.label)}" .-> {ids[child]}'
@@ -323,11 +327,12 @@ def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
     ):
         yield (
             f'    {node_id} -- "{_quoted(text_of(verdict.verdict))}" -->'
-            f" {_end(verdict, f'{node_id}v{at}', ids)}"
+            f" {_draw_end(verdict, f'{node_id}v{at}', ids)}"
         )
 
 
-def _end(verdict: NodeVerdict, end_id: str, ids: Mapping[str, str]) -> str:
+def _draw_end(verdict: NodeVerdict, end_id: str, ids: Mapping[str, str]) -> str:
+    """The end of an arrow: a node, a further scorer or a score."""
     if verdict.then is not None:
         return ids[verdict.then]
     if verdict.scorer is not None:

@@ -124,7 +124,8 @@ _NO_SUCCESSOR: Final = (
 )
 
 
-def _further_scorer(spec: Any) -> Scorer:
+def _build_further_scorer(spec: Any) -> Scorer:
+    """Build the scorer to which a verdict leads."""
     scorer = create_scorer(spec)
     # it would be ignored: every run that reaches the scorer is scored
     if getattr(scorer, "sample", 1.0) < 1:
@@ -136,7 +137,9 @@ def _further_scorer(spec: Any) -> Scorer:
 class _Further:
     """`{scorer: specification}`."""
 
-    scorer: Annotated[Scorer, PlainValidator(_further_scorer), WithJsonSchema({"type": "object"})]
+    scorer: Annotated[
+        Scorer, PlainValidator(_build_further_scorer), WithJsonSchema({"type": "object"})
+    ]
 
 
 def _kind_of_successor(value: Any) -> str | None:
@@ -291,7 +294,7 @@ class _Decision(_Written):
 _KINDS: Final = ("task", "binary", "choice", "verdict")
 
 
-def _known_kind(value: Any) -> Any:
+def _check_kind(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise own_words("is not a node; write a mapping, e.g. {type: task, cel: …, children: […]}")
     kind = value.get("type")
@@ -305,7 +308,7 @@ def _known_kind(value: Any) -> Any:
 _MOST_NODES: Final = 200
 
 
-def _few_nodes(value: Any) -> Any:
+def _check_number_of_nodes(value: Any) -> Any:
     if isinstance(value, Mapping) and len(value) > _MOST_NODES:
         raise ValueError(
             f"{len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of"
@@ -319,7 +322,7 @@ WrittenNode = Annotated[
     | Annotated[_Decision, Record(), Tag(OTHER)]
     | Annotated[_VerdictNode, Record(), Tag(tag("verdict"))],
     Discriminator(lambda node: tag(node["type"]) if node["type"] in ("task", "verdict") else OTHER),
-    BeforeValidator(_known_kind),
+    BeforeValidator(_check_kind),
 ]
 """A node as it is written."""
 WrittenNodes = Annotated[
@@ -329,7 +332,7 @@ WrittenNodes = Annotated[
         "is not a mapping of names to nodes; write e.g. {found: {type: binary, cel: …, children:"
         " …}}"
     ),
-    BeforeValidator(_few_nodes),
+    BeforeValidator(_check_number_of_nodes),
 ]
 """The nodes of a tree as they are written; which nodes they lead to is not checked."""
 
@@ -406,6 +409,7 @@ def linked_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
 
 
 def _linked(name: str, node: _Task | _Decision, verdicts: Mapping[str, NodeVerdict]) -> Node:
+    """The node of a written one, whose names are those of other nodes."""
     reads = tuple(dict.fromkeys(map(_variable, node.reads or ())))
     linked = Node(name, node.type, node.cel, node.asks, reads)
     if isinstance(node, _Task):
@@ -425,6 +429,7 @@ def _variable(label: str) -> str:
 
 
 def _label(name: str, node: _Task) -> str:
+    """The label of a task's output as it is written; the name of the task if there is none."""
     return name if node.output_label is None else node.output_label
 
 
@@ -457,6 +462,7 @@ def _problems_of(name: str, node: WrittenNode, nodes: NodesByName) -> Iterator[s
 
 
 def _task_problems(name: str, node: _Task, nodes: NodesByName) -> Iterator[str]:
+    """Problems of a task's label and children."""
     label = _label(name, node)
     variable = _variable(label)
     if not _IDENTIFIER.fullmatch(variable) or variable in _RESERVED:
@@ -468,16 +474,17 @@ def _task_problems(name: str, node: _Task, nodes: NodesByName) -> Iterator[str]:
         if isinstance(nodes.get(child), _VerdictNode):
             yield f"children[{at}]: {redacted_repr(child)} {_NO_TASK_CHILD}"
         elif child not in nodes:
-            yield _no_node(f"children[{at}]", child, nodes)
+            yield _unknown_node_problem(f"children[{at}]", child, nodes)
 
 
 def _child_problems(
     key: str, child: str | WrittenVerdict, node: _Decision, nodes: NodesByName
 ) -> Iterator[str]:
+    """Problems of one child of a decision."""
     if isinstance(child, WrittenVerdict):
         yield from _successor_problems(f"{key}.then", child, nodes)
     elif child not in nodes:
-        yield _no_node(key, child, nodes)
+        yield _unknown_node_problem(key, child, nodes)
     elif not isinstance(nodes[child], _VerdictNode | None):
         example = "true" if node.type == "binary" else "…"
         yield (
@@ -487,6 +494,7 @@ def _child_problems(
 
 
 def _verdict_problems(node: _Decision, nodes: NodesByName) -> Iterator[str]:
+    """Problems of the verdicts of a decision as a whole."""
     children = [nodes[child] if isinstance(child, str) else child for child in node.children]
     values = [child.verdict for child in children if isinstance(child, WrittenVerdict)]
     if len(values) < len(children):  # one of them is invalid by itself
@@ -504,13 +512,14 @@ def _verdict_problems(node: _Decision, nodes: NodesByName) -> Iterator[str]:
 
 
 def _successor_problems(key: str, verdict: WrittenVerdict, nodes: NodesByName) -> Iterator[str]:
+    """Problems of the name of the node to which a verdict leads."""
     if not isinstance(verdict.then, str):
         return
     if verdict.then not in nodes:
-        yield _no_node(key, verdict.then, nodes)
+        yield _unknown_node_problem(key, verdict.then, nodes)
     elif isinstance(nodes[verdict.then], _VerdictNode):
         yield f"{key}: {redacted_repr(verdict.then)} is a verdict itself; write its score here"
 
 
-def _no_node(key: str, name: str, nodes: NodesByName) -> str:
+def _unknown_node_problem(key: str, name: str, nodes: NodesByName) -> str:
     return f"{key}: there is no node {redacted_repr(name)}; {did_you_mean(name, nodes.keys())}"

@@ -247,6 +247,9 @@ class CoverageSearch:
     def _decided(
         self, state: WalkState, ready: set[str], node: Node
     ) -> list[tuple[WalkState, set[str]]]:
+        """Follow each verdict of a decision: a state and the ready nodes for each; a second score
+        is a problem.
+        """
         after = []
         for verdict in node.verdicts:
             if verdict.then is None and state.end is not None:

@@ -173,6 +173,7 @@ class WalkState:
         return ()
 
     def _now_ready(self, names: Sequence[str]) -> Sequence[str]:
+        """Count one dependency of each node as met; return those that have no other."""
         waits = self._waits
         for name in names:
             waits[name] -= 1
@@ -272,7 +273,7 @@ async def ask_node(
         instruction: the task of the judge.
         data: the data that are added to the prompt.
     """
-    schema, words = _form(node)
+    schema, words = _answer_form(node)
     try:
         try:
             reply = await ask(judge, build_prompt(instruction, data, words), schema)
@@ -282,12 +283,12 @@ async def ask_node(
             reply = await ask(
                 judge, build_prompt(f"{instruction}\n\n{_AGAIN}", data, words), schema
             )
-        return _read(node, reply)
+        return _answer_of(node, reply)
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
         return failed(error, where=f"{node.name}: ")
 
 
-def _form(node: Node) -> tuple[dict[str, Any], str]:
+def _answer_form(node: Node) -> tuple[dict[str, Any], str]:
     """Return the JSON Schema of the answer, and its description for the prompt."""
     if node.kind == "task":
         return {"properties": {"output": _TEXTS}}, '{"output": a text, or a list of texts}'
@@ -308,7 +309,8 @@ def _form(node: Node) -> tuple[dict[str, Any], str]:
     }, f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
 
 
-def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
+def _answer_of(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
+    """The answer in a judge's reply."""
     if node.kind == "task":
         return NodeAnswer(reply["output"])
     return NodeAnswer(reply["verdict"], reply["reason"].strip()[:_LONGEST])
