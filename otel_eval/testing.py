@@ -18,9 +18,9 @@ from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
 def call(
     name: str,
     *,
-    arguments: Any = UNRECORDED,
-    result: Any = UNRECORDED,
-    error: Any = None,
+    arguments: object = UNRECORDED,
+    result: object = UNRECORDED,
+    error: object = None,
     start_ns: int | None = None,
     end_ns: int | None = None,
     call_id: str = "",
@@ -51,7 +51,7 @@ def call(
     )
 
 
-def _error(error: Any) -> ToolError | None:
+def _error(error: object) -> ToolError | None:
     """What `call` accepts as an error."""
     if error is None or error is False:
         return None

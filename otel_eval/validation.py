@@ -93,12 +93,12 @@ _CONTINUES_A_PATH: Final = re.compile(r"\[\d+\][.:\[]|\.")
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
-def form_of(value: Any) -> str:
+def form_of(value: object) -> str:
     """The tag of a value whose key accepts a list or a mapping."""
     return MAPPING if isinstance(value, Mapping | BaseModel) else LIST
 
 
-def kind_of(value: Any) -> str | None:
+def kind_of(value: object) -> str | None:
     """The tag of a text, a mapping or a list; None for anything else."""
     if isinstance(value, str):
         return TEXT
@@ -115,7 +115,7 @@ def one_of(forms: Mapping[str, Any], kind: Callable[[Any], str | None] | None = 
         kind: gives the tag of a value; left out: `kind_of`, and `OTHER` for any other kind.
     """
 
-    def other_kind(value: Any) -> str | None:
+    def other_kind(value: object) -> str | None:
         form = kind_of(value)
         return form if form in forms else OTHER
 
@@ -163,7 +163,7 @@ class Shape(BaseModel):
         return ()
 
     @classmethod
-    def known_keys(cls, given: Any) -> Collection[str]:
+    def known_keys(cls, given: object) -> Collection[str]:
         """The keys that the part may have; `given` is what it is built from."""
         return cls.model_fields
 
@@ -182,7 +182,7 @@ class Shape(BaseModel):
 
 
 def _from_mapping(
-    written: Any,
+    written: object,
     build: Callable[[dict[str, Any]], T],
     known: Mapping[str, bool],
     contradictions: Callable[[T], Iterable[str]] = lambda built: (),
@@ -239,7 +239,7 @@ class Record:
         for key in fields(source):
             key.type = types[key.name]
 
-        def read(value: Any, build: ValidatorFunctionWrapHandler) -> Any:
+        def read(value: object, build: ValidatorFunctionWrapHandler) -> Any:
             if isinstance(value, source):
                 return value
             return _from_mapping(value, build, known, remedies=self.remedies)
@@ -265,7 +265,7 @@ class ReadAs:
     build: Callable[[Any], Any] = lambda value: value
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return handler.generate_schema(Annotated[self.form, AfterValidator(self.build)])
 
@@ -279,11 +279,11 @@ class Words:
     words: str
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return no_info_wrap_validator_function(self._check, handler(source))
 
-    def _check(self, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    def _check(self, value: object, handler: ValidatorFunctionWrapHandler) -> object:
         try:
             return handler(value)
         except ValidationError as error:
@@ -337,7 +337,7 @@ def _field_docstrings(shape: type[Shape]) -> dict[str, str]:
     return texts
 
 
-def validated(adapter: TypeAdapter[T], value: Any, at: str = "") -> T:
+def validated(adapter: TypeAdapter[T], value: object, at: str = "") -> T:
     """The value that an adapter reads.
 
     Args:
@@ -352,7 +352,7 @@ def validated(adapter: TypeAdapter[T], value: Any, at: str = "") -> T:
         raise ConfigError(*dict.fromkeys(lines_of(error, at))) from None
 
 
-def _refuse_unordered(value: Any) -> Any:
+def _refuse_unordered(value: object) -> object:
     if not isinstance(value, list | tuple):  # pydantic would take a set, which has no order
         raise PydanticKnownError("tuple_type")
     return value
@@ -362,7 +362,7 @@ class _NotEmpty:
     """Annotation of a list of at least one value."""
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return no_info_after_validator_function(self._check, handler(source))
 
@@ -413,7 +413,7 @@ def _lines(problem: Any, at: str = "") -> list[str]:
     return [f"{path}: {value} {words}" if path else f"{value} {words}"]
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     """The value as a message begins with it; `null` is how YAML reads a key without a value."""
     return "null (no value)" if value is None else redacted_repr(value)
 

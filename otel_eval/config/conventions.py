@@ -30,7 +30,7 @@ from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.validation import LIST, MAPPING, Shape, form_of, joined, lines_of
 
 
-def _text_of_scalar(value: Any) -> Any:
+def _text_of_scalar(value: object) -> object:
     """A boolean or number as the text of an attribute, because YAML does not read an unquoted
     `true` or `1` as text.
     """
@@ -39,7 +39,7 @@ def _text_of_scalar(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-def _as_tuple(value: Any) -> Any:
+def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
@@ -103,12 +103,12 @@ def _record(cls: type, *validators: Any) -> Any:
     return Annotated[shape, build, *validators]
 
 
-def _records(row: Any, *validators: Any) -> Any:
+def _records(row: object, *validators: Any) -> Any:
     """The pydantic type of a list of records."""
     return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_as_tuple), *validators]
 
 
-def _text_or_mapping(text: Any, mapping: Any) -> Any:
+def _text_or_mapping(text: object, mapping: object) -> Any:
     """The pydantic type of a text or a mapping, with a type for each."""
     return Annotated[
         Annotated[text, Tag(LIST)] | Annotated[mapping, Tag(MAPPING)], Discriminator(form_of)
@@ -228,7 +228,7 @@ def conventions_from_list(values: Iterable[Any]) -> tuple[Convention, ...]:
 _BUILT_IN: Final = {table.name: table for table in TABLES}
 
 
-def _mapping_of_name(name: Any, tables: Mapping[str, Convention]) -> Mapping[str, Any]:
+def _mapping_of_name(name: object, tables: Mapping[str, Convention]) -> Mapping[str, Any]:
     """The mapping of the table with the name."""
     if not isinstance(name, str) or name not in tables:
         raise ConfigError(f"{redacted_repr(name)} is no convention; {did_you_mean(name, tables)}")
@@ -250,7 +250,7 @@ def _differing(record: Any) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A part of a table as JSON and YAML hold it."""
     if isinstance(value, Wrapper):
         needs = {

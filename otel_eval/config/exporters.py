@@ -178,7 +178,7 @@ class ConsoleOutput(Shape):
     """Prints a line for each run to stdout, and below it what did not pass, for people."""
 
 
-def _read_console(value: Any, output: Any) -> Any:
+def _read_console(value: Any, output: Any) -> object:
     """An exporter as it is, anything else validated as options."""
     if value is None or isinstance(value, Mapping | ConsoleOutput):
         return output(value)
@@ -316,7 +316,7 @@ class Delivery(Shape):
     """How often such an endpoint is tried again."""
 
 
-def _list_or_mapping(value: Any) -> str:
+def _list_or_mapping(value: object) -> str:
     return LIST if isinstance(value, list | tuple) else MAPPING
 
 
@@ -375,7 +375,7 @@ class Exporters(Shape):
     """
 
     @classmethod
-    def known_keys(cls, given: Any) -> Collection[str]:
+    def known_keys(cls, given: object) -> Collection[str]:
         """The fields of the class, and the names of exporters of installed packages. They are
         looked for only where a key is no field, because that reads a file of each package.
         """

@@ -55,13 +55,13 @@ class ExtendedTable:
         }
         self.mapping: Final = _merged(base, own)
 
-    def _find(self, path: str, name: Any) -> Mapping[str, Any]:
+    def _find(self, path: str, name: object) -> Mapping[str, Any]:
         try:
             return self._mapping_of(name)
         except ConfigError as error:
             raise ConfigError(*(f"{path}: {problem}" for problem in error.problems)) from None
 
-    def _filled(self, key: str, value: Any, inherited: Any) -> Any:
+    def _filled(self, key: str, value: object, inherited: object) -> object:
         """The value of a key with its entries filled in, merged with the inherited one if both are
         mappings.
         """
@@ -70,7 +70,7 @@ class ExtendedTable:
         own = {name: self._filled_list((key, name), entries) for name, entries in value.items()}
         return _merged(inherited, own) if isinstance(inherited, Mapping) else own
 
-    def _filled_list(self, path: tuple[Any, ...], value: Any) -> Any:
+    def _filled_list(self, path: tuple[Any, ...], value: object) -> object:
         """The value, or the list with the entries that other tables have at the same path in place
         of `{from: NAME}`.
         """

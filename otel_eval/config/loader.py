@@ -97,7 +97,7 @@ def _validated(given: Mapping[str, Any], folder: Path | None = None) -> EvalConf
     return config
 
 
-def _with_full_paths(folder: Path, value: Any) -> Any:
+def _with_full_paths(folder: Path, value: object) -> Any:
     """The value with full paths of files of references, which are relative to the folder of the
     configuration file.
     """
@@ -136,7 +136,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
 
 
 def expand(
-    value: Any,
+    value: object,
     environment: Mapping[str, str],
     missing: dict[str, str],
     *,

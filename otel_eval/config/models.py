@@ -75,7 +75,7 @@ def scorer_of(spec: Any) -> Scorer:
     )
 
 
-def _check_buildable(spec: Any) -> Any:
+def _check_buildable(spec: object) -> object:
     scorer_of(spec)
     return spec
 
@@ -184,7 +184,7 @@ def _check_parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return given
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
@@ -230,7 +230,7 @@ class JudgeEndpoint(Shape):
             )
 
 
-def _read_judge(value: Any, endpoint: Any) -> Any:
+def _read_judge(value: Any, endpoint: Any) -> object:
     """Return a coroutine function, given itself or by its path; validate anything else as an
     endpoint.
     """

@@ -255,7 +255,7 @@ class Receivers(Shape):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_is_on(cls, value: Any) -> Any:
+    def _named_is_on(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
         # `otlp:` without a value means its defaults; left out, it is on unless Kafka is named.

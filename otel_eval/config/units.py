@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
@@ -40,7 +40,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
-def seconds_of(value: Any) -> float:
+def seconds_of(value: object) -> float:
     """A duration in seconds: `"250ms"`, `"1s"`, `"5m"`, `"1h"`, or a plain number of seconds.
 
     Raises:
@@ -58,7 +58,7 @@ def seconds_of(value: Any) -> float:
     return seconds
 
 
-def bytes_of(value: Any) -> int:
+def bytes_of(value: object) -> int:
     """A size in bytes: `"512MiB"`, `"64KB"`, or a plain number of bytes.
 
     Raises:
@@ -124,7 +124,7 @@ def _check_variable(name: str) -> str:
     return name
 
 
-def _check_text_or_number(value: Any) -> str | bool | int | float:
+def _check_text_or_number(value: object) -> str | bool | int | float:
     if not isinstance(value, str | bool | int | float):
         raise ValueError(
             f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of"
@@ -133,7 +133,7 @@ def _check_text_or_number(value: Any) -> str | bool | int | float:
     return value
 
 
-def _quantity_of(value: Any, units: Mapping[str, float]) -> float | None:
+def _quantity_of(value: object, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and one of the units; None if the value is neither."""
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value.strip())

@@ -59,7 +59,7 @@ def parse(text: str, *, where: str) -> Any:
         raise ConfigError(f"{where}: {error}; check the numbers and the nesting") from None
 
 
-def typed(text: str) -> Any:
+def typed(text: str) -> object:
     """What an unquoted scalar of this text would be: `typed("3")` is 3, `typed("on")` is text."""
     loader = _Loader("")
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]

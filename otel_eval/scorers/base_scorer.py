@@ -107,7 +107,7 @@ class BaseScorer:
         self.prepare()
         self._set("_requires", self.requires())
 
-    def _set(self, key: str, value: Any) -> None:
+    def _set(self, key: str, value: object) -> None:
         object.__setattr__(self, key, value)
 
     def prepare(self) -> None:
@@ -338,7 +338,7 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
     return {key.name: key for key in fields(scorer) if key.init}
 
 
-def _default_of(parameter: Field[Any]) -> Any:
+def _default_of(parameter: Field[Any]) -> object:
     if parameter.default_factory is not MISSING:
         return parameter.default_factory()
     return parameter.default
@@ -384,7 +384,7 @@ class ReferencedScorer(BaseScorer):
         """The reference, if there is one."""
         return (self.reference,) if self.reference else ()
 
-    def reference_of(self, trajectory: Trajectory) -> Any:
+    def reference_of(self, trajectory: Trajectory) -> object:
         """The run's own reference; `Skipped` if the run has none, `UNRECORDED` if none is
         configured.
         """

@@ -155,7 +155,7 @@ def _custom_scorer(name: str, registered: Registration, parameters: Mapping[str,
     )
 
 
-def _check_callable(name: str, thing: Any, arguments: Mapping[str, Any]) -> None:
+def _check_callable(name: str, thing: object, arguments: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if a call with a trajectory would fail for every run."""
     if not callable(thing):
         raise ConfigError(
@@ -225,7 +225,7 @@ class ConfigurationSchema(GenerateJsonSchema):
             described["required"] = ["type", *described.get("required", ())]
         return described
 
-    def encode_default(self, dft: Any) -> Any:
+    def encode_default(self, dft: object) -> object:
         """The default as JSON; pydantic 2.7 cannot do that with an object of a dataclass."""
         return to_jsonable_python(dft) if is_dataclass(dft) else super().encode_default(dft)
 

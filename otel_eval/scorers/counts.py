@@ -83,7 +83,7 @@ class CallCount(NamedTuple):
 _MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
 
 
-def _operator_remedy(sign: Any) -> str:
+def _operator_remedy(sign: object) -> str:
     """The operator that an unknown sign or word means, or an example of a criterion."""
     known = sign.strip() if isinstance(sign, str) else ""
     meant = (
@@ -105,13 +105,13 @@ def _parse_criterion(written: str) -> tuple[str, int]:
     return parts[1], int(parts[2])
 
 
-def _check_operator(sign: Any) -> Any:
+def _check_operator(sign: object) -> object:
     if not isinstance(sign, str) or sign not in _OPERATORS:
         raise own_words(f"is not one of the operators = == != < <= > >=; {_operator_remedy(sign)}")
     return sign
 
 
-def _criterion_kind(value: Any) -> str | None:
+def _criterion_kind(value: object) -> str | None:
     """The tag of a criterion, or of a list of criteria."""
     if isinstance(value, list | tuple):
         are_criteria = value and all(

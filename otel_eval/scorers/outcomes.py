@@ -81,7 +81,7 @@ def wrong_return(error_type: str, message: str) -> Failed:
     return Failed(error_type, message, place=message)
 
 
-def in_range(value: Any) -> bool:
+def in_range(value: object) -> bool:
     """Whether a value is a number from 0 to 1."""
     return isinstance(value, int | float) and 0 <= value <= 1
 
@@ -100,7 +100,7 @@ def _invalid_part(outcome: Any) -> str | None:
     return _invalid_details(outcome.details)
 
 
-def _invalid_details(details: Any) -> str | None:
+def _invalid_details(details: object) -> str | None:
     """Describe the part of the details that cannot be written as JSON, without its value; None if
     there is none.
     """

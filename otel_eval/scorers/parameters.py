@@ -22,7 +22,7 @@ Patterns = Annotated[
 """Glob patterns over names, at least one."""
 
 
-def _as_written(value: Any, validate: Callable[[Any], Any]) -> Any:
+def _as_written(value: object, validate: Callable[[Any], Any]) -> object:
     """Validate a value, and return it as it is written."""
     validate(value)
     return value

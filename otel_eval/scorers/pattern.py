@@ -137,7 +137,7 @@ Parsed = str | _List | _Combined
 """A pattern that was read."""
 
 
-def _compiled(value: Any, parse: Callable[[Any], Parsed]) -> NFA:
+def _compiled(value: object, parse: Callable[[Any], Parsed]) -> NFA:
     """Compile a pattern to an automaton.
 
     Raises:

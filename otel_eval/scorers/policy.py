@@ -59,7 +59,7 @@ def _digest(scorer: Scorer, parameters: Mapping[str, Any]) -> str:
     return blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> object:
     """A parameter as a JSON value: objects of this package by what they were made from, functions
     by their names, other objects by their types.
     """
@@ -76,7 +76,7 @@ def _json_value(value: Any) -> Any:
     return _object_value(value)
 
 
-def _object_value(value: Any) -> Any:
+def _object_value(value: Any) -> object:
     """The JSON value of an object, as `_json_value` describes it."""
     if hasattr(type(value), "as_given"):
         return _json_value(value.as_given)

@@ -287,7 +287,7 @@ class TrajectoryStructure(BaseScorer):
         ]
         return _share_of_valid(len(trajectory.calls), errors)
 
-    def _check_steps(self, steps: Any) -> Finding | Outcome:
+    def _check_steps(self, steps: object) -> Finding | Outcome:
         """Score the list of steps that the run itself recorded: the share that are valid.
 
         Args:
@@ -313,7 +313,7 @@ class TrajectoryStructure(BaseScorer):
         ]
         return _share_of_valid(len(steps), errors)
 
-    def _missing_of_step(self, step: Any) -> list[str]:
+    def _missing_of_step(self, step: object) -> list[str]:
         """What a recorded step lacks to be valid, such as a required key; [] if it is valid."""
         if not isinstance(step, Mapping):
             return ["an object"]

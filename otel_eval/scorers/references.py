@@ -141,7 +141,7 @@ class DatasetPath(str):
         return str(self), self.written
 
 
-def is_file(dataset: Any) -> bool:
+def is_file(dataset: object) -> bool:
     """Whether the `dataset` of a reference is the path of a file, not a mapping."""
     return isinstance(dataset, str | PathLike) and bool(fspath(dataset))
 

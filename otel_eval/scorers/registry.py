@@ -154,7 +154,7 @@ def scorer(
     return register
 
 
-def _is_taken(name: str, thing: Any) -> bool:
+def _is_taken(name: str, thing: object) -> bool:
     """Whether the name is that of another scorer."""
     module = getattr(thing, "__module__", "")
     if name in ALIASES or BUILT_IN.get(name, module) != module:
@@ -176,7 +176,7 @@ def _find(name: str) -> Registration | None:
     return _registered.get(name)
 
 
-def _registration_of(thing: Any) -> Registration:
+def _registration_of(thing: object) -> Registration:
     """The registration of a class or function under any name; one with the defaults if it is not
     registered.
     """
@@ -324,7 +324,7 @@ _AWAITABLE: Final = (Awaitable, Coroutine)
 _SIMPLE: Final = (bool, int, float, str, list, dict, NoneType, Any)
 
 
-def refused_return(thing: Any) -> str:
+def refused_return(thing: object) -> str:
     """The declared return type of a scorer, if it can be neither an outcome, a number nor a bool;
     else "".
     """
@@ -386,7 +386,7 @@ def _has_type(value: Any, declared: Any) -> bool:
     return True
 
 
-def _is_simple(declared: Any) -> bool:
+def _is_simple(declared: object) -> bool:
     """Whether an annotation consists of types that JSON has."""
     origin = get_origin(declared)
     if origin in (Union, UnionType, list, dict):
@@ -421,7 +421,7 @@ def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:
         return {}
 
 
-def _may_be_outcome(declared: Any) -> bool:
+def _may_be_outcome(declared: object) -> bool:
     """Whether a value of a declared type may be an outcome, a number or a bool."""
     origin = get_origin(declared)
     if origin in (Union, UnionType):
@@ -438,7 +438,7 @@ def _may_be_outcome(declared: Any) -> bool:
     )
 
 
-def _type_name(declared: Any) -> str:
+def _type_name(declared: object) -> str:
     if declared is NoneType:
         return "None"
     return (

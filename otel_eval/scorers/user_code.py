@@ -123,7 +123,7 @@ def _copy_call(call: ToolCall) -> ToolCall:
     return make_immutable(copy, ImmutableCall)
 
 
-def _copy_value(value: Any) -> Any:
+def _copy_value(value: object) -> Any:
     if isinstance(value, dict):
         copied = {key: _copy_value(member) for key, member in value.items()}
         return Unnamed(copied) if type(value) is Unnamed else copied

@@ -31,7 +31,7 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
     )
 
 
-def _subset(expected: Any, actual: Any) -> float:
+def _subset(expected: object, actual: object) -> float:
     """1 if every expected key is present with an equal value, else 0; further actual keys are
     allowed.
     """
@@ -75,13 +75,13 @@ def is_bare_value(arguments: Any) -> bool:
     return not is_object(arguments) or arguments.keys() == {"__value__"}
 
 
-def is_object(value: Any) -> bool:
+def is_object(value: object) -> bool:
     """Whether a value is a mapping."""
     # the second test is slow: it uses an abstract class
     return type(value) is dict or isinstance(value, Mapping)
 
 
-def value_at(value: Any, path: str) -> Any:
+def value_at(value: object, path: str) -> object:
     """The value at a dotted path, or `UNRECORDED`; a key that contains the dots itself takes
     precedence over nested keys.
     """
@@ -93,7 +93,7 @@ def value_at(value: Any, path: str) -> Any:
     return value_at(value[key], below) if dot and key in value else UNRECORDED
 
 
-def decode_json(value: Any) -> Any:
+def decode_json(value: object) -> object:
     """Decode JSON text, as often as it was encoded; return anything else unchanged.
 
     >>> decode_json('{"a": 1}'), decode_json("plain"), decode_json(3)
@@ -107,7 +107,7 @@ def decode_json(value: Any) -> Any:
     return value
 
 
-def _reject_constant(constant: str) -> Any:
+def _reject_constant(constant: str) -> object:
     raise ValueError(constant)
 
 
@@ -127,7 +127,7 @@ strict_json: Final = strict_decoder().decode
 """Decode JSON text. Raises `ValueError` for NaN and infinities as well, which are not JSON."""
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """A scalar as text; bools are `true` and `false`, as in YAML and JSON."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -164,7 +164,7 @@ _OBJECT, _LIST, _TUPLE = object(), object(), object()  # equal to nothing in a r
 
 def recorded_field(
     trajectory: Trajectory, name: str, *, within: tuple[str, ...] = ("output",)
-) -> Any:
+) -> object:
     """The recorded value with a name, or `UNRECORDED`.
 
     An attribute of that name takes precedence. Then each part in `within` is searched: the part

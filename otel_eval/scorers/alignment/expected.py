@@ -76,7 +76,7 @@ _IGNORED: Final = ("id", "type", "description", "reasoning")
 _IN_FUNCTION: Final = dict.fromkeys(("name", *_SPELLINGS["arguments"]), "write it inside function")
 
 
-def _unrecorded() -> Any:
+def _unrecorded() -> object:
     return UNRECORDED
 
 
@@ -138,7 +138,7 @@ def _call_with_name(name: str) -> Expected:
     return Expected(name)
 
 
-def _kind_of_call(value: Any) -> str | None:
+def _kind_of_call(value: object) -> str | None:
     return OTHER if isinstance(value, Mapping) and "function" in value else kind_of(value)
 
 
@@ -153,7 +153,7 @@ def _expectation(entries: Sequence[Expected | Sequence[Expected]] | Expected) ->
     return Expectation(tuple(expected_calls), tuple(groups))
 
 
-def _refuse_dataset(value: Any) -> Any:
+def _refuse_dataset(value: object) -> object:
     """A validator that refuses a reference in the place of an expectation."""
     if isinstance(value, Mapping) and "dataset" in value:
         raise ValueError(
@@ -172,7 +172,7 @@ def _list_of(call: Any) -> Any:
     return items[one_of({OTHER: call, LIST: group})]
 
 
-def _form_of_names(name: Any, words: str) -> ReadAs:
+def _form_of_names(name: object, words: str) -> ReadAs:
     """How a list of names and of groups of names is read."""
     form = _list_of(Annotated[name, AfterValidator(_call_with_name)])
     return ReadAs(Annotated[form, BeforeValidator(_refuse_dataset), Words(words)], _expectation)
@@ -332,7 +332,7 @@ def _comparable(call: Any, fields: Fields, mode: Mode) -> Word:
     return call.name, arguments, hashable(decode_json(call.result)) if fields.result else ANY
 
 
-def arguments_word(arguments: Any, mode: Mode) -> Hashable:
+def arguments_word(arguments: object, mode: Mode) -> Hashable:
     """Return a hashable value that is equal for arguments that are equal in this mode."""
     arguments = as_object(arguments)
     if isinstance(mode, tuple):

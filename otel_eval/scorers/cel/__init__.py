@@ -83,7 +83,7 @@ class ExpressionEvaluator:
         self._known: dict[str, Any] = {}
         self._unfit: dict[str, NoScore] = {}
 
-    def bind_label(self, label: str, value: Any) -> None:
+    def bind_label(self, label: str, value: object) -> None:
         """Bind a label to a value for later evaluations."""
         try:
             self._known |= fitting({label: value}, [value])

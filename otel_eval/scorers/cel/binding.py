@@ -57,7 +57,7 @@ class Bindings:
     """
 
     def __init__(
-        self, reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED
+        self, reading: FieldsRead, trajectory: Trajectory, reference: object = UNRECORDED
     ) -> None:
         self.reading, self._run = reading, trajectory
         values: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def _is_silent(call: ToolCall, field: str) -> bool:
     return value is UNRECORDED or type(value) is Unnamed
 
 
-def _error(call: ToolCall) -> Any:
+def _error(call: ToolCall) -> object:
     if call.error is None:
         return UNRECORDED if call.failure_unknown else None
     return {
@@ -171,12 +171,12 @@ def _starts(run: Trajectory) -> list[Any]:
     ]
 
 
-def _value_if_known(value: Any) -> Any:
+def _value_if_known(value: object) -> object:
     """Return the value, or `UNRECORDED` for "" and None, which stand for an unknown value."""
     return value if value not in ("", None) else UNRECORDED
 
 
-def _decoded_container(value: Any) -> Any:
+def _decoded_container(value: object) -> object:
     """Decode a JSON text of an object or a list; return any other value as it is."""
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return value
@@ -306,7 +306,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _accepted_value(value: Any) -> Any:
+def _accepted_value(value: object) -> Any:
     """A value in the types that CEL accepts."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -142,7 +142,7 @@ class _Further:
     ]
 
 
-def _kind_of_successor(value: Any) -> str | None:
+def _kind_of_successor(value: object) -> str | None:
     return OTHER if isinstance(value, Scorer) and not isinstance(value, type) else kind_of(value)
 
 
@@ -294,7 +294,7 @@ class _Decision(_Written):
 _KINDS: Final = ("task", "binary", "choice", "verdict")
 
 
-def _check_kind(value: Any) -> Any:
+def _check_kind(value: object) -> object:
     if not isinstance(value, Mapping):
         raise own_words("is not a node; write a mapping, e.g. {type: task, cel: …, children: […]}")
     kind = value.get("type")
@@ -308,7 +308,7 @@ def _check_kind(value: Any) -> Any:
 _MOST_NODES: Final = 200
 
 
-def _check_number_of_nodes(value: Any) -> Any:
+def _check_number_of_nodes(value: object) -> object:
     if isinstance(value, Mapping) and len(value) > _MOST_NODES:
         raise ValueError(
             f"{len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of"

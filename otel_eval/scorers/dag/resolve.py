@@ -70,7 +70,7 @@ def _resolved_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
     return compiled_nodes
 
 
-def _with_further_problems(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+def _with_further_problems(value: Any, validate: ValidatorFunctionWrapHandler) -> object:
     """Validate the nodes; if some are invalid, report problems of links and of expressions, too.
 
     Raises:

@@ -228,7 +228,7 @@ _NAMES: Final = {"input": "run.input", "output": "run.output"}
 
 
 def data_for(
-    node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]
+    node: Node, trajectory: Trajectory, reference: object, outputs: Mapping[str, Any]
 ) -> dict[str, Any] | Skipped:
     """Return the data for the judge of a node: the parts of the run that it reads, and outputs of
     tasks.
