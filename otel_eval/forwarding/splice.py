@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from otel_eval.wire import WireField, fields, places, sized, varint
+from otel_eval.wire import WireField, fields, plain_fields, sized, varint
 
 _GROUP: Final = 1
 _SCOPE: Final = 2
@@ -114,7 +114,8 @@ def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces,
     pieces: _Pieces = []
     scope_fields: list[bytes] = []
     removed, at, spans_left = 0, scope.content, False
-    for number, start, content, stop in places(body, scope.content, scope.stop) if wanted else ():
+    fields_of_scope = plain_fields(body, scope.content, scope.stop) if wanted else ()
+    for number, start, content, stop in fields_of_scope:
         if number != _SPAN:
             scope_fields.append(body[start:stop])
         elif (

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from otel_eval.interfaces import all_but
-from otel_eval.wire import places
+from otel_eval.wire import plain_fields
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 # tags of a span's attributes, events and links; in text J, Z and j
@@ -145,7 +145,7 @@ def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
             elif rule is not None and (second := body[at + 2]) < 0x80:
                 content, at = at + 3, at + 3 + (size & 0x7F | second << 7)
             else:
-                number, _, content, at = next(places(body, at, end))
+                number, _, content, at = next(plain_fields(body, at, end))
                 rule = rules.get(number << 3 | _LENGTH, other_rule)
             if at > end:
                 raise ValueError("a field is cut short")

@@ -31,7 +31,7 @@ from otel_eval.caching import cached_property
 from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
-from otel_eval.wire import places, read_varint, sized, varint
+from otel_eval.wire import plain_fields, read_varint, sized, varint
 
 _PACKAGE: Final = "otel_eval.partial"
 # As in a .proto file. RawTraces is ExportTraceServiceRequest and TracesData: they are the same on
@@ -473,7 +473,7 @@ class OtlpResourceScope:
         try:
             fields_left = [
                 payload[start:stop]
-                for number, start, content, stop in places(payload, 0, len(payload))
+                for number, start, content, stop in plain_fields(payload, 0, len(payload))
                 if number not in _LEFT_OUT
                 or (number == _ATTRIBUTES and _is_wanted(payload[content:stop], wanted))
             ]

@@ -128,3 +128,5 @@ def test_a_scorer_that_nearly_always_passes_is_not_shown_as_one_that_always_does
     assert (done.returncode, done.stderr) == (0, "")
     assert "99.9 % of 3000" in done.stdout
     assert "100.0 %" not in done.stdout
+    written = (tmp_path / "runs.jsonl").read_text(encoding="utf-8")
+    assert otel_eval("compare", "runs.jsonl", "-", stdin=written).stdout == done.stdout

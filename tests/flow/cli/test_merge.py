@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,9 @@ def test_files_become_one(otel_eval: Run, tmp_path: Path) -> None:
     assert rows[0]["split"] is True
     assert otel_eval("merge", two, one).stdout == done.stdout
     assert otel_eval("merge", _lines(tmp_path / "merged.jsonl", *rows)).stdout == done.stdout
+    zipped = tmp_path / "two.jsonl.gz"
+    zipped.write_bytes(gzip.compress(two.read_bytes()))
+    assert otel_eval("merge", "-", zipped, stdin=one.read_text()).stdout == done.stdout
 
 
 def test_what_replay_wrote_can_be_merged(otel_eval: Run, tmp_path: Path) -> None:
