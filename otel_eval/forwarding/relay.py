@@ -34,6 +34,7 @@ class ForwardingRelay:
     def spans(self, batch: SpanBatch) -> None:
         """Pass spans to assembly, and their request to the backend."""
         items: Final = len(batch.spans) + batch.own + batch.rejected
+        assert batch.origin is not None
 
         def to_assembly(ack: Ack | None) -> None:
             if batch.spans or ack is not None:
@@ -48,6 +49,7 @@ class ForwardingRelay:
         backend.
         """
         items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
+        assert batch.origin is not None
         self._forward.accept(
             "logs",
             batch.origin.body,
