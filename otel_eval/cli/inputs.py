@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Final, TypedDict
+from collections.abc import Iterable
+from typing import Final
 
 import click
 
@@ -53,14 +53,6 @@ def _files_in(folder: str) -> list[str]:
     return sorted(files)
 
 
-class Callbacks(TypedDict):
-    """What reading calls: for invalid inputs, for other lines, and with how much was read."""
-
-    on_problem: Callable[[str], None]
-    on_notice: Callable[[str], None]
-    on_progress: Callable[[int, int], None]
-
-
 class InputMessages:
     """Lines on stderr about the inputs, and a line of progress that is cleared while something else
     is printed.
@@ -92,15 +84,6 @@ class InputMessages:
 
     def __exit__(self, *_: object) -> None:
         self.clear()
-
-    @property
-    def callbacks(self) -> Callbacks:
-        """The arguments for what reads inputs."""
-        return {
-            "on_problem": self.problem,
-            "on_notice": self.notice,
-            "on_progress": self.advance,
-        }
 
     def exit_code(self, otherwise: int = 0) -> int:
         """The code for invalid inputs if there were any, or the other one."""

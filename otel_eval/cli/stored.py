@@ -44,7 +44,9 @@ def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, ru
         trajectories = stored_traces.understand(
             files_of(paths),
             config,
-            **messages.callbacks,
+            on_problem=messages.problem,
+            on_notice=messages.notice,
+            on_progress=messages.advance,
             coverage=coverage,
             lone_calls=runs == "tools",
         )
@@ -89,7 +91,9 @@ def show_explanations(
         explanations = stored_traces.explain(
             files_of(paths),
             config,
-            **messages.callbacks,
+            on_problem=messages.problem,
+            on_notice=messages.notice,
+            on_progress=messages.advance,
         )
         try:
             for explained in explanations:

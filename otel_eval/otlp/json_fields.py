@@ -111,7 +111,9 @@ def _double(value: Any) -> float:
 
 
 def _key_value(value: Any, depth: int = 0) -> bytes:
-    """Encode a KeyValue."""
+    """Encode a KeyValue; bytes are one that is encoded already."""
+    if isinstance(value, bytes):
+        return value
     if not isinstance(value, dict):
         raise InputError("expected an object with key and value")
     key, content = _text(value.get("key") or ""), value.get("value")

@@ -9,13 +9,12 @@ lost: protobuf identifies fields by their numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.json_fields import encode_document
 from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
-from otel_eval.otlp.spans import MAX_DEPTH, TOO_DEEP
 
 _MESSAGES: Final = {
     "traces": "opentelemetry.proto.trace.v1.TracesData",
@@ -23,37 +22,6 @@ _MESSAGES: Final = {
     "metrics": "opentelemetry.proto.metrics.v1.MetricsData",
 }
 """The message by signal. On the wire these are the same as export requests."""
-
-_SCALARS: Final = (
-    (str, "stringValue"),
-    (bool, "boolValue"),
-    (int, "intValue"),
-    (float, "doubleValue"),
-)
-
-
-def key_values(attributes: Mapping[Any, Any], depth: int = 0) -> list[dict[str, Any]]:
-    """Attributes as the `KeyValue`s of OTLP/JSON."""
-    return [
-        {"key": str(key), "value": any_value(value, depth)} for key, value in attributes.items()
-    ]
-
-
-def any_value(value: Any, depth: int = 0) -> dict[str, Any]:
-    """A value as the `AnyValue` of OTLP/JSON; one of a type that JSON does not have is empty."""
-    is_mapping = isinstance(value, Mapping)
-    if not is_mapping and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
-        return scalar_value(value)
-    if depth >= MAX_DEPTH:
-        return {"stringValue": TOO_DEEP}
-    if is_mapping:
-        return {"kvlistValue": {"values": key_values(value, depth + 1)}}
-    return {"arrayValue": {"values": [any_value(item, depth + 1) for item in value]}}
-
-
-def scalar_value(value: Any) -> dict[str, Any]:
-    """A text, number or boolean as an `AnyValue`; anything else is empty."""
-    return next(({name: value} for kind, name in _SCALARS if isinstance(value, kind)), {})
 
 
 class Rewritten(NamedTuple):
@@ -68,6 +36,28 @@ class Rewritten(NamedTuple):
     body: bytes
     rejected: int = 0
     reason: str = ""
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def unix_nanoseconds(value: Any) -> int:
+    """Unix nanoseconds of a number of them, of a date (UTC if it has no zone) or ISO 8601 text; 0
+    for None.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value
+    try:
+        date = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return (date - _EPOCH) // timedelta(microseconds=1) * 1000
+    except (TypeError, ValueError, OverflowError):
+        raise InputError("start and end: expected nanoseconds, or a date and time") from None
 
 
 def load_json(body: bytes) -> dict[str, Any]:

@@ -265,12 +265,20 @@ def encode_attributes(field: int, attributes: Mapping[str, Any]) -> bytes:
     )
 
 
+def encode_pairs(attributes: Mapping[Any, Any], depth: int = 0) -> list[bytes]:
+    """Encode attributes one by one, as `encode_attributes` does; so do keys become their `str`."""
+    return [_key(key) + sized(2, _value(value, depth)) for key, value in attributes.items()]
+
+
+_COLLECTIONS: Final = (list, tuple, Mapping)
+
+
 @lru_cache(maxsize=256)  # there are a few dozen keys, and each event has most of them
-def _key(key: str) -> bytes:
-    return sized(1, key.encode("utf-8", "replace"))
+def _key(key: object) -> bytes:
+    return sized(1, str(key).encode("utf-8", "replace"))
 
 
-def _value(value: Any) -> bytes:
+def _value(value: Any, depth: int = 0) -> bytes:
     """Encode a value as an AnyValue."""
     if isinstance(value, str):
         return sized(1, value.encode("utf-8", "replace"))
@@ -280,11 +288,15 @@ def _value(value: Any) -> bytes:
         return b"\x18" + varint(value & (1 << 64) - 1)
     if isinstance(value, float):
         return b"\x21" + struct.pack("<d", value)
-    if isinstance(value, list | tuple):
-        return sized(5, b"".join([sized(1, _value(item)) for item in value]))
+    if value is None:
+        return b""
+    if not isinstance(value, _COLLECTIONS):
+        return sized(1, str(value).encode("utf-8", "replace"))
+    if depth >= MAX_DEPTH:
+        return sized(1, TOO_DEEP.encode())
     if isinstance(value, Mapping):
-        return sized(6, encode_attributes(1, value))
-    return b"" if value is None else sized(1, str(value).encode("utf-8", "replace"))
+        return sized(6, b"".join([sized(1, pair) for pair in encode_pairs(value, depth + 1)]))
+    return sized(5, b"".join([sized(1, _value(item, depth + 1)) for item in value]))
 
 
 _native: Final = extension("_native")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.otlp_json import key_values, read_document
+from otel_eval.otlp.otlp_json import read_document, unix_nanoseconds
 from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.otlp.spans import encode_pairs
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "trace_id": ("trace_id", "traceId", "TraceId"),
@@ -42,7 +42,6 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 """The columns in which each field of a span is looked for, in this order."""
 
 _REQUIRED: Final = ("trace_id", "span_id", "name")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Scope(NamedTuple):
@@ -101,7 +100,7 @@ def _columns_of(names: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _group(scope: _Scope, spans: list[dict[str, Any]]) -> dict[str, Any]:
-    resource = {"attributes": key_values(json.loads(scope.resource))}
+    resource = {"attributes": encode_pairs(json.loads(scope.resource))}
     named = {"name": scope.name, "version": scope.version}
     return {"resource": resource, "scopeSpans": [{"scope": named, "spans": spans}]}
 
@@ -112,7 +111,7 @@ def _span_of(row: Mapping[str, Any]) -> tuple[_Scope, dict[str, Any]]:
     Raises:
         InputError: a value has none of the forms that are read.
     """
-    start, end = _nanoseconds(row.get("start")), row.get("end")
+    start, end = unix_nanoseconds(row.get("start")), unix_nanoseconds(row.get("end"))
     span = {
         "traceId": _id(row["trace_id"]),
         "spanId": _id(row["span_id"]),
@@ -121,12 +120,12 @@ def _span_of(row: Mapping[str, Any]) -> tuple[_Scope, dict[str, Any]]:
         "name": row["name"],
         "kind": _enum(row.get("kind"), "SPAN_KIND_"),
         "startTimeUnixNano": start,
-        "endTimeUnixNano": _end(start, row.get("duration")) if end is None else _nanoseconds(end),
+        "endTimeUnixNano": end or _end(start, row.get("duration")),
         "status": {
             "code": _enum(row.get("status_code"), "STATUS_CODE_"),
             "message": row.get("status_message"),
         },
-        "attributes": key_values(_mapping(row.get("attributes"), "attributes")),
+        "attributes": encode_pairs(_mapping(row.get("attributes"), "attributes")),
         "events": [*_events(row)],
     }
     resource = _mapping(row.get("resource"), "resource_attributes")
@@ -150,22 +149,6 @@ def _enum(value: Any, prefix: str) -> Any:
     if not isinstance(value, str):
         return value
     return value if value.isdigit() else prefix + value.upper().removeprefix(prefix)
-
-
-def _nanoseconds(value: Any) -> int:
-    """Unix nanoseconds of a number of them, a date (UTC if it has no zone) or ISO 8601 text; 0 for
-    none.
-    """
-    if value is None:
-        return 0
-    if isinstance(value, int):
-        return value
-    try:
-        date = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        return (date - _EPOCH) // timedelta(microseconds=1) * 1000
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("start and end: expected nanoseconds, or a date and time") from None
 
 
 def _end(start: int, duration: Any) -> int:
@@ -206,4 +189,4 @@ def _events(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _event(name: Any, attributes: Any) -> dict[str, Any]:
-    return {"name": name, "attributes": key_values(_mapping(attributes, "events"))}
+    return {"name": name, "attributes": encode_pairs(_mapping(attributes, "events"))}

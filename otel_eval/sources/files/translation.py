@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import BufferedIOBase
 from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
-from otel_eval.otlp.otlp_json import key_values, read_document, scalar_value
+from otel_eval.otlp.otlp_json import read_document, unix_nanoseconds
 from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.otlp.spans import encode_pairs
 from otel_eval.sources.files import Notify
 
 _IDS: Final = frozenset(
@@ -82,6 +82,12 @@ _FIELD_TAGS: Final = frozenset(
 )
 """Tags for which OTLP has fields of their own."""
 
+_SCALARS: Final = (
+    (str, "stringValue"),
+    (bool, "boolValue"),
+    (int, "intValue"),
+    (float, "doubleValue"),
+)
 _VALUES: Final = {
     "string": "stringValue",
     "bool": "boolValue",
@@ -213,7 +219,9 @@ def _any_value(tag: _Tag) -> dict[str, Any]:
     # as stored in Elasticsearch, where tag values are text
     if kind == "boolValue" and isinstance(value, str):
         return {kind: value.lower() == "true"}
-    return scalar_value(value) if kind in ("stringValue", None) else {kind: value}
+    if kind in ("stringValue", None):  # the type may be missing or wrong
+        kind = next((name for type_, name in _SCALARS if isinstance(value, type_)), None)
+    return {kind: value} if kind else {}
 
 
 def _word(tags: Mapping[str, _Tag], key: str) -> str:
@@ -243,7 +251,6 @@ _SPAN: Final = re.compile(
 )
 _MARK: Final = b"\xef\xbb\xbf"  # byte order mark, as PowerShell writes
 _SCOPE: Final = {"attributes": [{"key": _ORIGIN, "value": {"stringValue": "console"}}]}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_SPAN: Final = 64 * 1024 * 1024  # bytes of the JSON of one span
 
 
@@ -321,7 +328,7 @@ def _parsed(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
-    resource = {"attributes": key_values(_object(_object(span, "resource"), "attributes"))}
+    resource = {"attributes": encode_pairs(_object(_object(span, "resource"), "attributes"))}
     return {"resource": resource, "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}]}
 
 
@@ -334,9 +341,9 @@ def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
         "parentSpanId": _hex(span.get("parent_id")),
         "name": span.get("name"),
         "kind": str(span.get("kind", "")).replace("SpanKind.", "SPAN_KIND_"),
-        "startTimeUnixNano": _nanoseconds(span.get("start_time")),
-        "endTimeUnixNano": _nanoseconds(span.get("end_time")),
-        "attributes": key_values(_object(span, "attributes")),
+        "startTimeUnixNano": _printed_time(span.get("start_time")),
+        "endTimeUnixNano": _printed_time(span.get("end_time")),
+        "attributes": encode_pairs(_object(span, "attributes")),
         "events": [_console_event(event) for event in _objects(span.get("events"))],
         "status": {
             "code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}",
@@ -349,29 +356,20 @@ def _hex(value: Any) -> Any:
     return value.removeprefix("0x") if isinstance(value, str) else value
 
 
-def _nanoseconds(value: Any) -> int:
+def _printed_time(value: Any) -> int:
     """Return the Unix nanoseconds of an ISO 8601 time; 0 for None."""
-    if value is None:
-        return 0
-    try:
-        return (
-            (datetime.fromisoformat(value).astimezone(UTC) - _EPOCH)
-            // timedelta(microseconds=1)
-            * 1000
-        )
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("start_time and end_time must be ISO 8601 times") from None
+    return unix_nanoseconds(None if value is None else str(value))
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
     return _event(
-        _nanoseconds(event.get("timestamp")),
+        _printed_time(event.get("timestamp")),
         event.get("name"),
-        key_values(_object(event, "attributes")),
+        encode_pairs(_object(event, "attributes")),
     )
 
 
-def _event(time_ns: int, name: Any, attributes: list[dict[str, Any]]) -> dict[str, Any]:
+def _event(time_ns: int, name: Any, attributes: Sequence[object]) -> dict[str, Any]:
     return {"timeUnixNano": time_ns, "name": name, "attributes": attributes}
 
 
