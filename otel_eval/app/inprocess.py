@@ -47,7 +47,7 @@ from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
-from otel_eval.sdk_internals import pipeline_of_provider, processors_in
+from otel_eval.sdk_internals import keep, pipeline_of_provider, processors_in
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, is_relevant
@@ -453,7 +453,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         """
         now = time.monotonic()
         try:
-            relevant = [span for span in spans if span.context is not None and is_relevant(span)]
+            relevant = [span for span in spans if is_relevant(keep(span))]
             frames = frames_of(relevant)
             roots = self._hold_filter.chosen(frames)
             originals = {

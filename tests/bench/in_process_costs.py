@@ -3,7 +3,7 @@ medians.
 
     python tests/bench/in_process_costs.py start
     python tests/bench/in_process_costs.py held attributes|ours
-    python tests/bench/in_process_costs.py run nothing|batch|ours worker|caller
+    python tests/bench/in_process_costs.py worker|caller nothing|batch|ours
     python tests/bench/in_process_costs.py lateness nothing|batch|ours RUNS_A_SECOND
     python tests/bench/in_process_costs.py peer ours|evaluators|dataset
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import statistics
 import sys
 import tempfile
 import threading
@@ -168,29 +169,50 @@ def processor_of(kind: str, folder: str) -> SpanProcessor:
     return EvalSpanProcessor(config_of(folder))
 
 
-def run(kind: str, thread: str) -> float:
-    """Microseconds of CPU a run, of the caller's thread or of all others."""
+def worker(kind: str) -> float:
+    """Microseconds of CPU a run of all threads but the caller's."""
     runs = 400
     with tempfile.TemporaryDirectory() as folder:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(processor_of(kind, folder))
         tracer = provider.get_tracer("bench")
-        for number in range(100):
-            play(tracer, number)
+        play_runs(tracer, range(100))
         provider.force_flush()
         gc.collect()
         process, caller = time.process_time_ns(), time.thread_time_ns()
-        for number in range(runs):
-            play(tracer, number)
-        played = time.thread_time_ns() - caller
+        play_runs(tracer, range(runs))
         provider.force_flush()
-        flushed = time.thread_time_ns() - caller
-        whole = time.process_time_ns() - process
+        cost = time.process_time_ns() - process - (time.thread_time_ns() - caller)
         provider.shutdown()
         if kind == "ours":
             written = Path(folder, "results.jsonl").read_bytes().count(b"\n")
             assert written == (runs + 100) * len(SCORERS), written
-    return (played if thread == "caller" else whole - flushed) / runs / 1e3
+    return cost / runs / 1e3
+
+
+def caller(kind: str) -> float:
+    """Microseconds of CPU a run of the caller's thread, beyond the same runs without a processor.
+
+    Both take turns in one process, because processes differ by as much as the processor costs.
+    """
+    runs, rounds = 20, 41
+    costs: dict[str, list[int]] = {"nothing": [], kind: []}
+    with tempfile.TemporaryDirectory() as folder:
+        providers = {name: TracerProvider(shutdown_on_exit=False) for name in costs}
+        for name, provider in providers.items():
+            provider.add_span_processor(processor_of(name, folder))
+        for _ in range(rounds):
+            for name, provider in providers.items():
+                tracer = provider.get_tracer("bench")
+                gc.collect()
+                begin = time.thread_time_ns()
+                play_runs(tracer, range(runs))
+                costs[name].append(time.thread_time_ns() - begin)
+                provider.force_flush()
+        for provider in providers.values():
+            provider.shutdown()
+    beyond = statistics.median(costs[kind]) - statistics.median(costs["nothing"])
+    return beyond / runs / 1e3
 
 
 def otlp_sink() -> tuple[Any, int]:
@@ -367,7 +389,7 @@ def evaluate_cases(tracer: trace.Tracer, numbers: range) -> None:
 
 
 MEASUREMENTS: dict[str, Callable[..., float]] = {
-    measure.__name__: measure for measure in (start, held, run, lateness, peer)
+    measure.__name__: measure for measure in (start, held, worker, caller, lateness, peer)
 }
 
 if __name__ == "__main__":

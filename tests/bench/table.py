@@ -69,17 +69,15 @@ def held(options: argparse.Namespace) -> Iterator[str]:
 
 
 def run(options: argparse.Namespace) -> Iterator[str]:
-    kinds = ["nothing", "batch", "ours"]
-    worker = medians(
-        kinds, lambda name: figure(str(PROGRAM), "run", name, "worker"), options.rounds
-    )
-    caller = medians(
-        kinds, lambda name: figure(str(PROGRAM), "run", name, "caller"), options.rounds
+    costs = medians(
+        ["worker ours", "caller ours", "caller batch"],
+        lambda name: figure(str(PROGRAM), *name.split()),
+        options.rounds,
     )
     yield (
-        f"a run of 20 spans, four scorers, JSON Lines: {worker['ours']:.0f} us on our thread;"
-        f" on the caller's {caller['ours'] - caller['nothing']:.0f} us beyond no processor"
-        f" (BatchSpanProcessor: {caller['batch'] - caller['nothing']:.0f} us)"
+        f"a run of 20 spans, four scorers, JSON Lines: {costs['worker ours']:.0f} us on our thread;"
+        f" on the caller's {costs['caller ours']:.0f} us beyond no processor"
+        f" (BatchSpanProcessor: {costs['caller batch']:.0f} us)"
     )
 
 

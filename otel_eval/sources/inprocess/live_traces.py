@@ -13,10 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import ReadableSpan
-
 from otel_eval.assembly import Limits
-from otel_eval.sources.inprocess.sdk_spans import KeptSpan
+from otel_eval.sdk_internals import KeptSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +124,7 @@ class LiveTrace:
 
     Attributes:
         open: the open spans by id; None for a span whose start was not seen.
-        spans: the ended spans that were not submitted yet: those of the SDK until they are
-            measured, then what is kept of them.
+        spans: the ended spans that were not submitted yet.
         early: whether a span of it started before the processor was added.
         queued: whether it is queued for the worker to be closed; `counted` of its spans count as
             queued then.
@@ -179,7 +176,7 @@ class LiveTrace:
         self.trace_id, self.check_above = trace_id, check_above
         self.open: dict[int, Any] = {}
         self.searched, self.had_detached = 0, False
-        self.spans: deque[ReadableSpan | KeptSpan] = deque()
+        self.spans: deque[KeptSpan] = deque()
         self.closed = self.queued = self.early = self.cut = self.search_queued = False
         self.since = self.unchanged_since = self.live_due = now
         self.last_counts = (0, 0)

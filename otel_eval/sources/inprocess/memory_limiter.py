@@ -12,13 +12,12 @@ from typing import Any, Final
 from otel_eval.assembly import SPAN_OVERHEAD_BYTES
 from otel_eval.counters import Warnings
 from otel_eval.heap import IdleMemory
+from otel_eval.sdk_internals import KeptSpan
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
 from otel_eval.sources.inprocess.sdk_spans import (
     KEPT_SPAN_BYTES,
     OPEN_SPAN_BYTES,
-    KeptSpan,
-    kept,
     open_size_of,
     size_of,
 )
@@ -99,9 +98,7 @@ class SpanMemoryLimiter:
 
     def _measure(self, entry: LiveTrace) -> None:
         removals, begin = entry.removals, entry.measured
-        ended = list(islice(entry.spans.copy(), begin, None))
-        fresh = list(map(kept, ended))
-        self._recorder.replace(entry, removals, ended, fresh)
+        fresh = list(islice(entry.spans.copy(), begin, None))
         size = _sizes(fresh)
         self._recorder.add_size(entry, removals, len(fresh), size)
         self._spans += len(fresh)

@@ -18,7 +18,8 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import Deployment, SpanFrame, SpanReader
 from otel_eval.sdk_internals import (
-    context_of,
+    KeptSpan,
+    keep,
     pipeline_of,
     processors_in,
     put_last,
@@ -28,11 +29,9 @@ from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits,
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_spans import (
-    KeptSpan,
     SdkResourceScopes,
     SdkSpanReader,
     is_relevant,
-    keep,
 )
 from otel_eval.worker_thread import WorkerThread
 
@@ -168,7 +167,7 @@ class InProcessSource(SpanProcessor):
         if self._inactive:
             return
         try:
-            if self._recorder.ended(span) and self._at_once and is_relevant(span):
+            if self._recorder.ended(span) and self._at_once and is_relevant(keep(span)):
                 self._await_scores(self._at_once)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
@@ -276,7 +275,7 @@ class InProcessSource(SpanProcessor):
             for span in filter(None, list(entry.open.values())[:_SPANS_EXAMINED]):
                 resource = span.resource.attributes
                 service, deployment = str(resource.get("service.name", "")), Deployment.of(resource)
-                open_span = keep(span, context_of(span))
+                open_span = keep(span)
                 examine(SdkSpanReader(open_span), open_span.scope_name, service, deployment)
 
     def pipeline(self) -> tuple[Any, Any] | None:
@@ -318,7 +317,7 @@ class InProcessSource(SpanProcessor):
         frames = [
             frame(span, trace_id, parents.get(span.span_id))
             for span in submitted.spans
-            if span.is_relevant
+            if is_relevant(span)
         ]
         if frames:
             self._handover(trace_id, frames, submitted.why)

@@ -2,8 +2,9 @@
 its spans is open.
 
 The two callbacks run on the threads of the traced program, so they take no lock, read no clock and
-create no objects: they do a look-up and one operation on a dictionary, and one on a deque. What is
-kept of an ended span takes the place of the SDK's object within a second, on another thread.
+create no object but what is kept of an ended span: they do a look-up and one operation on a
+dictionary, and one on a deque. Reading the span there, while it is in the caches, costs the program
+less than holding the SDK's objects until another thread reads them.
 
 Why that is safe: everything the callbacks touch is one C call on a deque or a dictionary. Only
 *closing* needs several steps and takes `_lock`. The closing thread sets `closed` and then reads
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
 from threading import RLock
@@ -24,9 +25,9 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_eval.sdk_internals import context_of, read_context
+from otel_eval.sdk_internals import KeptSpan, keep, read_context
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
-from otel_eval.sources.inprocess.sdk_spans import KeptSpan, is_relevant, keep, kept, open_parent
+from otel_eval.sources.inprocess.sdk_spans import is_relevant, open_parent
 
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
@@ -114,21 +115,18 @@ class Recorder:
 
     def ended(self, span: ReadableSpan) -> bool:
         """Note that a span ended; True if its trace may be queued for the worker now."""
-        try:
-            context = read_context(span)
-        except AttributeError:
-            context = span.context
+        ended = keep(span)
         if not next(self._credit, False):
             self._note_many()
-        entry = self._traces.get(context[0])
+        entry = self._traces.get(ended.trace_id)
         if entry is None:
-            self._unmatched_end(span)
+            self._unmatched_end(ended)
             return True
-        spans, under_way = entry.spans, entry.open
-        spans.append(span)
-        under_way.pop(context[1], None)
-        if not under_way or entry.closed or len(spans) > entry.check_above:
-            self._complete_or_limit(entry, span)
+        spans, open_spans = entry.spans, entry.open
+        spans.append(ended)
+        open_spans.pop(ended.span_id, None)
+        if not open_spans or entry.closed or len(spans) > entry.check_above:
+            self._complete_or_limit(entry, ended)
             return True
         return False
 
@@ -138,7 +136,7 @@ class Recorder:
 
         None if the span is not relevant, or the recorder is shut down.
         """
-        if not is_relevant(span):
+        if not is_relevant(keep(span)):
             return None
         if not self._is_shut_down:
             self._on_first_span(span)
@@ -187,7 +185,7 @@ class Recorder:
         self.call_after(self._many_spans)
         self._many()
 
-    def _unmatched_end(self, span: ReadableSpan) -> None:
+    def _unmatched_end(self, span: KeptSpan) -> None:
         """Handle the end of a span whose start was not seen, or whose trace was submitted while the
         span was open.
         """
@@ -198,18 +196,17 @@ class Recorder:
                 self.counts["spans_after_shutdown"] += 1
             return
         self._on_first_span(span)
-        trace_id = context_of(span)[0]
         # its start was seen, so its trace was submitted: it is late
         if (span.start_time or 0) >= self._since_ns:
             with self._lock:
-                self._submit(EndedSpans(trace_id, [kept(span)], "closed"))
+                self._submit(EndedSpans(span.trace_id, [span], "closed"))
             return
-        entry = self._entry(trace_id)
+        entry = self._entry(span.trace_id)
         entry.early = True
         entry.spans.append(span)
         self._complete_or_limit(entry, span)
 
-    def _complete_or_limit(self, entry: LiveTrace, span: ReadableSpan) -> None:
+    def _complete_or_limit(self, entry: LiveTrace, span: KeptSpan) -> None:
         """Handle a span that may complete the trace, comes after it was closed, or exceeds a
         limit.
         """
@@ -221,7 +218,7 @@ class Recorder:
         elif len(entry.spans) > entry.check_above:
             entry.check_above = self._limit
             self.request_search(entry)
-        if entry.open or (entry.early and self._await_parent(entry, kept(span))):
+        if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
             self._queue_to_close(entry)
@@ -262,7 +259,7 @@ class Recorder:
             self.waiting_bytes -= item.size
             item.counted = 0
 
-    def _handle_late(self, entry: LiveTrace, span: ReadableSpan) -> None:
+    def _handle_late(self, entry: LiveTrace, span: KeptSpan) -> None:
         with self._lock:
             try:
                 entry.spans.remove(span)
@@ -283,7 +280,7 @@ class Recorder:
         parent_id = span.local_parent_id
         if not parent_id or (span.start_time or 0) >= self._since_ns:
             return False
-        if any(kept(ended).span_id == parent_id for ended in entry.spans.copy()):
+        if any(ended.span_id == parent_id for ended in entry.spans.copy()):
             return False
         entry.open.setdefault(parent_id, None)
         return True
@@ -329,7 +326,7 @@ class Recorder:
     def _pop_ended(self, entry: LiveTrace, why: str) -> EndedSpans:
         spans = []
         while entry.spans:
-            spans.append(kept(entry.spans.popleft()))
+            spans.append(entry.spans.popleft())
         self._unqueue(entry)
         size, measured = entry.size, entry.measured
         entry.note_removal()
@@ -378,12 +375,12 @@ class Recorder:
         """Submit the ended spans of a trace that are complete, if there are detached runs; its age
         counts from then on.
         """
-        removals, ended = entry.removals, list(map(kept, entry.spans.copy()))
+        removals, ended = entry.removals, list(entry.spans.copy())
         # one that is queued is about to be closed as a whole
         if entry.early or entry.cut or entry.queued or len(ended) == entry.searched:
             return
         live = {
-            span_id: keep(span, context_of(span))
+            span_id: keep(span)
             for span_id, span in entry.open.copy().items()
             if span is not None  # only early traces have others
         }
@@ -446,22 +443,6 @@ class Recorder:
                 item.measured += count
                 item.size += size
                 self.waiting_bytes += size if item.counted else 0
-
-    def replace(
-        self, entry: LiveTrace, removals: int, spans: Sequence[Any], kept_spans: Sequence[KeptSpan]
-    ) -> None:
-        """Put what is kept of the first spans that were not measured into their place, unless spans
-        were removed since `removals` was read.
-        """
-        with self._lock:
-            if entry.removals != removals or entry.closed:
-                return
-            for index, (span, kept_span) in enumerate(
-                zip(spans, kept_spans, strict=True), entry.measured
-            ):
-                # the last span may have been dropped
-                if index < len(entry.spans) and entry.spans[index] is span:
-                    entry.spans[index] = kept_span
 
     def request_search(self, entry: LiveTrace) -> None:
         """Have the worker search a trace for detached runs now, and not at the next sweep."""

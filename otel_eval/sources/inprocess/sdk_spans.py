@@ -1,10 +1,7 @@
 """What is kept of the SDK's spans, read as a receiver reads spans from OTLP, and how many bytes
 that takes.
 
-Soon after a span has ended, what reading it needs is kept and not the SDK's object, which takes
-five times as much: its events, links and locks even where they are empty. Attributes and events are
-kept by reference, so that what another processor changes in them later is read changed; see
-docs/how-to/in-process.md.
+When a span has ended, a `KeptSpan` of it is held and not the SDK's object.
 """
 
 from __future__ import annotations
@@ -17,113 +14,33 @@ from dataclasses import dataclass, field
 from itertools import count
 from sys import getsizeof
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanKind, Status, get_current_span
+from opentelemetry.trace import get_current_span
 
 from otel_eval.conventions.reader import exported_resource, is_long
+from otel_eval.conventions.table import OWN_SCOPE
 from otel_eval.conventions.values import writable
 from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
 from otel_eval.sdk_internals import (
+    KeptSpan,
     attributes_of,
-    context_of,
     events_of,
-    fields_of,
+    keep,
     links_of,
     live_attributes_of,
     pipeline_of,
-    read_events,
-    read_fields,
-    read_parent,
     with_scores,
 )
 
-OWN_SCOPE: Final = "otel_eval"
-_SAMPLED: Final = 1
 
-
-class KeptSpan(NamedTuple):
-    """What is kept of a span: what reading it needs.
-
-    Attributes:
-        span_id: its id; 0 if it has none.
-        parent_id: the id of its parent; 0 if it has none.
-        parent_is_remote: whether that is in another process; None if it has no parent.
-        is_sampled: 1 or 0, the flag of its context.
-        events: its events.
-        name, kind, start_time, end_time, status: as the span has them; times in Unix nanoseconds,
-            or None.
-        attributes: its attributes; not to be changed here, but others may change them.
-        dropped: how many attributes did not fit.
-        resource, scope: the resource and the instrumentation scope.
-    """
-
-    span_id: int
-    parent_id: int
-    parent_is_remote: bool | None
-    is_sampled: int
-    events: Sequence[Event]
-    name: str
-    kind: SpanKind
-    start_time: int | None
-    end_time: int | None
-    status: Status
-    attributes: dict[str, Any]
-    dropped: int
-    resource: Resource | None
-    scope: InstrumentationScope | None
-
-    @property
-    def local_parent_id(self) -> int:
-        """The id of the parent if that is in this process, else 0."""
-        return 0 if self.parent_is_remote else self.parent_id
-
-    @property
-    def scope_name(self) -> str:
-        """The name of the instrumentation scope, or ""."""
-        return (self.scope.name if self.scope is not None else "") or ""
-
-    @property
-    def is_relevant(self) -> bool:
-        """Whether the span is evaluated: it is sampled, and not one that otel-eval exports."""
-        return bool(self.is_sampled) and self.scope_name != OWN_SCOPE
-
-
-_new: Final = tuple.__new__
-
-
-def keep(span: Any, context: Any) -> KeptSpan:
-    """Return what is kept of a span, open or ended.
-
-    Contexts are tuples: (trace id, span id, is remote, flags, …).
-
-    Args:
-        span: a span of the SDK.
-        context: its context, or None.
-    """
-    try:
-        parent, events, fields = read_parent(span), read_events(span), read_fields(span)
-    except AttributeError:
-        parent, events, fields = span.parent, events_of(span), fields_of(span)
-    span_id, is_sampled = (0, 0) if context is None else (context[1], context[3] & _SAMPLED)
-    parent_id, is_remote = (0, None) if parent is None else (parent[1], parent[2])
-    kept_events = tuple(events) if events else ()
-    return _new(KeptSpan, (span_id, parent_id, is_remote, is_sampled, kept_events, *fields))
-
-
-def kept(span: Any) -> KeptSpan:
-    """Return what is kept of a span of the SDK, or of one of which that is known already."""
-    return span if type(span) is KeptSpan else keep(span, context_of(span))
-
-
-def is_relevant(span: Any) -> bool:
-    """Whether a span of the SDK is evaluated; as `KeptSpan.is_relevant`."""
-    scope = span.instrumentation_scope
-    return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
+def is_relevant(span: KeptSpan) -> bool:
+    """Whether a span is evaluated: it is sampled, and not one that otel-eval exports."""
+    return bool(span.is_sampled) and span.scope_name != OWN_SCOPE
 
 
 def open_parent(span: Any, parent_context: Any) -> Any:
@@ -494,11 +411,9 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
     scopes, made_up = SdkResourceScopes(), count(1)
     frames = []
     for span in spans:
-        context = span.context
-        ended = keep(span, context)
-        if context is not None:
-            trace_id = context.trace_id
-        else:
+        ended = keep(span)
+        trace_id = ended.trace_id
+        if not trace_id:
             trace_id = span.parent.trace_id if span.parent is not None else 1
             ended = ended._replace(span_id=next(made_up))
         frames.append(scopes.frame(ended, trace_id.to_bytes(16, "big")))
@@ -521,19 +436,17 @@ def frames_of_one_run(
         spans: the spans of one run.
         is_agent: whether a span of a scope of this name is an agent's.
     """
-    listed = [(span, span.context) for span in spans]
-    contexts = [context for _, context in listed if context is not None]
-    known = {context.span_id for context in contexts}
-    trace_id = (contexts[0].trace_id if contexts else 1).to_bytes(16, "big")
-    made_up, scopes = (number for number in count(1) if number not in known), SdkResourceScopes()
-    unused = set(known)
+    ended = [keep(span) for span in spans]
+    trace_id = next((span.trace_id for span in ended if span.trace_id), 1).to_bytes(16, "big")
+    span_ids = {span.span_id for span in ended if span.trace_id}
+    made_up, scopes = (number for number in count(1) if number not in span_ids), SdkResourceScopes()
+    unused = set(span_ids)
     run: list[KeptSpan] = []
-    for span, context in listed:
-        ended = keep(span, context)
-        if ended.span_id not in unused:
-            ended = ended._replace(span_id=next(made_up))
-        unused.discard(ended.span_id)
-        run.append(ended if ended.parent_id in known else ended._replace(parent_id=0))
+    for span in ended:
+        if span.span_id not in unused:
+            span = span._replace(span_id=next(made_up))
+        unused.discard(span.span_id)
+        run.append(span if span.parent_id in span_ids else span._replace(parent_id=0))
     root = next(
         (
             span.span_id
@@ -552,8 +465,8 @@ def frames_of_one_run(
             end_time=max((span.end_time for span in run if span.end_time), default=None),
             resource=run[0].resource,
         )
-        frames.append(scopes.frame(keep(around, None)._replace(span_id=root), trace_id))
-    for ended in run:
-        above = ended.parent_id or (0 if ended.span_id == root else root)
-        frames.append(scopes.frame(ended, trace_id, above))
+        frames.append(scopes.frame(keep(around)._replace(span_id=root), trace_id))
+    for span in run:
+        parent_id = span.parent_id or (0 if span.span_id == root else root)
+        frames.append(scopes.frame(span, trace_id, parent_id))
     return frames

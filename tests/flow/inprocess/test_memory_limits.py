@@ -23,11 +23,12 @@ from opentelemetry.sdk.util import BoundedList
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from otel_eval.sdk_internals import KeptSpan, keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.recorder import Recorder
-from otel_eval.sources.inprocess.sdk_spans import KeptSpan, keep, open_size_of, size_of
+from otel_eval.sources.inprocess.sdk_spans import open_size_of, size_of
 from tests.support.waiting import wait_until
 
 MIB = 2**20
@@ -316,7 +317,7 @@ def end(recorder: Recorder, root: Any, size: int = 0) -> KeptSpan:
         start_time=time.time_ns(),
     )
     recorder.ended(span)
-    return keep(span, context)
+    return keep(span)
 
 
 def times_measured(span: KeptSpan) -> int:

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from otel_eval.sdk_internals import keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import Recorder
 
@@ -136,7 +137,7 @@ def test_a_trace_whose_last_span_is_ending_is_not_searched_for_detached_runs():
     desk.end(desk.start("tool", agent))
     agent.end()
     entry = desk.entry()
-    entry.spans.append(agent._readable_span())
+    entry.spans.append(keep(agent))
     desk.recorder.sweep(entry.since)
     entry.open.clear()
     desk.recorder.sweep(entry.since)
@@ -160,7 +161,7 @@ def test_a_dropped_span_that_was_measured_does_not_count_as_queued(desk: Desk):
     root = desk.start("root")
     desk.end(desk.start("before", root))
     desk.recorder.truncate(entry := desk.entry())
-    entry.spans.append(root)
+    entry.spans.append(keep(root))
     desk.recorder.add_size(entry, entry.removals, 1, 3000)
     entry.spans.pop()
     desk.end(root)

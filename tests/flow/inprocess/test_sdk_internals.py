@@ -45,14 +45,15 @@ def spans(provider: TracerProvider) -> tuple[Any, ReadableSpan]:
     return root, ended
 
 
-def test_fields_of_spans_are_read_without_their_properties(provider: TracerProvider):
+def test_what_is_kept_of_a_span_is_read_without_its_properties(provider: TracerProvider):
     """Open and ended ones; the attributes are the mapping itself, so that redaction is seen."""
     for span in spans(provider):
-        assert sdk_internals.read_fields(span) == sdk_internals.fields_of(span)
-        assert sdk_internals.read_parent(span) == span.parent
-        assert list(sdk_internals.read_events(span)) == list(span.events)
-        assert sdk_internals.read_fields(span)[5] is span._attributes._dict  # type: ignore[union-attr]
-        context = sdk_internals.context_of(span)
+        kept = sdk_internals.keep(span)
+        assert kept == sdk_internals._keep_by_properties(span)
+        assert kept.attributes is span._attributes._dict  # type: ignore[union-attr]
+        assert kept.attributes == dict(span.attributes or {})
+        assert kept.events == tuple(span.events)
+        context = sdk_internals.read_context(span)
         assert context is span.context
         assert context[:4] == (
             context.trace_id,
@@ -60,7 +61,7 @@ def test_fields_of_spans_are_read_without_their_properties(provider: TracerProvi
             context.is_remote,
             context.trace_flags,
         )
-        assert sdk_internals.live_attributes_of(span) == dict(span.attributes or {})
+        assert kept[:3] == (context.trace_id, context.span_id, context.trace_flags.sampled)
 
 
 def test_spans_of_other_classes_are_read_by_their_properties(provider: TracerProvider):
@@ -75,11 +76,17 @@ def test_spans_of_other_classes_are_read_by_their_properties(provider: TracerPro
 
     other: Any = Other()
     with pytest.raises(AttributeError):
-        sdk_internals.read_fields(other)
-    assert sdk_internals.fields_of(other) == sdk_internals.read_fields(ended)
+        sdk_internals.read_context(other)
+    assert sdk_internals.keep(other) == sdk_internals.keep(ended)
     assert sdk_internals.events_of(other) == tuple(ended.events)
     assert sdk_internals.links_of(other) == tuple(ended.links)
-    assert sdk_internals.context_of(other) is ended.context
+
+
+def test_a_span_made_by_hand_has_no_ids():
+    """Neither has it a parent, attributes or a resource."""
+    kept = sdk_internals.keep(ReadableSpan("by hand"))
+    assert (kept.trace_id, kept.span_id, kept.is_sampled, kept.parent_id) == (0, 0, 0, 0)
+    assert (kept.name, kept.attributes, kept.events) == ("by hand", {}, ())
 
 
 def test_events_and_links_are_those_of_the_properties(provider: TracerProvider):

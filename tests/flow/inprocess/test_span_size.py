@@ -13,7 +13,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
-from otel_eval.sources.inprocess.sdk_spans import keep, open_size_of, size_of
+from otel_eval.sdk_internals import keep
+from otel_eval.sources.inprocess.sdk_spans import open_size_of, size_of
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
@@ -60,7 +61,7 @@ SHAPES: dict[str, Callable[[int], Any]] = {
 
 def ended(span: Any) -> Any:
     span.end()
-    return keep(span._readable_span(), span.context)
+    return keep(span._readable_span())
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_collection_that_holds_itself_is_measured_once():
     loop.append(loop)
     context = trace.INVALID_SPAN_CONTEXT
     span = ReadableSpan("span", context=context, attributes={"key": loop})
-    assert size_of(keep(span, context)) < 10_000
+    assert size_of(keep(span)) < 10_000
 
 
 def test_an_ended_span_takes_little_beside_its_values():
