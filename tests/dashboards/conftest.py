@@ -66,8 +66,8 @@ def _path_of(tool: str) -> Callable[[], Path]:
     return path
 
 
-phoenix_path, mlflow_path, browser_path, chromium_path = map(
-    _path_of, ("phoenix", "mlflow", "browser", "chromium")
+phoenix_path, mlflow_path, browser_path, chromium_path, kubernetes_path = map(
+    _path_of, ("phoenix", "mlflow", "browser", "chromium", "kubernetes")
 )
 prometheus_path, promtool_path, prometheus3_path, grafana_schema_path = map(
     _path_of, ("prometheus", "promtool", "prometheus3", "grafana_schema")

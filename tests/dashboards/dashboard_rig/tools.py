@@ -18,6 +18,7 @@ CACHE = (
 )
 PHOENIX = "arize-phoenix==20.26.1"
 MLFLOW = "mlflow==3.17.2"
+KUBERNETES = "kubernetes-validate==1.37.0"
 BROWSER = ("playwright>=1.50,<2", "pillow>=11,<13")
 GRAFANA_SCHEMA = ("@grafana/schema@13.2.3", "typescript@5.9")
 PROMETHEUS = "github.com/prometheus/prometheus"
@@ -182,6 +183,7 @@ TOOLS = {
         _environment("phoenix", "phoenix", PHOENIX),
         _environment("mlflow", "mlflow", MLFLOW),
         _environment("browser", "python", *BROWSER),
+        _environment("kubernetes", "kubernetes-validate", KUBERNETES),
         _on_path("chromium"),
         _on_path("prometheus"),
         _on_path("promtool"),
