@@ -126,23 +126,23 @@ class FailedCondition:
 
     Attributes:
         condition: its key in the configuration, such as `match.agent`.
-        wanted: what the configuration requires.
+        required: what the configuration requires.
         actual: what the run has; `UNRECORDED` for an attribute that it does not have.
     """
 
     condition: str
-    wanted: Any
+    required: Any
     actual: Any
 
     def text(self, shown: Callable[[Any], str]) -> str:
         """What is required, and what the run has instead; `shown` returns a value as text."""
-        wanted = shown(self.wanted)
+        required = shown(self.required)
         if self.condition == "sample":
-            return f"sample is {wanted}, and the hash of the trace id is {shown(self.actual)}"
+            return f"sample is {required}, and the hash of the trace id is {shown(self.actual)}"
         if self.condition == "match.runs":
-            return f"{self.condition} requires {wanted}, and this run is {self.actual}"
+            return f"{self.condition} requires {required}, and this run is {self.actual}"
         actual = "none" if self.actual is UNRECORDED else shown(self.actual)
-        return f"{self.condition} requires {wanted}, and the run has {actual}"
+        return f"{self.condition} requires {required}, and the run has {actual}"
 
 
 class Matcher:
@@ -173,13 +173,13 @@ class Matcher:
         return not self._has_conditions or next(self.failed(trajectory, draw), None) is None
 
     def may_apply(
-        self, draw: float, known: Mapping[str, str], attributes: Mapping[str, Any]
+        self, draw: float, names: Mapping[str, str], attributes: Mapping[str, Any]
     ) -> bool:
         """Whether a run with these names and attributes can meet every condition; names that are
-        not in `known` may match.
+        not in `names` may match.
         """
         fitting = draw < self._sample and all(
-            fits(known[name]) for name, fits in self._names if name in known
+            fits(names[name]) for name, fits in self._names if name in names
         )
         return fitting and all(
             key in attributes and fits(attributes[key]) for key, fits in self._attributes
@@ -226,15 +226,15 @@ def is_awaited(scorer: Scorer) -> bool:
     return bool(getattr(scorer, "asynchronous", False))
 
 
-def condition(wanted: Any) -> Callable[[Any], bool]:
+def condition(required: Any) -> Callable[[Any], bool]:
     """A test of one attribute's value: text as a glob over the value's text, anything else by
     equality.
     """
-    if not isinstance(wanted, str):
+    if not isinstance(required, str):
         # The types are compared because `True == 1` in Python, and a user who writes true does not
         # mean the number 1.
-        return lambda value: type(value) is type(wanted) and value == wanted
-    fits = glob_matcher(wanted)
+        return lambda value: type(value) is type(required) and value == required
+    fits = glob_matcher(required)
     return lambda value: bool(fits(text_of(value)))
 
 

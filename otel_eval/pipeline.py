@@ -179,12 +179,13 @@ class Pipeline:
     ) -> None:
         journal = self._journal
         try:
-            if why := "the process is ending" if self._stopping else self._listener.backpressure():
-                raise Overloaded(why)
+            refusal = "the process is ending" if self._stopping else self._listener.backpressure()
+            if refusal:
+                raise Overloaded(refusal)
             with self._lock:
-                if why := self._buffer.refusal(items, self._clock()):
+                if refusal := self._buffer.refusal(items, self._clock()):
                     self._wake.set()
-                    raise Overloaded(f"{why}; retry later")
+                    raise Overloaded(f"{refusal}; retry later")
                 # Journaled in the order in which items are added to the buffer, so that recovery
                 # results in the same buffer.
                 mark = (
@@ -431,9 +432,9 @@ class Pipeline:
             self._listener.on_evaluated(trace, built.matches, scored.reports)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
             self._counters["traces_failed"] += 1
-            why = f"could not be evaluated: {type(error).__name__}"
-            _log.warning("trace %s %s", trace.trace_id.hex(), why)
-            scored = engine.no_run(trace, stamp, f"the trace {why}")
+            problem = f"could not be evaluated: {type(error).__name__}"
+            _log.warning("trace %s %s", trace.trace_id.hex(), problem)
+            scored = engine.no_run(trace, stamp, f"the trace {problem}")
             trace.last_evaluations.update(scored.last_evaluations)
         finally:
             if self.progress.evaluating_s >= _SLOW_S:
@@ -510,11 +511,11 @@ class Pipeline:
         """
         with self._lock:
             oldest = round(self._buffer.age(self._clock()), 3)
-        held = {
+        gauges = {
             "open_traces": len(self._buffer),
             "held_bytes": self._buffer.held_bytes,
             "oldest_trace_s": oldest,
         }
-        held["evaluating_s"] = round(self.progress.evaluating_s, 3)
+        gauges["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if late and self._later is not None else {}
-        return self._counters | asdict(self._buffer.counts) | held | later
+        return self._counters | asdict(self._buffer.counts) | gauges | later

@@ -139,8 +139,8 @@ def log_line(report: Report, result: Result) -> str:
         "failed" if isinstance(outcome, Failed) else "was skipped"
     )
     value = f" ({outcome.value:.3f})" if isinstance(outcome, Scored) else ""
-    who = run.agent or run.name or run.span_id
-    text = f"{who}: {result.scorer} {state}{value}"
+    subject = run.agent or run.name or run.span_id
+    text = f"{subject}: {result.scorer} {state}{value}"
     return sendable(f"{text}: {outcome.explanation}" if outcome.explanation else text)
 
 

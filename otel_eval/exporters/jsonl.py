@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.counters import Warnings, renew_after_fork
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter
-from otel_eval.exporters.result_rows import encoded, line_of, lines_of, result_fields, rows_of
+from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
 
@@ -173,14 +173,14 @@ class JsonLinesFile:
         if self._file is None or not self._path.is_file():
             return set()
         ids: set[str] = set()
-        left = _TAIL_BYTES
+        remaining = _TAIL_BYTES
         for path in _newest_first(self._path):
             with suppress(OSError), path.open("rb", buffering=0) as file:
-                start = max(0, _size(file) - left)
-                tail = _read(file, start, left)
-                left -= len(tail)
-                ids |= {found.decode() for found in _RESULT_ID.findall(tail)}
-            if left <= 0:
+                start = max(0, _size(file) - remaining)
+                tail = _read(file, start, remaining)
+                remaining -= len(tail)
+                ids |= {result_id.decode() for result_id in _RESULT_ID.findall(tail)}
+            if remaining <= 0:
                 break
         return ids
 
@@ -226,23 +226,23 @@ def _write_to_stdout(lines: bytes) -> None:
 
 def _append(file: io.RawIOBase, lines: bytes) -> None:
     """Append all of the lines or nothing: an incomplete line would make the next one invalid."""
-    rest = memoryview(lines)
+    unwritten = memoryview(lines)
     try:
-        while rest:
-            rest = rest[file.write(rest) or 0 :]
+        while unwritten:
+            unwritten = unwritten[file.write(unwritten) or 0 :]
     except OSError:
         with suppress(OSError):
-            _undo_append(file, len(lines) - len(rest), lines)
+            _undo_append(file, len(lines) - len(unwritten), lines)
         raise
 
 
-def _undo_append(file: io.RawIOBase, written: int, lines: bytes) -> None:
-    """Truncate the file by the part of the lines that was written, if it is at the end: other
-    processes may append, too.
+def _undo_append(file: io.RawIOBase, length: int, lines: bytes) -> None:
+    """Truncate the file by the first `length` bytes of the lines, which were written, if they are
+    at its end: other processes may append, too.
     """
     end = _size(file)
-    if written and _read(file, end - written, written) == lines[:written]:
-        file.truncate(end - written)
+    if length and _read(file, end - length, length) == lines[:length]:
+        file.truncate(end - length)
 
 
 def _open_configured(path: Path, key: str, mode: int) -> io.RawIOBase:
@@ -374,7 +374,7 @@ class JsonLinesExporter(Exporter):
 
     def _lines(self, batch: Sequence[Report]) -> bytes:
         if not self._exported_before:
-            return b"".join([line for report in batch for line in lines_of(report)])
+            return b"".join([lines_of(report) for report in batch])
         return encoded(
             row
             for report in batch
@@ -386,13 +386,10 @@ class JsonLinesExporter(Exporter):
         """Find those of the results that are at the end of the file; they are not written again
         (some 100 bytes for each).
         """
-        written = self._file.written_ids() if batch is None or batch else set()
-        ids = (
-            written
-            if batch is None
-            else {row["result_id"] for report in batch for row in rows_of(report)}
-        )
-        self._exported_before |= written & ids
+        ids = self._file.written_ids() if batch is None or batch else set()
+        if batch is not None:
+            ids &= {row["result_id"] for report in batch for row in rows_of(report)}
+        self._exported_before |= ids
 
     def flush(self, timeout_s: float) -> bool:
         """Write the file to the disk (fsync); the lines were written to it when they were
@@ -495,11 +492,8 @@ class DeadLetterFile(JsonLinesFile):
         Raises:
             OSError: they could not be written.
         """
-        results = [(report, result) for report in reports for result in report.results]
-        fields: dict[str, Any] = {"exporter": exporter, "why": why}
-        fields |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
-        lines = (
-            line_of(result_fields(report, result) | fields) + "\n" for report, result in results
-        )
-        self.write("".join(lines).encode("utf-8", "backslashreplace"))
+        rows = [row for report in reports if report.results for row in rows_of(report)]
+        refusal: dict[str, Any] = {"exporter": exporter, "why": why}
+        refusal |= {} if rejected is None else {"rejected": rejected, "of": len(rows)}
+        self.write(encoded([row | refusal for row in rows]))
         self.sync()

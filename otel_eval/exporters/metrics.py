@@ -99,19 +99,21 @@ class _LabelSets:
         return labels
 
     def _labels(self, values: tuple[tuple[str, str], ...]) -> dict[str, str]:
-        used = {key: self._known[key].name(names.sendable(value)) for key, value in values if value}
-        if any(value == OTHER != dict(values)[key] for key, value in used.items()):
+        labels = {
+            key: self._known[key].name(names.sendable(value)) for key, value in values if value
+        }
+        if any(value == OTHER != dict(values)[key] for key, value in labels.items()):
             self._on_limit("values")
         elif len(self._used) < self._max_sets:
-            self._used[values] = used
-        label_set = tuple(used.items())
+            self._used[values] = labels
+        label_set = tuple(labels.items())
         if label_set not in self._sets:
             if len(self._sets) >= self._max_sets:
                 self._on_limit("sets")
                 return {key: value if key in _CONFIGURED else OTHER for key, value in label_set}
             self._sets.add(label_set)
-            self._on_new(used)
-        return used
+            self._on_new(labels)
+        return labels
 
 
 class MetricsExporter(ProviderExporter):

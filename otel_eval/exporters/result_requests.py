@@ -106,7 +106,6 @@ def _records(report: Report, form: ResultFormat) -> Iterator[bytes]:
     """Encode a log record for each result, at the end of the run, observed when the run was
     evaluated.
     """
-    of_page = names.page_attributes(form.page, report.trajectory)
     trace_id, span_id = _ids(report.trajectory)
     head = LogRecord(
         time_unix_nano=names.run_ended_ns(report),
@@ -115,14 +114,34 @@ def _records(report: Report, form: ResultFormat) -> Iterator[bytes]:
         trace_id=trace_id,
         span_id=span_id,
     )
-    shared = (
-        head.SerializeToString()
-        + _RECORD_NAME
-        + encode_attributes(_LOG_ATTRIBUTES, names.run_attributes(report) | of_page)
-    )
+    shared = head.SerializeToString() + _RECORD_NAME + _of_run(_LOG_ATTRIBUTES, report)
+    page = names.page_attributes(form.page, report.trajectory)
+    shared += encode_attributes(_LOG_ATTRIBUTES, page)
     for result in report.results:
         about = _LINE_OF_INFO if not form.log_body else _line(report, result)
-        yield shared + about + encode_attributes(_LOG_ATTRIBUTES, names.result_attributes(result))
+        yield shared + about + _of_result(_LOG_ATTRIBUTES, result)
+
+
+def _of_run(field: int, report: Report) -> bytes:
+    """The attributes that the events of all results of a report share, in this field."""
+    origin = _of_origin(field, names.origin_of(report))
+    return origin + encode_attributes(field, names.single_attributes(report))
+
+
+def _of_result(field: int, result: Result) -> bytes:
+    """The attributes of the event of a result beside those of its run, in this field."""
+    kind = _of_kind(field, names.kind_of(result))
+    return kind + encode_attributes(field, names.outcome_attributes(result))
+
+
+@lru_cache(maxsize=512)  # of agents, services and evaluations there are few
+def _of_origin(field: int, origin: tuple[Any, ...]) -> bytes:
+    return encode_attributes(field, names.origin_attributes(origin))
+
+
+@lru_cache(maxsize=2048)  # no more than scorers in the configuration have kinds of outcomes
+def _of_kind(field: int, kind: tuple[str, ...]) -> bytes:
+    return encode_attributes(field, names.kind_attributes(kind))
 
 
 _LINE_OF_INFO: Final = LogRecord(
@@ -183,26 +202,9 @@ def events_of(report: Report) -> bytes:
     """One `events` field of a span for each result; its time is the end of the run."""
     # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
     head = b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _EVENT_NAME
-    head += _origin(names.origin_of(report)) + _pairs(names.single_attributes(report))
-    events = [
-        head + _kind(names.kind_of(result)) + _pairs(names.outcome_attributes(result))
-        for result in report.results
-    ]
+    head += _of_run(_ATTRIBUTES, report)
+    events = [head + _of_result(_ATTRIBUTES, result) for result in report.results]
     return b"".join([sized(_EVENTS, event) for event in events])
-
-
-@lru_cache(maxsize=256)  # of agents, services and evaluations there are few
-def _origin(origin: tuple[Any, ...]) -> bytes:
-    return _pairs(names.origin_attributes(origin))
-
-
-@lru_cache(maxsize=1024)  # no more than scorers in the configuration have kinds of outcomes
-def _kind(kind: tuple[str, ...]) -> bytes:
-    return _pairs(names.kind_attributes(kind))
-
-
-def _pairs(attributes: Mapping[str, Any]) -> bytes:
-    return encode_attributes(_ATTRIBUTES, attributes)
 
 
 def attributes_of(report: Report, name_of: Callable[[Result], str]) -> bytes:

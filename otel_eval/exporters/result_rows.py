@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the former of CPython; other Pythons: None
+from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import (
     Failed,
-    NoRun,
     Report,
     Result,
     Scored,
@@ -37,9 +37,9 @@ def rfc3339(ns: int | None) -> str | None:
     """
     if ns is None:
         return None
-    seconds, rest = divmod(ns, 10**9)
+    seconds, fraction = divmod(ns, 10**9)
     try:
-        return f"{_second(seconds)}.{rest:09d}Z"
+        return f"{_second(seconds)}.{fraction:09d}Z"
     except (OverflowError, OSError, ValueError):
         return None
 
@@ -66,8 +66,8 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(key): _finite(member) for key, member in value.items()}
+    return [_finite(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 def _encoder(item: str, key: str) -> Callable[[Any], str]:
@@ -108,55 +108,30 @@ NO_RUN: Final = "no_run"
 """The outcome in the line of a trace without results."""
 
 
-def result_fields(report: Report, result: Result) -> dict[str, Any]:
-    """The fields of one result, as JSON values.
+def rows_of(report: Report) -> Iterator[dict[str, Any]]:
+    """The fields of each line of a report, as JSON values: of its results, or that the trace has
+    none.
 
     `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it
     was skipped, `error_type` unless it failed (never the error's message, which may quote content),
     `threshold` unless a threshold decides, `verdict` while results that may change it are missing.
     """
-    return _row(report, run_fields(report), result, _outcome_fields(result), shared_fields(report))
-
-
-def rows_of(report: Report) -> Iterator[dict[str, Any]]:
-    """The fields of each line of a report: of its results, or that the trace has none."""
     run, shared = run_fields(report), shared_fields(report)
-    for result in report.results:
-        yield _row(report, run, result, _outcome_fields(result), shared)
-    if report.no_run is not None:
-        yield _row(report, run, *_no_run_fields(report.no_run), shared)
+    for result, outcome in _results_of(report):
+        source = _source_fields(*_source_of(result))
+        revision = {"revision": report.revision, "result_id": result.result_id}
+        yield run | source | outcome | shared | revision
 
 
-def _row(
-    report: Report, run: dict[str, Any], result: Result, own: dict[str, Any], shared: dict[str, Any]
-) -> dict[str, Any]:
-    source = _source_fields(*_source_of(result))
-    return {
-        **run,
-        **source,
-        **own,
-        **shared,
-        "revision": report.revision,
-        "result_id": result.result_id,
-    }
-
-
-def lines_of(report: Report) -> Iterator[bytes]:
-    """The lines of a report, equal to `line_of` of its rows. The fields that results share are
-    encoded once.
-    """
-    run = escape_unsafe(_json(run_fields(report))[:-1])
-    members = escape_unsafe(_members(shared_fields(report)))
-    shared = f'{members}, "revision": {report.revision}, "result_id": "'
-    own = [(result, _outcome_fields(result)) for result in report.results]
-    if report.no_run is not None:
-        own.append(_no_run_fields(report.no_run))
-    for result, fields in own:
+def lines_of(report: Report) -> bytes:
+    """The lines of a report, equal to its encoded rows. What its results share is encoded once."""
+    run, shared = _json(run_fields(report))[:-1], _members(shared_fields(report))
+    end = f'{shared}, "revision": {report.revision}, "result_id": "'
+    lines = []
+    for result, outcome in _results_of(report):
         source = _source_json(*_source_of(result))
-        line = (
-            f'{run}, {source}, {escape_unsafe(_members(fields))}, {shared}{result.result_id}"}}\n'
-        )
-        yield line.encode("utf-8", "backslashreplace")
+        lines.append(f'{run}, {source}, {_members(outcome)}, {end}{result.result_id}"}}\n')
+    return _encoded("".join(lines))
 
 
 def _members(fields: dict[str, Any]) -> str:
@@ -166,22 +141,25 @@ def _members(fields: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)  # no more than there are scorers in a configuration
 def _source_json(*source: str) -> str:
-    return escape_unsafe(_members(_source_fields(*source)))
+    return _members(_source_fields(*source))
 
 
-def _no_run_fields(no_run: NoRun) -> tuple[Result, dict[str, Any]]:
-    """Return a placeholder for the result of a trace without any, and its outcome fields."""
-    outcome = Skipped(no_run.why)
-    result = Result(
-        evaluation="",
-        scorer="",
-        type="",
-        version="",
-        outcome=outcome,
-        revision=0,
-        result_id=no_run.result_id,
-    )
-    return result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": no_run.reason or None}
+def _results_of(report: Report) -> list[tuple[Result, dict[str, Any]]]:
+    """Each result with the fields of its outcome; a placeholder for a trace without results."""
+    results = [(result, _outcome_fields(result)) for result in report.results]
+    if report.no_run is not None:
+        nothing = Result(
+            evaluation="",
+            scorer="",
+            type="",
+            version="",
+            outcome=Skipped(report.no_run.why),
+            revision=0,
+            result_id=report.no_run.result_id,
+        )
+        reason = report.no_run.reason or None
+        results.append((nothing, _outcome_fields(nothing) | {"outcome": NO_RUN, "reason": reason}))
+    return results
 
 
 def run_fields(report: Report) -> dict[str, Any]:
@@ -195,9 +173,10 @@ def shared_fields(report: Report) -> dict[str, Any]:
     attributes, spans and evaluator.
     """
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
+    verdict = report.verdict
     return {
-        "verdict": None if report.verdict is None else report.verdict.value,
-        "completeness": run.completeness.value,
+        "verdict": None if verdict is None else str(verdict),
+        "completeness": str(run.completeness),
         "start_time": start_time(run),
         "duration_ms": duration_ms(run),
         "evaluated_at": rfc3339(stamp.at_ns),
@@ -215,17 +194,7 @@ def shared_fields(report: Report) -> dict[str, Any]:
 
 
 _SOURCE: Final = ("evaluation", "scorer", "type", "version", "policy", "severity")
-
-
-def _source_of(result: Result) -> tuple[str, ...]:
-    return (
-        result.evaluation,
-        result.scorer,
-        result.type,
-        result.version,
-        result.policy,
-        result.severity,
-    )
+_source_of: Final[Callable[[Result], tuple[str, ...]]] = attrgetter(*_SOURCE)
 
 
 def _source_fields(*source: str) -> dict[str, Any]:
@@ -278,12 +247,16 @@ def escape_unsafe(text: str) -> str:
     return _UNSAFE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
     """Encode rows as lines."""
     # Each line is encoded at once: lines can be long, and text and bytes of all of them would take
     # twice the memory.
-    return b"".join([(line_of(row) + "\n").encode("utf-8", "backslashreplace") for row in rows])
+    return b"".join([_encoded(f"{_json(row)}\n") for row in rows])
+
+
+def _encoded(lines: str) -> bytes:
+    return escape_unsafe(lines).encode("utf-8", "backslashreplace")

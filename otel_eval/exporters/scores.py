@@ -115,20 +115,22 @@ class Score:
         }
 
 
-def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result: Result) -> Score:
+def score_of(
+    scorers: KnownScorers, place: tuple[int, int], report: Report, result: Result
+) -> Score:
     """Create the score of a result for which `problem_of` returned ""."""
     label = report.verdict or "" if is_verdict(result) else _label(result)
     return Score(
         place,
         report,
         result,
-        name=clean(known.name_of(result)),
+        name=clean(scorers.name_of(result)),
         value=float(result.outcome.value) if isinstance(result.outcome, Scored) else None,
         label=_short(label) if label else names.label_of(result),
         has_label=bool(label),
         explanation=_short(result.outcome.explanation),
-        by_judge=(result.evaluation, result.scorer) in known.judges,
-        page=names.page_of(known.page, report.trajectory),
+        by_judge=(result.evaluation, result.scorer) in scorers.judges,
+        page=names.page_of(scorers.page, report.trajectory),
     )
 
 

@@ -252,10 +252,11 @@ class WindowGauges:
         """Return the state with counts of the labels that are reported by name, and one of all
         others.
         """
-        known, counts = self._known.setdefault(key, BoundedNames(_MOST)), Counter[str]()
+        names_of_key = self._known.setdefault(key, BoundedNames(_MOST))
+        counts = Counter[str]()
         # the most frequent ones get a name first
         for label, number in Counter(state.counts).most_common():
-            counts[known.name(label)] += number
+            counts[names_of_key.name(label)] += number
         return replace(state, counts=counts)
 
     def _observe(

@@ -155,9 +155,7 @@ def evaluate(requests: list[bytes], config: dict[str, object]) -> Callable[[], i
             buffer = TraceBuffer(Limits())
             buffer.push_many(read_traces(body).spans, 0.0)
             for trace in buffer.drain(0.0):
-                written += sum(
-                    len(line) for report in engine.evaluate(trace) for line in lines_of(report)
-                )
+                written += sum(len(lines_of(report)) for report in engine.evaluate(trace))
         return written
 
     return work

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_eval.app import stored_traces
 from otel_eval.config import load
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from tests.faults.fault_rig.service import Service
 from tests.kafka.kafka_rig.broker import Broker, missing
 from tests.support.collector_process import CollectorProcess
@@ -78,9 +78,9 @@ def replayed(config: Path, folder: Path) -> dict[tuple[str, str, str], tuple[Any
     stored = folder / "stored.bin"
     stored.write_bytes(encode_spans(SPANS).SerializeToString())
     rows = [
-        result_fields(report, each)
+        row
         for report in stored_traces.replay([stored], load(config), on_problem=pytest.fail)
-        for each in report.results
+        for row in rows_of(report)
     ]
     assert rows
     return {

@@ -35,7 +35,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app import stored_traces
 from otel_eval.config import load
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from tests.support import otlp_backend as backends
 from tests.support import shop_agent as shop
 
@@ -132,9 +132,7 @@ def of_replay(path: Path) -> Scores:
     problems: list[str] = []
     reports = list(stored_traces.replay([path], load(shop.CONFIG), on_problem=problems.append))
     assert problems == []
-    return of_rows(
-        [result_fields(report, result) for report in reports for result in report.results]
-    )
+    return of_rows([row for report in reports for row in rows_of(report)])
 
 
 def scored_as_expected(scores: Scores) -> None:

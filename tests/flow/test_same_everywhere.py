@@ -24,7 +24,7 @@ from otel_eval.app.server import Server
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from otel_eval.otlp.protobuf import read_traces
 from tests.support import agent_programs
 from tests.support.waiting import STAYS_OPEN, ShiftedClock, wait_until
@@ -39,9 +39,7 @@ def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
     )
     assert problems == []
     return agent_programs.rows(
-        "\n".join(
-            json.dumps(result_fields(report, each)) for report in reports for each in report.results
-        )
+        "\n".join(json.dumps(row) for report in reports for row in rows_of(report))
     )
 
 
@@ -149,6 +147,6 @@ def _judged(batches: list[Any]) -> list[dict[str, Any]]:
         buffer.push_many(read_traces(agent_programs.protobuf(batch)).spans, 0.0)
     reports = [report for trace in buffer.drain(0.0) for report in engine.evaluate(trace)]
     return sorted(
-        (result_fields(r, each) for r in reports for each in r.results),
+        (row for report in reports for row in rows_of(report)),
         key=lambda row: row["result_id"],
     )

@@ -22,8 +22,8 @@ from otel_eval.app.stored_traces import replay
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError, OtelEvalError
-from otel_eval.exporters.result_rows import result_fields, rows_of
-from otel_eval.model import Completeness
+from otel_eval.exporters.result_rows import NO_RUN, rows_of
+from otel_eval.model import Completeness, Report
 from tests.support.made_spans import json_document, json_span
 from tests.support.stored_files import read_file
 
@@ -76,13 +76,15 @@ def rows(
     """The results as JSON Lines have them, but for when they were made; and the problems."""
     problems: list[str] = []
     reports = list(replay(paths, load(config), on_problem=problems.append))
-    return [fields(report, result) for report in reports for result in report.results], problems
+    return [row for report in reports for row in fields(report)], problems
 
 
-def fields(report: Any, result: Any) -> dict[str, Any]:
-    return {
-        key: value for key, value in result_fields(report, result).items() if key != "evaluated_at"
-    }
+def fields(report: Report) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in row.items() if key != "evaluated_at"}
+        for row in rows_of(report)
+        if row["outcome"] != NO_RUN
+    ]
 
 
 def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
@@ -99,10 +101,10 @@ def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
         except InputError:
             continue
     return [
-        fields(report, result)
+        row
         for trace in buffer.drain(0.0)
         for report in engine.evaluate(trace)
-        for result in report.results
+        for row in fields(report)
     ]
 
 

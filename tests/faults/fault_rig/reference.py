@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_eval.app import stored_traces
 from otel_eval.config import load
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from tests.faults.fault_rig.traffic import Run, body, trace_id
 
 __all__ = ["CONVENTIONS", "EVALUATION", "by_hand", "replayed"]
@@ -60,8 +60,7 @@ def replayed(runs: Iterable[Run]) -> dict[str, Results]:
             load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}),
             on_problem=problems.append,
         ):
-            for result in report.results:
-                row = result_fields(report, result)
+            for row in rows_of(report):
                 found.setdefault(row["trace_id"], {})[row["scorer"]] = (
                     row["outcome"],
                     row["value"],

@@ -17,7 +17,7 @@ from otel_eval.app.stored_traces import ExplainedTrace, explain
 from otel_eval.cli import main
 from otel_eval.config import load
 from otel_eval.conventions import TABLES, Field
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Trajectory
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -74,9 +74,10 @@ def test_it_agrees_with_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str
     }
     keys = ("trace_id", "span_id", "agent", "evaluation", "scorer")
     facts = ("outcome", "value", "passed", "reason")
-    blank = Report(Trajectory(), "", 0, ())
+    report = Report(Trajectory(), "", 0, tuple(results.values()))
     assert {
-        key: [result_fields(blank, each)[fact] for fact in facts] for key, each in results.items()
+        key: [row[fact] for fact in facts]
+        for key, row in zip(results, rows_of(report), strict=True)
     } == {tuple(row[key] for key in keys): [row[fact] for fact in facts] for row in replayed}
 
 

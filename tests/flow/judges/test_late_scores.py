@@ -28,7 +28,7 @@ from otel_eval.app import stored_traces
 from otel_eval.app.server import Server
 from otel_eval.cli import main
 from otel_eval.config import load
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from tests.support import scripted_judge as scripted
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -130,7 +130,7 @@ def replayed(
     problems: list[str] = []
     reports = list(stored_traces.replay([path], load(config), on_problem=problems.append))
     assert problems == []
-    return [result_fields(report, result) for report in reports for result in report.results]
+    return [row for report in reports for row in rows_of(report)]
 
 
 def test_a_judge_comes_after_the_others_and_replay_says_the_same(

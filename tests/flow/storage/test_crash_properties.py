@@ -24,7 +24,7 @@ from otel_eval.app.build import build_engine, build_limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
-from otel_eval.exporters.result_rows import result_fields
+from otel_eval.exporters.result_rows import rows_of
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.forwarding.stage import Forwarder
@@ -134,9 +134,8 @@ class Lives:
 
     def emit(self, report: Any) -> None:
         """Deliver a report, then journal that; the fuse may end in between."""
-        for result in report.results:
-            row = result_fields(report, result)
-            self.results[result.result_id].add(
+        for row in rows_of(report):
+            self.results[row["result_id"]].add(
                 repr({key: value for key, value in row.items() if key != "completeness"})
             )
             self.last[row["trace_id"], row["span_id"]] = row

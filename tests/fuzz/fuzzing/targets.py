@@ -27,7 +27,7 @@ from otel_eval.app.workers.front import split_request, split_request_python
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError, RequestTooLarge
-from otel_eval.exporters.result_rows import line_of, result_fields
+from otel_eval.exporters.result_rows import lines_of
 from otel_eval.http1 import body_reader
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp import Signal
@@ -84,8 +84,8 @@ def evaluated(framed: SpanBatch) -> None:
     buffer.push_logs(framed.logs, 0.0)
     for trace in buffer.drain(0.0):
         for report in ENGINE.evaluate(trace):
-            for result in report.results:
-                json.loads(line_of(result_fields(report, result)), parse_constant=_no_constant)
+            for line in lines_of(report).splitlines():
+                json.loads(line, parse_constant=_no_constant)
 
 
 def _no_constant(name: str) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from otel_eval.engine import Engine, result_id
-from otel_eval.evaluations import RunFilter, ScorerSet
+from otel_eval.engine import Engine
+from otel_eval.evaluations import RunFilter, ScorerSet, result_id
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import (
     Completeness,

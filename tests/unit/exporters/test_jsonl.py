@@ -20,7 +20,7 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import jsonl
 from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter, JsonLinesFile
-from otel_eval.exporters.result_rows import line_of, lines_of, result_fields, rows_of
+from otel_eval.exporters.result_rows import line_of, lines_of, rows_of
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -88,7 +88,7 @@ def test_a_line_has_every_field_and_null_for_what_does_not_apply(
 ):
     """In the documented order, whatever the outcome."""
     made = report(kind)
-    fields = result_fields(made, made.results[0])
+    (fields,) = rows_of(made)
     assert list(fields) == FIELDS
     assert [fields[key] for key in FIELDS[9:17]] == fields_expected
 
@@ -103,7 +103,7 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
         evidence=Evidence(9, "0123456789abcdef"),
         stamp=Stamp("e" * 32, 1_700_000_001_000_000_000),
     )
-    fields = result_fields(made, made.results[0])
+    (fields,) = rows_of(made)
     assert {key: fields[key] for key in OCCASION} == {
         "verdict": "pass",
         "completeness": "remote_parent",
@@ -138,7 +138,7 @@ def test_a_time_that_was_not_recorded_is_null(
 ):
     """Never zero; and a time beyond the calendar costs no line."""
     made = report("scored", start_ns=start, end_ns=end)
-    fields = result_fields(made, made.results[0])
+    (fields,) = rows_of(made)
     assert (fields["start_time"], fields["duration_ms"]) == fields_expected
     assert [fields[key] for key in ("evaluated_at", "spans", "spans_digest", "evaluator")] == [
         None
@@ -223,9 +223,7 @@ def test_lines_on_standard_output_are_utf_8_whatever_its_encoding(
 def test_numbers_that_json_has_no_name_for_become_null(report: Reports):
     """Strict parsers read every line."""
     made = report("scored")
-    odd = result_fields(made, made.results[0]) | {
-        "details": {"ratio": math.nan, "all": [math.inf, Scored]}
-    }
+    odd = next(rows_of(made)) | {"details": {"ratio": math.nan, "all": [math.inf, Scored]}}
     assert json.loads(line_of(odd), parse_constant=pytest.fail)["details"]["ratio"] is None
 
 
@@ -239,10 +237,7 @@ def test_controls_are_escaped_and_decode_to_the_same_text(report: Reports):
     scored = report("scored")
     controls = "".join(map(chr, [*range(0x20), *UNSAFE]))
     text = f"a{controls}b"
-    line = line_of(
-        result_fields(scored, scored.results[0])
-        | {"agent": text, "details": {text: [text, math.nan]}}
-    )
+    line = line_of(next(rows_of(scored)) | {"agent": text, "details": {text: [text, math.nan]}})
     assert not {*controls} & {*line}
     assert len(line.splitlines()) == 1
     decoded = json.loads(line)
@@ -253,7 +248,7 @@ def test_ordinary_text_is_written_as_it_is(report: Reports):
     """Letters of any script, and what stands beside the escaped ranges."""
     made = report("scored")
     text = "~\xa0\u2027\u202f\u2065\u206a\ud7ff\ue000 né 東京 שלום 😀 \\u0085"
-    line = line_of(result_fields(made, made.results[0]) | {"agent": text})
+    line = line_of(next(rows_of(made)) | {"agent": text})
     assert json.dumps(text, ensure_ascii=False) in line
     assert json.loads(line)["agent"] == text
 
@@ -304,7 +299,7 @@ def test_the_lines_of_a_report_are_those_of_its_rows(report: Reports):
     )
     made = replace(made, results=(first, odd), attributes={"ratio": math.nan})
     lines = [line_of(row).encode("utf-8", "backslashreplace") + b"\n" for row in rows_of(made)]
-    assert list(lines_of(made)) == lines
+    assert lines_of(made) == b"".join(lines)
     assert len(lines) == 2
 
 

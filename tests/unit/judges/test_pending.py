@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.engine import Engine, result_id, sampling_hash
-from otel_eval.evaluations import ScorerSet
+from otel_eval.engine import Engine, sampling_hash
+from otel_eval.evaluations import ScorerSet, result_id
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
