@@ -340,7 +340,7 @@ def compare(
         declared: whether `case` of a run is the key of a declared case, so that a single run of it
             decides; otherwise it is a digest of the run's input.
     """
-    sides = [_grouped(results, lambda result: result.scorer) for results in (before, after)]
+    sides = [_group_by(results, lambda result: result.scorer) for results in (before, after)]
     common = [scorer for scorer in sides[0] if scorer in sides[1]]
     plans = [
         _Plan(scorer, sides[0][scorer], sides[1][scorer], declared=declared) for scorer in common
@@ -357,7 +357,7 @@ def compare(
 _Key = TypeVar("_Key", str, ComparedScorer)
 
 
-def _grouped(
+def _group_by(
     results: Iterable[ComparedResult], key_of: Callable[[ComparedResult], _Key]
 ) -> dict[_Key, list[ComparedResult]]:
     """The results by their key, in order of the keys."""
@@ -390,7 +390,7 @@ def _missing_cases(before: Sequence[ComparedResult], after: Sequence[ComparedRes
     return [f"{agent or '(unnamed)'}: {case}" for agent, case in sorted(missing)]
 
 
-def _counted(results: Sequence[ComparedResult]) -> SideSummary:
+def _count_side(results: Sequence[ComparedResult]) -> SideSummary:
     """The numbers of one side."""
     values = [result.value for result in results if result.value is not None]
     return SideSummary(
@@ -464,7 +464,9 @@ class _Plan:
         self._scorer = scorer
         self._all = _Sides("", before, after)
         old, new = (
-            _grouped([result for result in side if result.run.case], lambda result: result.run.case)
+            _group_by(
+                [result for result in side if result.run.case], lambda result: result.run.case
+            )
             for side in (before, after)
         )
         self._cases = [_Sides(case, old[case], new[case]) for case in old if case in new]
@@ -477,7 +479,7 @@ class _Plan:
         if declared and self._cases:
             return "cases" if all(case.is_single for case in self._cases) else "pairs"
         # Inputs that happen to recur do not stand for the runs if most runs have no counterpart.
-        paired = _joined(self._cases)
+        paired = _join_sides(self._cases)
         enough = 2 * len(paired.before) >= len(self._all.before) and 2 * len(paired.after) >= len(
             self._all.after
         )
@@ -495,8 +497,8 @@ class _Plan:
         return ScorerComparison(
             scorer=self._scorer,
             way=self._way,
-            before=_counted(self._all.before),
-            after=_counted(self._all.after),
+            before=_count_side(self._all.before),
+            after=_count_side(self._all.after),
             finding=finding,
             p_value=p_scores if finding == "loss" else p_passes,
             worse=[case.worse(_passes) for case in scored_cases if case.change(_passes) < 0],
@@ -524,7 +526,7 @@ class _Plan:
         if self._way == "pairs" and not _are_balanced(cases):
             rise, p_value = better - worse, mcnemar_exact(worse, better)
         else:
-            _, before, after = _joined(cases) if self._way == "pairs" else sides
+            _, before, after = _join_sides(cases) if self._way == "pairs" else sides
             old, new = sum(map(holds, before)), sum(map(holds, after))
             # the difference of the two shares, times both numbers of runs
             rise = new * len(before) - old * len(after)
@@ -536,7 +538,7 @@ class _Plan:
         return ("improvement" if rise > 0 else "regression"), p_value
 
 
-def _joined(cases: Sequence[_Sides]) -> _Sides:
+def _join_sides(cases: Sequence[_Sides]) -> _Sides:
     """The results of all the cases."""
     return _Sides(
         "",

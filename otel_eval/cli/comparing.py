@@ -14,7 +14,7 @@ from otel_eval.app import stored_traces
 from otel_eval.cli.exit_codes import NOTHING_FOUND
 from otel_eval.cli.inputs import files_of
 from otel_eval.cli.log_format import warn
-from otel_eval.cli.markdown import Comment, Table, escaped
+from otel_eval.cli.markdown import Comment, Table, escape
 from otel_eval.cli.results import split_inputs
 from otel_eval.cli.summary import percent
 from otel_eval.comparison import (
@@ -216,9 +216,9 @@ def _table(comparison: Comparison) -> str:
 def _markdown(comparison: Comparison) -> str:
     """The comparison as a comment on a change."""
     comment = Comment("otel-eval compare")
-    comment.add(f"### otel-eval: {escaped(_summary(comparison))}", "")
+    comment.add(f"### otel-eval: {escape(_summary(comparison))}", "")
     comment.add(*_scorer_table(comparison).markdown_lines())
-    comment.add(*(f"* {escaped(line)}" for line in _other_lines(comparison)))
+    comment.add(*(f"* {escape(line)}" for line in _other_lines(comparison)))
     return comment.text()
 
 

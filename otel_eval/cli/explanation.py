@@ -86,7 +86,7 @@ def explanation_block(explained: ExplainedTrace, shown: Disclosure) -> list[str]
     ]
     if not explained.runs:
         has_tools = any(span.kind is Kind.TOOL for span in trace.spans)
-        parts.append(_indented(_LONE_CALLS if has_tools else _NO_RUN, shown))
+        parts.append(_indent(_LONE_CALLS if has_tools else _NO_RUN, shown))
     return [
         *_headline(explained, shown),
         *(line for part in parts if part for line in ("", *part)),
@@ -106,7 +106,7 @@ def closing_lines(
     spans matched no rule.
     """
     keys = ", ".join(sorted(tested))
-    looked = _indented(f"Attributes that rules test: {keys}", shown, 0) if keys else []
+    looked = _indent(f"Attributes that rules test: {keys}", shown, 0) if keys else []
     return [*looked, f"{plural(traces, 'trace')}, {with_run} with an agent run"]
 
 
@@ -118,7 +118,7 @@ def _headline(explained: ExplainedTrace, shown: Disclosure) -> list[str]:
         f"trace {shown.id(explained.trace.trace_id)}",
         plural(len(spans), "span"),
         (
-            f"service{'' if len(services) == 1 else 's'} {_listed(services)}"
+            f"service{'' if len(services) == 1 else 's'} {_list_names(services)}"
             if services
             else "no service.name"
         ),
@@ -204,12 +204,12 @@ def _unrecognised(trace: TraceExplanation, shown: Disclosure) -> list[str]:
     lines: list[str] = []
     for scope, spans in _unread(trace).items():
         keys = sorted({key for span in spans for key in span.keys})
-        lines += _indented(
+        lines += _indent(
             f"{plural(len(spans), 'span')} of {scope or '(unnamed scope)'} match no rule; their"
             " attributes:",
             shown,
         )
-        lines += _indented(_listed(keys, _MOST_KEYS) or "none", shown, 4)
+        lines += _indent(_list_names(keys, _MOST_KEYS) or "none", shown, 4)
     return lines
 
 
@@ -221,7 +221,7 @@ def _missing_parents(trace: TraceExplanation, shown: Disclosure) -> list[str]:
         for root in trace.roots
         if root.parent_id
     )
-    return [line for text in roots for line in _indented(text, shown)]
+    return [line for text in roots for line in _indent(text, shown)]
 
 
 def _run(explained: ExplainedRun, reason: str, shown: Disclosure) -> list[str]:
@@ -231,8 +231,8 @@ def _run(explained: ExplainedRun, reason: str, shown: Disclosure) -> list[str]:
     agent = f" (agent {run.agent})" if run.agent and run.agent != run.name else ""
     nested = "" if run.outermost else "; inside another run"
     source = "" if all(call.span_id for call in run.calls) else " read from messages"
-    calls = f"{plural(len(names), 'tool call')}{source}{': ' if names else ''}{_listed(names)}"
-    lines = _indented(
+    calls = f"{plural(len(names), 'tool call')}{source}{': ' if names else ''}{_list_names(names)}"
+    lines = _indent(
         f"run {run.name or shown.id(run.span_id)}{agent}: {reason}{nested}; {calls};"
         f" {plural(run.model_calls, 'model call')}.",
         shown,
@@ -247,7 +247,7 @@ def _run(explained: ExplainedRun, reason: str, shown: Disclosure) -> list[str]:
         if text
     ]
     for label, text in reasons:
-        lines += _indented(f"{label}: {text}", shown, 4)
+        lines += _indent(f"{label}: {text}", shown, 4)
     run_reasons = [text for _, text in reasons]
     for evaluation in explained.evaluations:
         lines += _evaluation(evaluation, run_reasons, shown)
@@ -263,9 +263,9 @@ def _evaluation(
     evaluation = explained.evaluation
     if explained.failed:
         failed = "; ".join(condition.text(shown.value) for condition in explained.failed)
-        yield from _indented(f"evaluation {evaluation.name} does not match: {failed}", shown, 4)
+        yield from _indent(f"evaluation {evaluation.name} does not match: {failed}", shown, 4)
         return
-    yield from _indented(f"evaluation {evaluation.name} matches:", shown, 4)
+    yield from _indent(f"evaluation {evaluation.name} matches:", shown, 4)
     # texts of others may quote content
     built_in = {scorer.name for scorer in evaluation.scorers if is_own_scorer(scorer)}
     rows = []
@@ -314,7 +314,7 @@ def _outcome(result: Result, shown: Disclosure) -> tuple[str, str]:
     return f"skipped, {outcome.reason}", outcome.explanation
 
 
-def _indented(text: str, shown: Disclosure, indent: int = 2) -> list[str]:
+def _indent(text: str, shown: Disclosure, indent: int = 2) -> list[str]:
     """The text, wrapped and indented."""
     return textwrap.wrap(
         plain(text),
@@ -325,6 +325,6 @@ def _indented(text: str, shown: Disclosure, indent: int = 2) -> list[str]:
     )
 
 
-def _listed(names: Sequence[str], limit: int = _MOST_NAMES) -> str:
+def _list_names(names: Sequence[str], limit: int = _MOST_NAMES) -> str:
     """The first names, and how many more there are."""
     return some_of(names[:limit], len(names))

@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape as escape_xml
+from xml.sax.saxutils import quoteattr
 
-from otel_eval.cli.markdown import Comment, escaped
+from otel_eval.cli.markdown import Comment, escape
 from otel_eval.cli.render import outcome_cells, run_block, score_block
 from otel_eval.cli.summary import Summary
 from otel_eval.exporters.console import VERDICT_COLORS, VERDICT_WORDS, is_notable
@@ -156,7 +157,7 @@ class JunitFormat(ReportFormat):
             self._cases.seek(0)
             while text := self._cases.read(1 << 16):
                 self._write(text)
-        self._write(f"    <system-out>{escape(plain(lines[-1]))}</system-out>\n")
+        self._write(f"    <system-out>{escape_xml(plain(lines[-1]))}</system-out>\n")
         self._write("  </testsuite>\n</testsuites>\n")
 
 
@@ -206,9 +207,9 @@ class MarkdownFormat(ReportFormat):
     def finish(self, summary: Summary, lines: Sequence[str]) -> None:
         """Write the comment."""
         comment = Comment("otel-eval replay")
-        comment.add(f"### otel-eval: {escaped(lines[-1])}", "")
+        comment.add(f"### otel-eval: {escape(lines[-1])}", "")
         if len(lines) > 1:
-            comment.add(*(f"* {escaped(line)}" for line in lines[:-1]), "")
+            comment.add(*(f"* {escape(line)}" for line in lines[:-1]), "")
         for table in summary.tables():
             comment.add(*table.markdown_lines())
         comment.extend(self._listed)
@@ -222,8 +223,8 @@ def _notable_line(report: Report, result: Result) -> str:
     agent = report.trajectory.agent or "(unnamed)"
     name = f"{report.evaluation}/{result.scorer}"
     return (
-        f"* **{outcome}{score}** {escaped(name)}, {escaped(agent)},"
-        f" {escaped(case_name(report))}: {escaped(reason)}"
+        f"* **{outcome}{score}** {escape(name)}, {escape(agent)},"
+        f" {escape(case_name(report))}: {escape(reason)}"
     )
 
 

@@ -22,11 +22,11 @@ _ADDRESS: Final = re.compile(r"://|www\.", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"\A(\d{0,9})(?=[.)](?:\s|\Z)|[-+]\s|---|=)")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     r"""The text on one line, with all escaped that Markdown or HTML would interpret. It links
     to nothing and mentions nobody.
 
-    >>> escaped("<b> *x* |")
+    >>> escape("<b> *x* |")
     '&#60;b&#62; \\*x\\* &#124;'
     """
     safe = plain(" ".join(text.split())).translate(_ESCAPES)
@@ -55,7 +55,7 @@ class Table(NamedTuple):
         return [
             f"| {' | '.join(self.header)} |",
             f"|{'---|' * len(self.header)}",
-            *(f"| {' | '.join(map(escaped, row))} |" for row in self.rows),
+            *(f"| {' | '.join(map(escape, row))} |" for row in self.rows),
             "",
         ]
 

@@ -39,7 +39,7 @@ def split_inputs(
             traces.append(path)
             continue
         for line_name, line in _lines_of(path):
-            row = _parsed(line_name, line)
+            row = _parse(line_name, line)
             if not isinstance(row, dict):
                 raise InputError(f"{line_name}: not a row of results")
             rows.append(row)
@@ -59,7 +59,7 @@ def valid_rows(path: str, problems: list[str]) -> Iterator[dict[str, Any]]:
     try:
         for line_name, line in _lines_of(path):
             try:
-                row = _parsed(line_name, line)
+                row = _parse(line_name, line)
             except InputError as error:
                 problems.append(str(error))
                 continue
@@ -82,7 +82,7 @@ def _lines_of(path: str) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}, line {number}", line
 
 
-def _parsed(line_name: str, line: bytes) -> Any:
+def _parse(line_name: str, line: bytes) -> Any:
     """The JSON value of a line."""
     try:
         return json.loads(line)

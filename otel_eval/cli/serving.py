@@ -72,7 +72,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         # Scripts wait for this line and read the ports from it, so it does not depend on the log
         # level.
         write_line(f"ready {addresses}", prefix="", level=logging.INFO)
-        described = *_described(config, source), addresses, *build_info().values()
+        described = *_describe(config, source), addresses, *build_info().values()
         _log.info(
             "serving %s: evaluations %s; exporters %s; addresses %s; version %s (%s, Python %s)",
             *described,
@@ -114,7 +114,7 @@ def _server_of(config: EvalConfig) -> Server | FrontServer:
     return Server(config)
 
 
-def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
+def _describe(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
     """File, evaluations with scorers, and exporters of the configuration, for the log: without
     headers and keys.
     """

@@ -126,20 +126,20 @@ def _grpc(to: Endpoint, signal: Signal) -> Callable[[], _Opened]:
 
         def send(body: bytes) -> ExportResult:
             try:
-                return _accepted(export(body, metadata=metadata, timeout=to.timeout_s))
+                return _read_response(export(body, metadata=metadata, timeout=to.timeout_s))
             except grpc.RpcError as error:
                 details = error.details() or ""
                 if error.code() is grpc.StatusCode.UNKNOWN and _NO_GRPC.match(details):
                     return ExportResult("unsupported", "UNKNOWN, the response is not gRPC's")
                 result = of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
-                return replace(result, reason=result.reason + _unreached(details))
+                return replace(result, reason=result.reason + _connection_problem(details))
 
         return send, channel.close
 
     return connect
 
 
-def _unreached(details: str) -> str:
+def _connection_problem(details: str) -> str:
     """Why no connection could be made, from gRPC's own message; "" for a message of the endpoint,
     which may quote the request.
     """
@@ -160,7 +160,7 @@ def _retry_delay(trailers: Any) -> float | None:
     return None
 
 
-def _accepted(answer: bytes) -> ExportResult:
+def _read_response(answer: bytes) -> ExportResult:
     """The result of an accepted request, perhaps a partial success. The responses of all signals
     have the same fields.
     """
@@ -213,7 +213,7 @@ def http_result(response: HttpResponse) -> ExportResult:
     """The meaning of an HTTP response, which may report a partial success."""
     result = of_response(response)
     is_message = response.content_type == "application/x-protobuf"
-    return _accepted(response.content) if result.status == "ok" and is_message else result
+    return _read_response(response.content) if result.status == "ok" and is_message else result
 
 
 # ----------------------------------------------------------------------------- what a response

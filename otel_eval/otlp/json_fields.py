@@ -110,7 +110,7 @@ def _double(value: Any) -> float:
 # --------------------------------------------------------- attribute values
 
 
-def _key_value(value: Any, depth: int = 0) -> bytes:
+def _encode_pair(value: Any, depth: int = 0) -> bytes:
     """Encode a KeyValue; bytes are one that is encoded already."""
     if isinstance(value, bytes):
         return value
@@ -118,11 +118,11 @@ def _key_value(value: Any, depth: int = 0) -> bytes:
         raise InputError("expected an object with key and value")
     key, content = _text(value.get("key") or ""), value.get("value")
     return (sized(1, key) if key else b"") + (
-        b"" if content is None else sized(2, _any_value(content, depth))
+        b"" if content is None else sized(2, _encode_any(content, depth))
     )
 
 
-def _any_value(value: Any, depth: int = 0) -> bytes:
+def _encode_any(value: Any, depth: int = 0) -> bytes:
     """Encode an AnyValue. Unlike elsewhere, defaults are written: 0 and "" are not a missing
     value.
     """
@@ -141,7 +141,9 @@ def _any_value(value: Any, depth: int = 0) -> bytes:
 _LIST, _MAP = 5, 6  # fields of AnyValue
 
 
-def _collection(number: int, encode: Callable[[Any, int], bytes], value: Any, depth: int) -> bytes:
+def _encode_collection(
+    number: int, encode: Callable[[Any, int], bytes], value: Any, depth: int
+) -> bytes:
     """Encode an AnyValue that is a list or a map; null is a member of a list only."""
     if depth >= MAX_DEPTH:
         return sized(1, TOO_DEEP.encode())
@@ -161,8 +163,8 @@ _VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
     ("boolValue", "bool_value", lambda value, _: b"\x10\x01" if _bool(value) else b"\x10\x00"),
     ("intValue", "int_value", lambda value, _: b"\x18" + varint(_int64(value) & MASK64)),
     ("doubleValue", "double_value", lambda value, _: b"\x21" + struct.pack("<d", _double(value))),
-    ("arrayValue", "array_value", partial(_collection, _LIST, _any_value)),
-    ("kvlistValue", "kvlist_value", partial(_collection, _MAP, _key_value)),
+    ("arrayValue", "array_value", partial(_encode_collection, _LIST, _encode_any)),
+    ("kvlistValue", "kvlist_value", partial(_encode_collection, _MAP, _encode_pair)),
     ("bytesValue", "bytes_value", lambda value, _: sized(7, _base64(value))),
 )
 
@@ -238,8 +240,8 @@ _OTLP: Final = "opentelemetry.proto"
 _LOG_RECORD: Final = f".{_OTLP}.logs.v1.LogRecord"
 _ITEMS: Final = (f".{_OTLP}.trace.v1.Span", _LOG_RECORD)
 _VALUE_ENCODERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
-    f".{_OTLP}.common.v1.KeyValue": _key_value,
-    f".{_OTLP}.common.v1.AnyValue": _any_value,
+    f".{_OTLP}.common.v1.KeyValue": _encode_pair,
+    f".{_OTLP}.common.v1.AnyValue": _encode_any,
 }
 _SCALARS: Final[Mapping[int, Callable[[Any], Any]]] = {
     Field.TYPE_STRING: _text,

@@ -131,7 +131,7 @@ def read_traces(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
         MemoryError: there is too little memory to parse it.
     """
     try:
-        batch = _shortcut(body, max_attributes) or _parsed(body, max_attributes)
+        batch = _shortcut(body, max_attributes) or _read_by_protobuf(body, max_attributes)
     except DecodeError as error:
         raise _unreadable("traces", error) from None
     return with_content_sizes(batch) if is_dense(body) else batch
@@ -169,7 +169,7 @@ def _shortcut(body: bytes, max_attributes: int) -> SpanBatch | None:
     try:
         scopes = _split(body, resource_scope, max_attributes) if _split is not None else None
     except DecodeError:
-        # perhaps one part of a resource that is written in several; `_parsed` joins the parts first
+        # perhaps one part of a resource that is written in several, which protobuf joins first
         return None
     if scopes is None:
         return None
@@ -181,7 +181,7 @@ def _shortcut(body: bytes, max_attributes: int) -> SpanBatch | None:
     return batch
 
 
-def _parsed(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
+def _read_by_protobuf(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
     batch = SpanBatch(max_attributes=max_attributes)
     for scope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
         add_spans(batch, scope, items, ids)
@@ -234,7 +234,7 @@ def with_content_sizes(batch: SpanBatch) -> SpanBatch:
     return batch
 
 
-def _unsound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
+def _id_problem(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
     """Why the ids of a span are invalid, or "". No parent, b"", is valid."""
     if len(trace_id) != 16 or trace_id == _NO_TRACE:
         return "a trace id must be 16 bytes and not all zero"
@@ -269,7 +269,7 @@ def add_spans(
 def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids: Any) -> None:
     """Add a span that is large or whose parent id is all zero, or reject it."""
     trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
-    if reason := _unsound(trace_id, span_id, parent_id) or limit_exceeded(
+    if reason := _id_problem(trace_id, span_id, parent_id) or limit_exceeded(
         payload, batch.max_attributes
     ):
         batch.reject(reason)
@@ -281,7 +281,7 @@ def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids
 
 def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
     """Add, ignore or reject a parsed log record."""
-    if _unsound(record.trace_id, record.span_id, b"") or not _may_belong_to_run(record):
+    if _id_problem(record.trace_id, record.span_id, b"") or not _may_belong_to_run(record):
         batch.ignored += 1
     elif len(record.attributes) > batch.max_attributes:
         batch.reject(too_many("a log record", batch.max_attributes))

@@ -138,10 +138,10 @@ class RecentRuns:
         document = run_document(report, content=self._content)
         earlier = self._documents.get(key)
         if earlier is not None and earlier.revision == report.revision:
-            document = _merged(json.loads(earlier.document), document)
-        encoded = _encoded(document)
+            document = _merge(json.loads(earlier.document), document)
+        encoded = _encode_json(document)
         if len(encoded) > self._max_bytes // _LARGEST_SHARE:
-            encoded = _encoded({**document, "calls": None, "calls_left_out": True})
+            encoded = _encode_json({**document, "calls": None, "calls_left_out": True})
         self.put(Change(key, report.revision, encoded, at_ns))
 
     def _drop_oldest(self) -> None:
@@ -208,11 +208,11 @@ def _size_of(report: Report) -> int:
     return 2000 + 300 * calls + 400 * results + 150 * calls * results + 4 * texts
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
+def _encode_json(document: Mapping[str, Any]) -> bytes:
     return escape_unsafe(compact_json(document)).encode("utf-8", "backslashreplace")
 
 
-def _merged(earlier: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def _merge(earlier: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """A document with the results of an earlier one of the same revision: those of judges come in
     reports of their own, whose runs may lack their calls.
     """

@@ -45,13 +45,13 @@ class BrokenJson(InputError):
     """The text is not JSON from some place on. What came before it can be used."""
 
 
-def _each(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
+def _read_elements(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
     for number in cursor.elements():
         inside = with_prefix(on_problem, f"{key}[{number}]")
-        yield from _usable(read(inside), inside)
+        yield from _report_unusable(read(inside), inside)
 
 
-def _usable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBatch]:
+def _report_unusable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBatch]:
     """Yield batches until one cannot be used, which is reported and not raised, so that the parts
     after it are still read.
     """
@@ -63,17 +63,17 @@ def _usable(batches: Iterator[SpanBatch], on_problem: Notify) -> Iterator[SpanBa
         on_problem(str(error))
 
 
-def _frame(name: str, group: Any) -> Iterator[SpanBatch]:
+def _read_group(name: str, group: Any) -> Iterator[SpanBatch]:
     yield read_document({name: [with_hex_ids(group)]})
 
 
-def _frame_within(
-    frame: Frame, group: dict[str, Any], key: str, *parts: Any
+def _read_within(
+    read: ReadGroup, group: dict[str, Any], key: str, *parts: Any
 ) -> Iterator[SpanBatch]:
-    return frame({**group, key: [*parts]})
+    return read({**group, key: [*parts]})
 
 
-def _frame_jaeger(trace: Any) -> Iterator[SpanBatch]:
+def _read_jaeger(trace: Any) -> Iterator[SpanBatch]:
     yield read_document({"resourceSpans": jaeger_groups(trace)})
 
 
@@ -204,7 +204,7 @@ _LEVELS: Final = ((SCOPES, ("resource",)), (MEMBERS, ("scope", "instrumentationL
 which usually come first.
 """
 
-Frame = Callable[[Any], Iterator[SpanBatch]]
+ReadGroup = Callable[[Any], Iterator[SpanBatch]]
 """Reads the spans or log records of a group, or of a scope if it is bound to the scope's group."""
 
 
@@ -215,40 +215,47 @@ def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
         BrokenJson: the text is cut or not JSON; raised after the batches before that place.
         InputError: the first document is not one of traces or logs.
     """
-    yield from _document(cursor, on_problem, 0)
+    yield from _read_document(cursor, on_problem, 0)
     while cursor.peek():
-        yield from _usable(_document(cursor, on_problem, 0), on_problem)
+        yield from _report_unusable(_read_document(cursor, on_problem, 0), on_problem)
 
 
-def _document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
+def _read_document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
     """Read the document at this position; it is parsed to its end before `InputError` is raised
     because it has no traces.
     """
     first = cursor.peek()
     if first == "[" and depth < _DEEPEST:
-        yield from _each(
-            "", cursor, lambda inside: _document(cursor, inside, depth + 1), on_problem
+        yield from _read_elements(
+            "", cursor, lambda inside: _read_document(cursor, inside, depth + 1), on_problem
         )
     elif first == "{":
-        yield from _object(cursor, on_problem, depth)
+        yield from _read_object(cursor, on_problem, depth)
     else:
         cursor.value()
         raise InputError("not a JSON object")
 
 
-def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
+def _read_object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
     """Read the object at this position, whose keys show what it is."""
     has_groups, problems, other_members = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
         if key in _GROUPS and first == "[":
-            yield from _each(
-                key, cursor, partial(_group, cursor, partial(_frame, _GROUPS[key])), on_problem
+            yield from _read_elements(
+                key,
+                cursor,
+                partial(_stream_group, cursor, partial(_read_group, _GROUPS[key])),
+                on_problem,
             )
         elif key == "trace" and first == "{" and depth < _DEEPEST:
-            yield from _usable(_document(cursor, on_problem, depth + 1), problems.append)
+            yield from _report_unusable(
+                _read_document(cursor, on_problem, depth + 1), problems.append
+            )
         elif key == "data" and first == "[":
-            yield from _each(key, cursor, lambda _: _frame_jaeger(cursor.value()), on_problem)
+            yield from _read_elements(
+                key, cursor, lambda _: _read_jaeger(cursor.value()), on_problem
+            )
         else:
             other_members[key] = cursor.value()
             continue
@@ -256,15 +263,15 @@ def _object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatc
     if problems:
         raise InputError(problems[0])
     if not has_groups:
-        yield from _ungrouped(other_members)
+        yield from _read_ungrouped(other_members)
 
 
-def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
+def _read_ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
     """Read a document without a list of groups: a single Jaeger trace, or metrics, which are
     ignored; others are refused.
     """
     if isinstance(document.get("spans"), list) and "traceID" in document:
-        yield from _frame_jaeger(document)
+        yield from _read_jaeger(document)
     elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
         raise InputError(f"{wrong}: expected a list")
     elif document.keys().isdisjoint((*_GROUPS, *_METRIC_GROUPS)):
@@ -273,29 +280,31 @@ def _ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
         raise InputError(f"JSON, but not a trace; {FORMATS}")
 
 
-def _group(cursor: Cursor, frame: Frame, on_problem: Notify, level: int = 0) -> Iterator[SpanBatch]:
+def _stream_group(
+    cursor: Cursor, read: ReadGroup, on_problem: Notify, level: int = 0
+) -> Iterator[SpanBatch]:
     """Yield the spans or log records of one resource, or of one scope, in batches."""
     group: Any = {}
     if cursor.peek() != "{":
-        yield from _usable(frame(cursor.value()), on_problem)
+        yield from _report_unusable(read(cursor.value()), on_problem)
         return
     lists, shared = _LEVELS[level]
     for key in cursor.members():
         if key not in lists or group.keys().isdisjoint(shared) or cursor.peek() != "[":
             group[key] = cursor.value()
             continue
-        within = partial(_frame_within, frame, group, key)
+        within = partial(_read_within, read, group, key)
         if lists is MEMBERS:
-            for chunk in _chunks(cursor):
-                yield from _usable(within(*chunk), on_problem)
+            for chunk in _read_chunks(cursor):
+                yield from _report_unusable(within(*chunk), on_problem)
         else:
             for _ in cursor.elements():
-                yield from _group(cursor, within, on_problem, level + 1)
+                yield from _stream_group(cursor, within, on_problem, level + 1)
     if not group.keys().isdisjoint(lists):
-        yield from _usable(frame(group), on_problem)
+        yield from _report_unusable(read(group), on_problem)
 
 
-def _chunks(cursor: Cursor) -> Iterator[list[Any]]:
+def _read_chunks(cursor: Cursor) -> Iterator[list[Any]]:
     """Yield the elements of the list at this position in chunks; if the text is broken, first all
     that come before.
     """

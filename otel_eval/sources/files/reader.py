@@ -30,7 +30,7 @@ from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.sources.files import PIECE, Gap, Notify, with_prefix
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.protobuf_stream import stream_requests
-from otel_eval.sources.files.translation import frame_console, is_console
+from otel_eval.sources.files.translation import is_console, read_console
 
 HEAD: Final = 256 * 1024
 """The bytes from which the format is recognised; a program may have printed log records before the
@@ -159,7 +159,7 @@ def read_pieces(
     before = offset = 0
     try:
         with source.open() as stream:
-            for batch in _frames(stream, problems.add, with_prefix(on_notice, name)):
+            for batch in _batches(stream, problems.add, with_prefix(on_notice, name)):
                 problems.add_batch(batch)
                 # pieces that end at one offset are parts of one line or document
                 if stream.tell() > offset:
@@ -202,7 +202,7 @@ class _SkippedParts:
                 self._notify(problem)
 
 
-def _frames(
+def _batches(
     stream: io.BufferedReader, on_problem: Notify, on_notice: Notify
 ) -> Iterator[SpanBatch]:
     """Yield the batches of an input by the format that its first bytes show."""
@@ -210,8 +210,8 @@ def _frames(
     if not head:
         raise InputError(f"is empty; {_FLUSH}")
     if is_console(head):
-        return frame_console(stream, on_problem, on_notice)
-    return (frame_text if _may_be_text(head) else stream_requests)(stream, on_problem)
+        return read_console(stream, on_problem, on_notice)
+    return (read_text if _may_be_text(head) else stream_requests)(stream, on_problem)
 
 
 def is_surely_text(head: bytes) -> bool:
@@ -233,7 +233,7 @@ _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
 _AHEAD: Final = 64  # lines after a broken first one that may show that each line is a document
 
 
-def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
+def read_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBatch]:
     """Yield the spans and log records of a text file: of one JSON document on each line, or of
     documents over several lines.
 
@@ -245,11 +245,11 @@ def frame_text(stream: io.BufferedIOBase, on_problem: Notify) -> Iterator[SpanBa
     while (first := next(lines, b"")) and not first.strip(BLANK):
         skipped += 1
     if _is_long(first) or _is_json(first):
-        return _lines(chain([first], lines), stream, skipped + 1, on_problem)
+        return _read_lines(chain([first], lines), stream, skipped + 1, on_problem)
     # This is a document over several lines, or the first of several documents is broken.
     ahead = list(islice(lines, _AHEAD))
     if any(_is_json(line, dict) for line in ahead):
-        return _lines(chain([first], ahead, lines), stream, skipped + 1, on_problem)
+        return _read_lines(chain([first], ahead, lines), stream, skipped + 1, on_problem)
     begin = b"\n" * skipped + first + b"".join(ahead)
     return stream_documents(
         Cursor(chain([begin], iter(partial(stream.read1, PIECE), b""))), on_problem
@@ -276,7 +276,7 @@ def _is_json(line: bytes, kind: type = object) -> bool:
         return False
 
 
-def _lines(
+def _read_lines(
     lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, on_problem: Notify
 ) -> Iterator[SpanBatch]:
     """Yield the batches of a text with one document on each line, a gap for a line that cannot be

@@ -47,14 +47,14 @@ def with_hex_ids(part: Any) -> Any:
     """
     if not isinstance(part, dict):
         return part
-    converted = {key: _converted(key, value) for key, value in part.items()}
+    converted = {key: _convert_field(key, value) for key, value in part.items()}
     for older, key in _OLDER.items():
         if older in converted and not converted.get(key):
             converted[key] = converted[older]
     return converted
 
 
-def _converted(key: str, value: Any) -> Any:
+def _convert_field(key: str, value: Any) -> Any:
     if key in _IDS:
         return hex_of(value)
     return [*map(with_hex_ids, value)] if key in _PARTS and isinstance(value, list) else value
@@ -266,7 +266,7 @@ def lacks_scopes(trace: ClosedTrace) -> bool:
     return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
 
 
-def frame_console(
+def read_console(
     stream: BufferedIOBase, on_problem: Notify, on_notice: Notify
 ) -> Iterator[SpanBatch]:
     """Yield the spans in the order printed; a notice has the number of other lines and objects that
@@ -274,9 +274,9 @@ def frame_console(
     """
     on_notice(NOTICE)
     skipped = 0
-    for number, text in _printed(stream):
+    for number, text in _split_output(stream):
         try:
-            span = _parsed(text)
+            span = _parse_span(text)
             if span is not None:
                 yield read_document({"resourceSpans": [_console_group(span)]})
             skipped += span is None
@@ -286,7 +286,7 @@ def frame_console(
         on_notice(f"{skipped} printed lines or objects that are no spans were skipped")
 
 
-def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+def _split_output(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
     """Yield each JSON object, and each line outside of objects, with the number of its first line.
 
     The exporter indents every line of a span but the first and the last, which hold one bracket
@@ -310,7 +310,7 @@ def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
         yield first, b"".join(lines)
 
 
-def _parsed(text: bytes) -> Mapping[str, Any] | None:
+def _parse_span(text: bytes) -> Mapping[str, Any] | None:
     """Parse a printed span; None for what the program printed itself.
 
     Raises:

@@ -61,9 +61,9 @@ def read_whole_traces(
             there is.
     """
     with ExitStack() as stack:
-        sources = [*_opened(paths, stack, on_problem)]
+        sources = [*_open_inputs(paths, stack, on_problem)]
         index = stack.enter_context(TraceIndex(min(limits.max_bytes // 2, _MOST_CACHED)))
-        ends = _index(sources, index)
+        ends = _index_traces(sources, index)
 
         def advance(position: int) -> None:
             if on_progress and ends:
@@ -94,7 +94,7 @@ def read_whole_traces(
         yield from traces.finish(on_problem)
 
 
-def _opened(
+def _open_inputs(
     paths: Iterable[str | os.PathLike[str]], stack: ExitStack, on_problem: Notify
 ) -> Iterator[Input]:
     """Yield the inputs; those that cannot be read are reported."""
@@ -105,7 +105,7 @@ def _opened(
             on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
 
 
-def _index(sources: Sequence[Input], index: TraceIndex) -> list[int]:
+def _index_traces(sources: Sequence[Input], index: TraceIndex) -> list[int]:
     """Add the last offset of each trace to the index; return where each input ends. Offsets count
     over all inputs joined.
     """

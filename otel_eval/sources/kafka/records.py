@@ -196,8 +196,8 @@ class DeadRecordsFile(JsonLinesFile):
             "partition": partition,
             "offset": record.offset,
             "why": refusal,
-            "key": _text(record.key),
-            "value": _text(record.value),
+            "key": _encode_base64(record.key),
+            "value": _encode_base64(record.value),
         }
         try:
             self.write(json.dumps(row).encode() + b"\n")
@@ -207,7 +207,7 @@ class DeadRecordsFile(JsonLinesFile):
         return True
 
 
-def _text(content: bytes | None) -> str | None:
+def _encode_base64(content: bytes | None) -> str | None:
     return None if content is None else b64encode(content).decode("ascii")
 
 

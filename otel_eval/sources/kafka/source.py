@@ -151,7 +151,7 @@ class KafkaSource:
                     f"step {type(error)}",
                     "reading %s failed: %s",
                     self._services.topic,
-                    _described(error),
+                    _describe(error),
                 )
                 self._stopping.wait(_FAILED_S)
         self._ending.wait()
@@ -159,7 +159,7 @@ class KafkaSource:
         try:
             self._consumer.close()  # calls `_on_revoke`
         except Exception as error:  # noqa: BLE001 - the process ends
-            _log.warning("leaving group %s failed: %s", self._group, _described(error))
+            _log.warning("leaving group %s failed: %s", self._group, _describe(error))
         if self._services.dead_records is not None:
             self._services.dead_records.close()
 
@@ -314,7 +314,7 @@ class KafkaSource:
             try:
                 return request()
             except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
-                self._warnings.say(subject, "the %s cannot be read: %s", subject, _described(error))
+                self._warnings.say(subject, "the %s cannot be read: %s", subject, _describe(error))
                 self._stopping.wait(_FAILED_S)
         return None
 
@@ -411,7 +411,7 @@ class KafkaSource:
                 "topic",
                 "the cluster of %s does not answer: %s",
                 self._services.topic,
-                _described(error),
+                _describe(error),
             )
             return
         if topic.error is not None:
@@ -466,7 +466,7 @@ def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
     return defaults | dict(settings)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Return librdkafka's name of an error, or the name of its type."""
     inner: Any = error.args[0] if error.args else None
     return str(inner.name()).lstrip("_").lower() if hasattr(inner, "name") else type(error).__name__

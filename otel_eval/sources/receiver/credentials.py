@@ -59,9 +59,9 @@ class BearerTokens:
         look_s: float = 1.0,
     ) -> None:
         consequence = "the tokens read before stay valid"
-        digests = [partial(_variable, name, where) for name in variables]
+        digests = [partial(_read_variable, name, where) for name in variables]
         watched = [
-            partial(WatchedFiles, (file,), partial(_tokens, file, where), look_s, consequence)
+            partial(WatchedFiles, (file,), partial(_read_tokens, file, where), look_s, consequence)
             for file in files
         ]
         sources: list[Any] = collect_errors([*digests, *watched])
@@ -81,7 +81,7 @@ class BearerTokens:
         return is_known
 
 
-def _tokens(file: str, where: str) -> list[bytes]:
+def _read_tokens(file: str, where: str) -> list[bytes]:
     """The digests of the tokens in a file."""
     where = f"{where}.token_files: {file!r}"
     raw = read_small_file(
@@ -92,14 +92,16 @@ def _tokens(file: str, where: str) -> list[bytes]:
     lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
     if not any(lines):
         raise ConfigError(f"{where} is empty; write one token a line")
-    return [_digest(_checked(line, where)) for line in lines if line]
+    return [_digest(_check_token(line, where)) for line in lines if line]
 
 
-def _variable(name: str, where: str) -> bytes:
-    return _digest(_checked(os.environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
+def _read_variable(name: str, where: str) -> bytes:
+    return _digest(
+        _check_token(os.environ.get(name, ""), f"{where}.token_env: the variable {name!r}")
+    )
 
 
-def _checked(token: str, where: str) -> str:
+def _check_token(token: str, where: str) -> str:
     """The token without blanks around it; raises ConfigError if it is none."""
     token = token.strip()
     if not token:

@@ -69,7 +69,7 @@ class ExportResponse:
         if self.message:
             response.partial_success.error_message = self.message
             setattr(response.partial_success, rejected, self.rejected)
-        return serialized(encoding, response)
+        return serialize(encoding, response)
 
     def error(self) -> Any:
         """The google.rpc.Status of a failed request.
@@ -244,9 +244,9 @@ class ExportHandler:
         try:
             return self.take(transport, signal, encoding, size, read)
         except tuple(_REFUSALS) as error:
-            return self.refused(transport, error)
+            return self.refuse(transport, error)
 
-    def refused(self, transport: str, error: Exception) -> ExportResponse:
+    def refuse(self, transport: str, error: Exception) -> ExportResponse:
         """Count an error because of which a request is refused, and return the response."""
         status, name = next(
             refusal for kind, refusal in _REFUSALS.items() if isinstance(error, kind)
@@ -392,7 +392,7 @@ def _warning(batch: SpanBatch, rejected: int) -> str:
     return f"{batch.rejected} {outcome}, the first: {batch.reason}" if batch.rejected else ""
 
 
-def serialized(encoding: Encoding, message: Message) -> bytes:
+def serialize(encoding: Encoding, message: Message) -> bytes:
     """The message in the encoding that the request used."""
     if encoding is Encoding.JSON:
         return json_format.MessageToJson(message, indent=None).encode()

@@ -20,7 +20,7 @@ from otel_eval.sources.receiver.export_handler import (
     ExportHandler,
     ExportResponse,
     ExportStatus,
-    serialized,
+    serialize,
 )
 from otel_eval.sources.receiver.memory import Reservation
 
@@ -85,7 +85,7 @@ class _OtlpHandler(ConnectionHandler):
             size, read = body_reader(self.headers, self.rfile, handler.limits.max_body_bytes)
         except (InputError, RequestTooLarge) as error:
             handler.count("http", requests=1)
-            return self._refuse(encoding, handler.refused("http", error))
+            return self._refuse(encoding, handler.refuse("http", error))
         self.unread = True
         limit_s = handler.limits.request_s
         self.timed.set_deadline(limit_s, limit_s / _GRACE_PARTS)
@@ -119,9 +119,7 @@ class _OtlpHandler(ConnectionHandler):
         """Respond with the error of a request."""
         self.close_connection = self.close_connection or self.unread
         extra = {"Retry-After": str(RETRY_S)} if answer.status is ExportStatus.RETRYABLE else {}
-        self.reply(
-            answer.status.http, _NAMES[encoding], serialized(encoding, answer.error()), extra
-        )
+        self.reply(answer.status.http, _NAMES[encoding], serialize(encoding, answer.error()), extra)
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():
@@ -144,7 +142,7 @@ class _OtlpHandler(ConnectionHandler):
         self.close_connection = True
         encoding = _TYPES.get(self.headers.get_content_type(), Encoding.JSON)
         refusal = status_pb2.Status(message=message or HTTPStatus(code).phrase)
-        self.reply(code, _NAMES[encoding], serialized(encoding, refusal), _EXTRA.get(code))
+        self.reply(code, _NAMES[encoding], serialize(encoding, refusal), _EXTRA.get(code))
 
 
 class OtlpHttpServer(ConnectionServer):
