@@ -8,6 +8,7 @@ one bit for each column if they have none.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
@@ -113,18 +114,15 @@ class WeightedAssignment:
 
     def __init__(self, capacity: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
-        # free capacity of each column; 1 if it is missing here
-        self._capacity = dict(capacity or {})
+        self._capacity = defaultdict(lambda: 1, capacity or {})  # free capacity of each column
         self._rows: list[int] = []  # the kind of each row
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
         self._kinds: list[Mapping[int, float]] = []
         self._rent: list[float] = []  # potential of a kind of rows
         self._price: dict[int, float] = {}  # potential of a column
-        self._owners: dict[int, dict[int, int]] = {}  # column → kind of rows → how many of them
+        # column → kind of rows → how many of them
+        self._owners: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._without: set[int] = set()  # kinds that have a row without a column
-
-    def _is_full(self, column: int) -> bool:
-        return self._capacity.get(column, 1) == 0
 
     def add(self, weights: Mapping[int, float]) -> None:
         """Add a row: column → weight in (0, 1], without the columns that it cannot be assigned
@@ -143,18 +141,18 @@ class WeightedAssignment:
             if cost < rent or (
                 cost == rent
                 and nearest != _NOTHING
-                and self._is_full(nearest)
-                and not self._is_full(column)
+                and not self._capacity[nearest]
+                and self._capacity[column]
             ):
                 rent, nearest = cost, column
         self._rent[kind] = rent
         if nearest == _NOTHING:
             self._without.add(kind)
-        elif self._is_full(nearest):
+        elif not self._capacity[nearest]:
             self._augment(kind)
         else:  # the shortest path is one edge, and no potential moves
-            self._own(nearest, kind)
-            self._take(nearest)
+            self._owners[nearest][kind] += 1
+            self._capacity[nearest] -= 1
             self.total -= rent
 
     def _augment(self, start: int) -> None:
@@ -170,7 +168,7 @@ class WeightedAssignment:
             if column == _NOTHING:
                 end = search.nearest
                 break
-            if not self._is_full(column):
+            if self._capacity[column]:
                 end = search.here
                 break
             fresh = [kind for kind in self._owners[column] if kind not in search.reached]
@@ -202,23 +200,14 @@ class WeightedAssignment:
             free = search.through[search.quitter]
             self._disown(free, search.quitter)
         else:
-            self._take(free)
+            self._capacity[free] -= 1
         while True:
             kind = search.parent[free]
-            self._own(free, kind)
+            self._owners[free][kind] += 1
             if kind == start:
                 return
             free = search.through[kind]
             self._disown(free, kind)
-
-    def _take(self, column: int) -> None:
-        """Use up one of the capacity of a column."""
-        self._capacity[column] = self._capacity.get(column, 1) - 1
-
-    def _own(self, column: int, kind: int) -> None:
-        """Record that one more row of a kind has a column."""
-        owners = self._owners.setdefault(column, {})
-        owners[kind] = owners.get(kind, 0) + 1
 
     def _disown(self, column: int, kind: int) -> None:
         """Record that one row of a kind fewer has a column."""

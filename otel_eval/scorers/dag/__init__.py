@@ -37,7 +37,7 @@ from otel_eval.scorers.judge import AskingScorer, JudgeSpec
 from otel_eval.scorers.outcomes import checked_outcome, prefixed
 from otel_eval.scorers.parameters import Name
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import shortened, tool_names_of
+from otel_eval.scorers.tool_names import shortened, tool, tool_names_of
 from otel_eval.scorers.user_code import private_copy
 from otel_eval.scorers.values import text_of
 from otel_eval.validation import LIST, TEXT, Flag, ReadAs, Share, Some, Words, one_of
@@ -247,7 +247,7 @@ class Dag(AskingScorer, ReferencedScorer):
 
     async def _outcome_of(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
-        explained = _path_text(self.plan.nodes, walked.path)
+        explained = _path_text(walked.path)
         details: dict[str, Any] = {"path": [_step_detail(step) for step in walked.path]}
         if isinstance(end, NodeVerdict):
             if end.score is None:
@@ -288,19 +288,15 @@ def _step_detail(step: Step) -> dict[str, Any]:
     return {**detail, "reason": step.reason} if step.reason else detail
 
 
-def _path_text(nodes: Mapping[str, Node], path: Sequence[Step]) -> str:
+def _path_text(path: Sequence[Step]) -> str:
     """The path with its verdicts and reasons, as an explanation lists it."""
-    explained = [
-        (
-            f"{nodes[node].explained[verdict]} ({' '.join(reason.split())})"
-            if reason
-            else nodes[node].explained[verdict]
-        )
-        for node, verdict, reason in path[:_MOST_LISTED]
-    ]
-    return " → ".join(
-        [*explained, f"{len(path) - _MOST_LISTED} more"] if len(path) > _MOST_LISTED else explained
-    )
+    steps = []
+    for node, verdict, reason in path[:_MOST_LISTED]:
+        text = tool(node) if verdict is None else f"{tool(node)}: {tool(text_of(verdict))}"
+        steps.append(f"{text} ({' '.join(reason.split())})" if reason else text)
+    if len(path) > _MOST_LISTED:
+        steps.append(f"{len(path) - _MOST_LISTED} more")
+    return " → ".join(steps)
 
 
 _SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}

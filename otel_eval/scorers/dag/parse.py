@@ -23,7 +23,6 @@ from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel import Program
 from otel_eval.scorers.parameters import AsWritten, FullText, Name, Text
-from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import text_of
 from otel_eval.validation import (
     MAPPING,
@@ -75,9 +74,7 @@ class Node:
         reads: what is shown to the judge: some of `PARTS`, and labels.
         label: the name of a task's output in expressions, with `_` for blanks, or "".
         children: the names of the nodes that read a task's output.
-        verdicts: the verdicts of a decision; `by_verdict` maps their values to them. `verdict_type`
-            is the type of these values, so that 1 is not accepted as true.
-        explained: the text for the explanation, by verdict; by None for a task.
+        verdicts: the verdicts of a decision; `by_verdict` maps their values to them.
     """
 
     name: str
@@ -90,19 +87,11 @@ class Node:
     verdicts: tuple[NodeVerdict, ...] = ()
     program: Program | None = None
     by_verdict: Mapping[bool | str, NodeVerdict] = field(init=False, repr=False, compare=False)
-    verdict_type: type = field(init=False, repr=False, compare=False)
-    explained: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        explained = {
-            verdict.verdict: f"{tool(self.name)}: {tool(text_of(verdict.verdict))}"
-            for verdict in self.verdicts
-        }
         object.__setattr__(
             self, "by_verdict", {verdict.verdict: verdict for verdict in self.verdicts}
         )
-        object.__setattr__(self, "verdict_type", bool if self.kind == "binary" else str)
-        object.__setattr__(self, "explained", {None: tool(self.name), **explained})
 
     @property
     def successors(self) -> tuple[str, ...]:

@@ -209,9 +209,8 @@ def _evaluate(node: Node, program: Program, evaluation: ExpressionEvaluator) -> 
         value = evaluation.of(program)
     except NoScore as ended:
         return prefixed(ended.outcome, f"{node.name}: ", {})
-    if node.kind != "task" and (
-        type(value) is not node.verdict_type or value not in node.by_verdict
-    ):
+    # 1 equals true, and is not a verdict
+    if node.kind != "task" and (type(value) not in (bool, str) or value not in node.by_verdict):
         return Failed(
             "UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts"
         )
