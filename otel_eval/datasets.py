@@ -48,19 +48,19 @@ def parse_records(raw: bytes, suffix: str, column: str) -> dict[str, tuple[int, 
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidDataset("is not UTF-8 text; save it as UTF-8") from None
-    found: dict[str, tuple[int, Record]] = {}
+    records: dict[str, tuple[int, Record]] = {}
     for line, record in FORMATS[suffix](text, column):
         key = record.get(column)
         if not isinstance(key, str | int | float):
             remedy = f"give each record a text or a number under {column!r}, or name another column"
             raise InvalidDataset(f"line {line} has no key {column!r}; {remedy}")
         name = str(key).lower() if isinstance(key, bool) else str(key)
-        if name in found:
+        if name in records:
             raise InvalidDataset(
-                f"line {line} has the key of line {found[name][0]}; keep one of them"
+                f"line {line} has the key of line {records[name][0]}; keep one of them"
             )
-        found[name] = line, record
-    return found
+        records[name] = line, record
+    return records
 
 
 def _json_lines(text: str, column: str) -> Iterator[tuple[int, Record]]:
@@ -189,7 +189,7 @@ class Dataset:
             raw = read_small_file(
                 self.path,
                 LIMIT,
-                lambda why: InvalidDataset(f"{why}; name a file of at most 64 MiB of records"),
+                lambda cause: InvalidDataset(f"{cause}; name a file of at most 64 MiB of records"),
             )
             self._records = parse_records(raw, self.path.suffix.lower(), self._column)
             self._error = None

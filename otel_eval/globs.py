@@ -31,17 +31,17 @@ _NOTHING = re.compile("(?!)")
 
 def any_glob(patterns: Iterable[str]) -> re.Pattern[str]:
     """Compile patterns of `glob` as one that matches what any of them does."""
-    joined = "|".join(patterns)
-    return glob(joined) if joined else _NOTHING
+    alternatives = "|".join(patterns)
+    return glob(alternatives) if alternatives else _NOTHING
 
 
 def _expression(pattern: str) -> str:
     """The regular expression of one alternative."""
     # Only the end of the text follows the last `*`, so it may backtrack: that takes linear time.
     # The others are atomic groups, since two that backtrack into one another take quadratic time.
-    first, *others = map(re.escape, pattern.split("*"))
-    middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
-    return first + middle + "".join(f"(.*){part}" for part in others[-1:])
+    first, *further_parts = map(re.escape, pattern.split("*"))
+    middle = "".join(f"(?>(.*?){part})" for part in further_parts[:-1])
+    return first + middle + "".join(f"(.*){part}" for part in further_parts[-1:])
 
 
 def captured(patterns: Iterable[re.Pattern[str]], text: str) -> str:
@@ -60,7 +60,7 @@ Alternatives = tuple[tuple[str, ...], ...]
 
 def alternatives_of(pattern: str) -> Alternatives:
     """The literal parts between the `*` of each alternative of a glob, for `fits`."""
-    return tuple(tuple(each.split("*")) for each in pattern.split("|"))
+    return tuple(tuple(alternative.split("*")) for alternative in pattern.split("|"))
 
 
 def fits(alternatives: Alternatives, text: str) -> bool:
@@ -87,9 +87,9 @@ def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
     at = len(first)
     for part in middle:
         # The first occurrence is the best one: it leaves the most text for the parts that follow.
-        found = text.find(part, at)
-        if found < 0:
+        position = text.find(part, at)
+        if position < 0:
             return False
-        at = found + len(part)
+        at = position + len(part)
     # The end matched already; it must not overlap the part before it.
     return at <= len(text) - len(last)

@@ -68,7 +68,7 @@ def trajectory(*calls: ToolCall, **fields: Any) -> Trajectory:
     """Build a trajectory of the calls, ordered by time if each has a start; `fields` are the other
     fields of `Trajectory`.
     """
-    if calls and all(each.start_ns is not None for each in calls):
+    if calls and all(call_.start_ns is not None for call_ in calls):
         # The order that trajectories of real spans have: by start, end and span id.
         calls = tuple(
             sorted(

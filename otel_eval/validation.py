@@ -163,8 +163,8 @@ class Shape(BaseModel):
         return ()
 
     @classmethod
-    def known_keys(cls, given: object) -> Collection[str]:
-        """The keys that the part may have; `given` is what it is built from."""
+    def known_keys(cls, written: object) -> Collection[str]:
+        """The keys that the part may have; `written` is what it is built from."""
         return cls.model_fields
 
     @model_validator(mode="wrap")
@@ -175,34 +175,36 @@ class Shape(BaseModel):
         """
         if isinstance(value, cls):  # an object, which was validated when it was built
             return handler(value)
-        known = dict.fromkeys(cls.known_keys(value), False) | {
+        keys = dict.fromkeys(cls.known_keys(value), False) | {
             name: key.is_required() for name, key in cls.model_fields.items()
         }
-        return _from_mapping(value, handler, known, cls.contradictions)
+        return _from_mapping(value, handler, keys, cls.contradictions)
 
 
 def _from_mapping(
-    written: object,
+    mapping: object,
     build: Callable[[dict[str, Any]], T],
-    known: Mapping[str, bool],
+    required: Mapping[str, bool],
     contradictions: Callable[[T], Iterable[str]] = lambda built: (),
     remedies: Mapping[str, str] | None = None,
 ) -> T:
     """Build an object from a mapping of its fields.
 
     Args:
-        known: whether each key is required.
+        required: whether each key is required.
         contradictions: problems of an object whose values are valid by themselves.
         remedies: what to write instead of an unknown key, where its spelling does not show it.
 
     Raises:
         ConfigError: has all problems.
     """
-    if not isinstance(written, Mapping):
-        raise PydanticCustomError("part_type", "not a mapping", {"keys": ", ".join(sorted(known))})
-    problems = wrong_keys(written, known, remedies=remedies or {})
+    if not isinstance(mapping, Mapping):
+        raise PydanticCustomError(
+            "part_type", "not a mapping", {"keys": ", ".join(sorted(required))}
+        )
+    problems = wrong_keys(mapping, required, remedies=remedies or {})
     try:
-        built = build({key: value for key, value in written.items() if key in known})
+        built = build({key: value for key, value in mapping.items() if key in required})
         problems += () if problems else contradictions(built)
     except ValidationError as error:
         # What contradicts may be due to an unknown key.
@@ -232,7 +234,7 @@ class Record:
     def __get_pydantic_core_schema__(
         self, source: type, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        known = {key.name: is_required(key) for key in fields(source) if key.init}
+        required = {key.name: is_required(key) for key in fields(source) if key.init}
         # Evaluated here, once: pydantic would evaluate the fields of a base for each class, and
         # before 2.10 with the names of another module.
         types = get_type_hints(source, include_extras=True)
@@ -242,7 +244,7 @@ class Record:
         def read(value: object, build: ValidatorFunctionWrapHandler) -> Any:
             if isinstance(value, source):
                 return value
-            return _from_mapping(value, build, known, remedies=self.remedies)
+            return _from_mapping(value, build, required, remedies=self.remedies)
 
         return no_info_wrap_validator_function(read, handler(source))
 

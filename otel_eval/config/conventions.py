@@ -44,9 +44,9 @@ def _as_tuple(value: object) -> object:
 
 
 def _check_wrapper_name(name: str) -> str:
-    known = {**WRAPPERS, **TEXT_WRAPPERS}
-    if name not in known:
-        raise ValueError(f"{redacted_repr(name)} is no wrapper; {did_you_mean(name, [*known])}")
+    wrappers = {**WRAPPERS, **TEXT_WRAPPERS}
+    if name not in wrappers:
+        raise ValueError(f"{redacted_repr(name)} is no wrapper; {did_you_mean(name, [*wrappers])}")
     return name
 
 
@@ -63,12 +63,12 @@ class _Type(Shape):
     type: Literal["object", "array", "string", "boolean"]
 
 
-def _read_needs(given: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
-    if not given:
+def _read_needs(needs: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
+    if not needs:
         raise ValueError('it names no key; write e.g. {input: "*"} or {input: {type: object}}')
     return tuple(
         (key, JSON_TYPES[need.type] if isinstance(need, _Type) else need)
-        for key, need in given.items()
+        for key, need in needs.items()
     )
 
 
@@ -188,8 +188,8 @@ def convention_from_mapping(
         raise ConfigError(
             f"convention: {redacted_repr(mapping)} is not a mapping; write name, rules and fields"
         )
-    others = _BUILT_IN if tables is None else tables
-    extended = ExtendedTable(mapping, lambda name: _mapping_of_name(name, others))
+    other_tables = _BUILT_IN if tables is None else tables
+    extended = ExtendedTable(mapping, lambda name: _mapping_of_name(name, other_tables))
     try:
         return TypeAdapter[Convention](_TABLE).validate_python(
             {"source": "configuration", **extended.mapping}
@@ -215,9 +215,9 @@ def conventions_from_list(values: Iterable[Any]) -> tuple[Convention, ...]:
                 f"[{index}]: {redacted_repr(value)} is not a convention; write a mapping"
             )
         else:
-            others = {**_BUILT_IN, **{table.name: table for table in tables}}
+            other_tables = {**_BUILT_IN, **{table.name: table for table in tables}}
             try:
-                tables.append(convention_from_mapping(value, others))
+                tables.append(convention_from_mapping(value, other_tables))
             except ConfigError as error:
                 problems += [joined(f"[{index}]", problem) for problem in error.problems]
     if problems:

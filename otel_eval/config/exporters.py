@@ -95,13 +95,13 @@ class ExportEndpoint(Shape):
         """
         from otel_eval.otlp.endpoint import Endpoint
 
-        own = {"protocol", "compression"} & type(self).model_fields.keys()
+        further_keys = {"protocol", "compression"} & type(self).model_fields.keys()
         return Endpoint(
             endpoint=self.endpoint,
             headers=self.headers,
             timeout_s=self.timeout,
             tls=client_tls(self.tls, f"{key}.tls"),
-            **{name: getattr(self, name) for name in own},
+            **{name: getattr(self, name) for name in further_keys},
         )
 
 
@@ -375,12 +375,12 @@ class Exporters(Shape):
     """
 
     @classmethod
-    def known_keys(cls, given: object) -> Collection[str]:
+    def known_keys(cls, written: object) -> Collection[str]:
         """The fields of the class, and the names of exporters of installed packages. They are
         looked for only where a key is no field, because that reads a file of each package.
         """
         fields = cls.model_fields
-        if isinstance(given, Mapping) and all(key in fields for key in given):
+        if isinstance(written, Mapping) and all(key in fields for key in written):
             return fields
         return [*fields, *installed_exporters()]
 

@@ -48,12 +48,12 @@ class ExtendedTable:
                 for key, value in self._find("extends", table["extends"]).items()
                 if key not in _NOT_INHERITED
             }
-        own = {
+        filled = {
             key: self._filled(key, value, base.get(key))
             for key, value in table.items()
             if key != "extends"
         }
-        self.mapping: Final = _merged(base, own)
+        self.mapping: Final = _merged(base, filled)
 
     def _find(self, path: str, name: object) -> Mapping[str, Any]:
         try:
@@ -67,8 +67,8 @@ class ExtendedTable:
         """
         if not isinstance(value, Mapping):
             return self._filled_list((key,), value)
-        own = {name: self._filled_list((key, name), entries) for name, entries in value.items()}
-        return _merged(inherited, own) if isinstance(inherited, Mapping) else own
+        filled = {name: self._filled_list((key, name), entries) for name, entries in value.items()}
+        return _merged(inherited, filled) if isinstance(inherited, Mapping) else filled
 
     def _filled_list(self, path: tuple[Any, ...], value: object) -> object:
         """The value, or the list with the entries that other tables have at the same path in place
@@ -100,10 +100,10 @@ class ExtendedTable:
         return problem
 
 
-def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Both mappings, without the inherited keys that are null in `own`."""
+def _merged(inherited: Mapping[str, Any], overriding: Mapping[str, Any]) -> dict[str, Any]:
+    """Both mappings, without the inherited keys that are null in `overriding`."""
     return {
         key: value
-        for key, value in {**inherited, **own}.items()
+        for key, value in {**inherited, **overriding}.items()
         if value is not None or key not in inherited
     }

@@ -80,10 +80,10 @@ def _located(error: ConfigError, path: Path, text: str) -> ConfigError:
     return ConfigError(*error.problems, where=f"{path}: ", lines=lines)
 
 
-def _validated(given: Mapping[str, Any], folder: Path | None = None) -> EvalConfig:
+def _validated(mapping: Mapping[str, Any], folder: Path | None = None) -> EvalConfig:
     """The configuration of a mapping with variables replaced; `folder` is where its file is."""
     unset: dict[str, str] = {}
-    expanded = expand(given, os.environ, unset)
+    expanded = expand(mapping, os.environ, unset)
     if folder is not None and "evaluations" in expanded:
         expanded = {**expanded, "evaluations": _with_full_paths(folder, expanded["evaluations"])}
     problems = [*unset.values()]
@@ -107,14 +107,14 @@ def _with_full_paths(folder: Path, value: object) -> Any:
         return value
     mapping = {key: _with_full_paths(folder, item) for key, item in value.items()}
     if "key" in mapping and is_file(mapping.get("dataset")):
-        written = os.fspath(mapping["dataset"])
-        mapping["dataset"] = DatasetPath(str(folder / written), written)
+        written_path = os.fspath(mapping["dataset"])
+        mapping["dataset"] = DatasetPath(str(folder / written_path), written_path)
     return mapping
 
 
 def _read(path: Path) -> str:
     raw = read_small_file(
-        path, MAX_FILE_BYTES, lambda why: ConfigError(f"{path}: {why}; name a YAML file")
+        path, MAX_FILE_BYTES, lambda cause: ConfigError(f"{path}: {cause}; name a YAML file")
     )
     try:
         return raw.decode("utf-8-sig")

@@ -171,17 +171,17 @@ def _check_url(text: str) -> str:
     return text
 
 
-def _check_parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    reserved = sorted(_RESERVED & given.keys())
+def _check_parameters(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    reserved = sorted(_RESERVED & parameters.keys())
     if reserved:
         raise ValueError(f"{reserved[0]}: is set by otel-eval; leave it out")
-    unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
+    unsendable = next((key for key, value in parameters.items() if not _is_json(value)), None)
     if unsendable is not None:
         raise ValueError(
             f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of"
             " these"
         )
-    return given
+    return parameters
 
 
 def _is_json(value: object) -> bool:

@@ -174,10 +174,10 @@ class TlsFiles(Shape):
     def contradictions(self) -> Iterator[str]:
         """A certificate and its key come together."""
         if (self.cert_file is None) != (self.key_file is None):
-            given, other = (
+            named, other = (
                 ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
             )
-            yield f"{given} is given without {other}; name both or neither"
+            yield f"{named} is given without {other}; name both or neither"
 
 
 def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:

@@ -263,8 +263,8 @@ class BaseScorer:
         hidden = next((name for name in sorted(trajectory.unseen_tools) if named(name)), None)
         if hidden is None:
             return None
-        why = f"calls unknown: the instrumentation records no call of {tool(hidden)}"
-        return Skipped(why, reason="calls_unknown")
+        explanation = f"calls unknown: the instrumentation records no call of {tool(hidden)}"
+        return Skipped(explanation, reason="calls_unknown")
 
     def skip_unknown_failures(self, trajectory: Trajectory) -> Skipped | None:
         """The outcome of a run with a call of which it is unknown whether it failed; None if there
@@ -279,11 +279,11 @@ class BaseScorer:
                 and (call.span_id or not of_spans)
                 and (self.keeps is None or self.keeps(call.name))
             ):
-                why = (
+                explanation = (
                     f"whether {numbered(call.name, position)} failed is unknown: its result was not"
                     " recorded"
                 )
-                return Skipped(why, reason="not_recorded")
+                return Skipped(explanation, reason="not_recorded")
         return None
 
     def select_calls(self, trajectory: Trajectory) -> Trajectory:

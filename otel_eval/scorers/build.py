@@ -122,13 +122,13 @@ def _custom_scorer(name: str, registered: Registration, parameters: Mapping[str,
     called.
     """
     thing, version = registered.thing, registered.version
-    known = parameters_of(BaseScorer)
-    common = {key: value for key, value in parameters.items() if key in known}
-    further = {key: value for key, value in parameters.items() if key not in known}
+    common_keys = parameters_of(BaseScorer)
+    common = {key: value for key, value in parameters.items() if key in common_keys}
+    further = {key: value for key, value in parameters.items() if key not in common_keys}
     checked, _ = collect_errors(
         (
             partial(validated, _adapter_of(_CommonParameters), common),
-            partial(check_parameters, thing, further, besides=known),
+            partial(check_parameters, thing, further, besides=common_keys),
         )
     )
     arguments = further
@@ -197,10 +197,10 @@ class SpecificationSchema:
             }
             for name, thing in types.items()
         ]
-        known = [word for words in spellings.values() for word in words]
+        all_spellings = [word for words in spellings.values() for word in words]
         kind = {
             "description": "Which scorer.",
-            "anyOf": [{"enum": known}, {"type": "string", "minLength": 1}],
+            "anyOf": [{"enum": all_spellings}, {"type": "string", "minLength": 1}],
         }
         return {
             "type": "object",

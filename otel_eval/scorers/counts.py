@@ -85,19 +85,19 @@ _MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is o
 
 def _operator_remedy(sign: object) -> str:
     """The operator that an unknown sign or word means, or an example of a criterion."""
-    known = sign.strip() if isinstance(sign, str) else ""
+    stripped = sign.strip() if isinstance(sign, str) else ""
     meant = (
-        _SIGN_TYPOS.get(known)
-        or _OPERATOR_WORDS.get(known)
-        or (known if known in _OPERATORS and known != sign else None)
+        _SIGN_TYPOS.get(stripped)
+        or _OPERATOR_WORDS.get(stripped)
+        or (stripped if stripped in _OPERATORS and stripped != sign else None)
     )
     return f"did you mean {meant!r}?" if meant else _REMEDY
 
 
-def _parse_criterion(written: str) -> tuple[str, int]:
-    parts = _CRITERION_TEXT.fullmatch(written)
+def _parse_criterion(text: str) -> tuple[str, int]:
+    parts = _CRITERION_TEXT.fullmatch(text)
     if parts is None:
-        begins = _SIGN_OR_WORD.match(written)
+        begins = _SIGN_OR_WORD.match(text)
         raise own_words(
             "is not an operator (= == != < <= > >=) and a whole number, 0 or more;"
             f" {_operator_remedy(begins and begins[0])}"
@@ -143,11 +143,11 @@ _Written = Annotated[
 ]
 
 
-def _call_counts(written: Mapping[str, Any]) -> tuple[CallCount, ...]:
+def _call_counts(criteria_by_name: Mapping[str, Any]) -> tuple[CallCount, ...]:
     """The criteria by name as one list."""
     return tuple(
         CallCount(name, *criterion)
-        for name, criteria in written.items()
+        for name, criteria in criteria_by_name.items()
         for criterion in (criteria if isinstance(criteria[0], tuple) else [criteria])
     )
 
@@ -456,19 +456,19 @@ class StepEfficiency(BaseScorer):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Multiply budget / used of each budget that is exceeded."""
         value, details, over = 1.0, {}, []
-        for noun, budget, used in self._budgets(trajectory):
-            if used is None:
+        for noun, budget, number in self._budgets(trajectory):
+            if number is None:
                 return Skipped(f"{noun} not recorded", reason="not_recorded")
-            details[noun] = {"used": used, "budget": budget}
-            if used > budget:
-                value *= budget / used
-                over.append(f"{used} {noun}, budget {budget}")
+            details[noun] = {"used": number, "budget": budget}
+            if number > budget:
+                value *= budget / number
+                over.append(f"{number} {noun}, budget {budget}")
         return Finding(value, "; ".join(over) or "within every budget", details)
 
     def _budgets(self, run: Trajectory) -> list[tuple[str, int, int | None]]:
         """What has a budget: noun, budget and the number used, None where it was not recorded."""
         inputs, outputs = run.input_tokens, run.output_tokens
-        used = (
+        budgets = (
             ("calls", self.max_calls, len(run.calls)),
             # 0 means that they were not recorded: every agent makes model calls, and many
             # instrumentations record none.
@@ -479,7 +479,7 @@ class StepEfficiency(BaseScorer):
                 None if inputs is None or outputs is None else inputs + outputs,
             ),
         )
-        return [(noun, budget, number) for noun, budget, number in used if budget is not None]
+        return [(noun, budget, number) for noun, budget, number in budgets if budget is not None]
 
 
 @scorer("tool_errors")

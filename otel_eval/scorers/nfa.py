@@ -134,18 +134,18 @@ def _cheapest(automaton: NFA, names: Sequence[str], groups: Sequence[range]) -> 
     if accepts(automaton, names):
         return -len(names), None
     costs: _Costs = {0: (0, None)}
-    known = automaton.names
+    pattern_names = automaton.names
     by_name = [_positions_by_name(names, group) for group in groups]
-    vectors = sum(_number_of_vectors(positions, known) for positions in by_name)
+    vectors = sum(_number_of_vectors(positions, pattern_names) for positions in by_name)
     _limit(vectors * states, _MOST_REACHED)
     for group, positions in zip(groups, by_name, strict=True):
-        costs = _consume(automaton, costs, group, positions, known)
+        costs = _consume(automaton, costs, group, positions, pattern_names)
     return _with_insertions(automaton, costs, len(names))[automaton.end]
 
 
-def _limit(number: int, most: int) -> None:
+def _limit(number: int, limit: int) -> None:
     """Raise `NoScore` for more steps than are allowed."""
-    if number > most:
+    if number > limit:
         raise NoScore(too_large("too many calls for the size of the pattern"))
 
 
@@ -157,13 +157,15 @@ def _positions_by_name(names: Sequence[str], group: range) -> dict[str, list[int
     return by_name
 
 
-def _number_of_vectors(by_name: Mapping[str, Sequence[int]], known: frozenset[str]) -> int:
+def _number_of_vectors(by_name: Mapping[str, Sequence[int]], pattern_names: frozenset[str]) -> int:
     """How many numbers of matched calls by name there are.
 
     Raises:
         NoScore: there are too many.
     """
-    number = prod(len(positions) + 1 for name, positions in by_name.items() if name in known)
+    number = prod(
+        len(positions) + 1 for name, positions in by_name.items() if name in pattern_names
+    )
     if number > _MOST_VECTORS:
         raise NoScore(Skipped("too many calls ran together to try every order", reason="too_large"))
     return number
@@ -174,21 +176,23 @@ def _consume(
     costs: _Costs,
     group: range,
     by_name: Mapping[str, list[int]],
-    known: frozenset[str],
+    pattern_names: frozenset[str],
 ) -> _Costs:
     """Match or delete every call of a group: match some of them in any order, then delete the
     others.
     """
-    useful = [name for name in by_name if name in known]
+    useful = [name for name in by_name if name in pattern_names]
     after: _Costs = {}
     layers: dict[tuple[int, ...], _Costs] = {(0,) * len(useful): costs}
     for vector in _vectors([len(by_name[name]) for name in useful]):
         reached = layers.pop(vector, None)
         if reached is None:
             continue
-        used = dict(zip(useful, vector, strict=True))
+        matched_counts = dict(zip(useful, vector, strict=True))
         deleted = sorted(
-            (position, name) for name, at in by_name.items() for position in at[used.get(name, 0) :]
+            (position, name)
+            for name, at in by_name.items()
+            for position in at[matched_counts.get(name, 0) :]
         )
         for state, (cost, chain) in reached.items():
             for position, name in deleted:
@@ -215,13 +219,13 @@ def _matches(
                 yield unused[name], target, cost - 1, chain
 
 
-def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _vectors(limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The possible numbers of matched calls by name, from none to all; each vector follows those
     that have fewer of a name.
     """
     # The first number varies fastest: the order decides which of several equally good words is
     # chosen.
-    return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
+    return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(limits))))
 
 
 def _improve(costs: _Costs, state: int, cost: int, chain: _Edits) -> None:

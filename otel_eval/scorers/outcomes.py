@@ -37,9 +37,9 @@ def prefixed(outcome: Skipped | Failed, where: str, details: Mapping[str, Any]) 
     return replace(outcome, message=f"{where}{outcome.message}", details=details)
 
 
-def too_large(why: str) -> Skipped:
+def too_large(explanation: str) -> Skipped:
     """The outcome if the evaluation of a trace would take more steps than are allowed."""
-    return Skipped(f"too large: {why}", reason="too_large")
+    return Skipped(f"too large: {explanation}", reason="too_large")
 
 
 def failed_from(error: BaseException) -> Failed:
@@ -52,26 +52,30 @@ def failed_from(error: BaseException) -> Failed:
 _REASONS: Final = get_args(SkipReason)
 
 
-def checked_outcome(returned: object, who: str = "the scorer") -> Outcome:
+def checked_outcome(returned: object, subject: str = "the scorer") -> Outcome:
     """Return a valid outcome unchanged, and for anything else a `Failed` that describes the
     problem.
 
     Args:
-        who: the subject of the message.
+        subject: the subject of the message.
 
     >>> checked_outcome(Scored(7, True)).message
     'the scorer returned the value 7, not a number in [0, 1]'
     """
     if not isinstance(returned, Scored | Skipped | Failed):
         return wrong_return(
-            "TypeError", f"{who} returned {type(returned).__name__}, not an outcome"
+            "TypeError", f"{subject} returned {type(returned).__name__}, not an outcome"
         )
     if isinstance(returned, Scored) and not in_range(returned.value):
         return wrong_return(
-            "ValueError", f"{who} returned the value {returned.value!r}, not a number in [0, 1]"
+            "ValueError", f"{subject} returned the value {returned.value!r}, not a number in [0, 1]"
         )
-    what = _invalid_part(returned)
-    return returned if what is None else wrong_return("TypeError", f"{who} returned {what}")
+    invalid_part = _invalid_part(returned)
+    return (
+        returned
+        if invalid_part is None
+        else wrong_return("TypeError", f"{subject} returned {invalid_part}")
+    )
 
 
 def wrong_return(error_type: str, message: str) -> Failed:

@@ -56,13 +56,13 @@ def parallel_groups(calls: Sequence[TimedCall]) -> list[range]:
     groups = _parallel_in_time(calls)
     if not any(call.message for call in calls):
         return groups
-    joined: list[range] = []
+    merged: list[range] = []
     for group in groups:
-        before, first = (calls[group.start - 1] if joined else None), calls[group.start]
+        before, first = (calls[group.start - 1] if merged else None), calls[group.start]
         if before is not None and first.message and first.message == before.message:
-            group = range(joined.pop().start, group.stop)
-        joined.append(group)
-    return joined
+            group = range(merged.pop().start, group.stop)
+        merged.append(group)
+    return merged
 
 
 Concurrency = Literal["respect", "ignore"]
@@ -228,11 +228,11 @@ class _Walk:
         ]
         right = self._pair(by_column, group.start, from_left, rows_first=False)
         down = self._pair(by_row, columns.start, from_above, rows_first=True)
-        for taken, state in from_above.items():
-            free = [member for member in by_column if not taken >> member[0] - columns.start & 1]
+        for paired, state in from_above.items():
+            free = [member for member in by_column if not paired >> member[0] - columns.start & 1]
             _merge(right, self._pair(free, group.start, {0: state}, rows_first=False))
-        for taken, state in from_left.items():
-            free = [member for member in by_row if not taken >> member[0] - group.start & 1]
+        for paired, state in from_left.items():
+            free = [member for member in by_row if not paired >> member[0] - group.start & 1]
             _merge(down, self._pair(free, columns.start, {0: state}, rows_first=True))
         return right, down
 
@@ -273,7 +273,8 @@ class _Walk:
             if len(best) == self._limit:
                 break
             if not any(
-                other[0] >= state[0] + (taken & ~bits).bit_count() for taken, other in best.items()
+                other[0] >= state[0] + (other_bits & ~bits).bit_count()
+                for other_bits, other in best.items()
             ):
                 best[bits] = state
         return best
@@ -309,8 +310,8 @@ def _weight(state: tuple[float, Chain]) -> float:
     return state[0]
 
 
-def _merge(states: States, more: States) -> None:
+def _merge(states: States, added: States) -> None:
     """Add states; of two that are equal the heavier one stays."""
-    for bits, state in more.items():
+    for bits, state in added.items():
         if bits not in states or state[0] > states[bits][0]:
             states[bits] = state

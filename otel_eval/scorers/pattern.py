@@ -71,8 +71,8 @@ class _Repetition:
         Raises:
             ConfigError: they are not, or are too large.
         """
-        most = self.min if self.max is None else self.max
-        if not self.min <= most <= _MOST_COPIES:
+        max_times = self.min if self.max is None else self.max
+        if not self.min <= max_times <= _MOST_COPIES:
             raise ConfigError(
                 f"max: {self.max} with min {self.min} is no range up to {_MOST_COPIES}; write e.g."
                 " min: 1, max: 3"
@@ -213,17 +213,17 @@ def _add_any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth:
 
 
 def _add_repeat(
-    automaton: NFA, start: int, member: Parsed, min_times: int, most: int | None, depth: int
+    automaton: NFA, start: int, member: Parsed, min_times: int, max_times: int | None, depth: int
 ) -> int:
     """Add states for the least number of repetitions, and for further ones that may be left out."""
     for _ in range(min_times):
         start = _add(automaton, start, member, depth)
     end = automaton.add_state()
     automaton.free[start].append(end)
-    if most is None:
+    if max_times is None:
         automaton.free[_add_apart(automaton, start, member, depth)].append(start)
         return end
-    for _ in range(most - min_times):
+    for _ in range(max_times - min_times):
         start = _add_apart(automaton, start, member, depth)
         automaton.free[start].append(end)
     return end

@@ -179,15 +179,17 @@ def _ms_text(elapsed_ms: float, max_ms: float) -> str:
     return text if (float(text) <= max_ms) == (elapsed_ms <= max_ms) else str(elapsed_ms)
 
 
-def _interval(timed: ToolCall | Trajectory, what: str) -> Interval:
-    """Start and end; raises `NoScore` if they were not recorded or are in the wrong order. `what`
-    is the subject of the text.
+def _interval(timed: ToolCall | Trajectory, subject: str) -> Interval:
+    """Start and end; raises `NoScore` if they were not recorded or are in the wrong order.
+
+    Args:
+        subject: the subject of the text that says so.
     """
     start, end = timed.start_ns, timed.end_ns
     if start is None or end is None or start == end == 0:
-        raise NoScore(Skipped(f"no time recorded for {what}", reason="not_recorded"))
+        raise NoScore(Skipped(f"no time recorded for {subject}", reason="not_recorded"))
     if end < start:
-        raise NoScore(Skipped(f"{what} ended before it started", reason="not_recorded"))
+        raise NoScore(Skipped(f"{subject} ended before it started", reason="not_recorded"))
     return start, end
 
 

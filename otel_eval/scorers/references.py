@@ -108,14 +108,14 @@ class Reference:
             {"key": problem.partition(": ")[0], "remedy": problem.rpartition("; ")[2]}
             for problem in error.problems
         ]
-        place = place_of(key)
-        details = {**place, "problems": problems[:_MOST_PROBLEMS]}
-        message = f"{place['dataset']} line {place['line']}: {error}"
+        position = place_of(key)
+        details = {**position, "problems": problems[:_MOST_PROBLEMS]}
+        message = f"{position['dataset']} line {position['line']}: {error}"
         return Failed("InvalidReference", message, details)
 
-    def _explain(self, why: str) -> str:
+    def _explain(self, cause: str) -> str:
         # The message omits the key's value: it may be content.
-        return f"no reference for key {self.key}: {why}"
+        return f"no reference for key {self.key}: {cause}"
 
 
 _MOST_PROBLEMS: Final = 10
@@ -146,8 +146,8 @@ def is_file(dataset: object) -> bool:
     return isinstance(dataset, str | PathLike) and bool(fspath(dataset))
 
 
-def _no_reference(why: str) -> Skipped:
-    return Skipped(why, reason="no_reference")
+def _no_reference(explanation: str) -> Skipped:
+    return Skipped(explanation, reason="no_reference")
 
 
 _Records = Annotated[Any, WithJsonSchema({"type": ["string", "object"]})]
@@ -172,8 +172,8 @@ class _Dataset:
         if is_file(dataset):
             path, column = fspath(dataset), self.column or key
             records = import_module(_FILES).open_dataset(path, column, self.field)
-            written = dataset.written if isinstance(dataset, DatasetPath) else path
-            return Reference(key, records, self.field, (written, column))
+            written_path = dataset.written if isinstance(dataset, DatasetPath) else path
+            return Reference(key, records, self.field, (written_path, column))
         if self.column is not None:
             raise ConfigError("column: only a file has columns for keys; leave it out")
         if isinstance(dataset, Mapping):

@@ -278,9 +278,9 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
-            why = describe_import_error(error)
+            cause = describe_import_error(error)
             raise ConfigError(
-                f"type: {quoted} cannot be loaded ({why}); repair or remove its package"
+                f"type: {quoted} cannot be loaded ({cause}); repair or remove its package"
             ) from error
     elif "." in name or ":" in name:
         try:
@@ -293,9 +293,9 @@ def resolve_type(kind: str) -> tuple[str, Registration]:
             f" {did_you_mean(kind, {*BUILT_IN, *_registered, *installed, *ALIASES})}"
         )
     if not callable(thing):
-        what = f"names a value of type {type(thing).__name__}, no function or class"
+        problem = f"names a value of type {type(thing).__name__}, no function or class"
         raise ConfigError(
-            f"type: {quoted} {what}; name something that can be called, or repair its package"
+            f"type: {quoted} {problem}; name something that can be called, or repair its package"
         )
     return name, _registration_of(thing)
 
@@ -345,8 +345,8 @@ def instance_of(thing: Callable[..., T], parameters: Mapping[str, Any], refused:
     except ConfigError:
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
-        raise ConfigError(f"{refused} ({why}); see its documentation") from error
+        cause = f"{type(error).__name__}: {redacted_repr(str(error))}"
+        raise ConfigError(f"{refused} ({cause}); see its documentation") from error
 
 
 def check_parameters(

@@ -82,13 +82,13 @@ def _order_problem(one: OrderRule, other: OrderRule) -> Iterator[str]:
     runs = chain.from_iterable(
         product(names, repeat=length) for length in range(1, _LONGEST_RUN + 1)
     )
-    kept = [{*run} for run in runs if not (_is_broken(one, run) or _is_broken(other, run))]
-    never = [name for name in names if not any(name in run for run in kept)]
+    allowed_runs = [{*run} for run in runs if not (_is_broken(one, run) or _is_broken(other, run))]
+    never = [name for name in names if not any(name in run for run in allowed_runs)]
     both = repr(one.written) if one is other else f"{one.written!r} and {other.written!r}"
     if never:
         yield f"{both} cannot hold where {' or '.join(never)} is called"
     # Two tools that exclude each other may be meant: `never a after b` and `never b after a`.
-    elif {*names} not in kept and {one.kind, other.kind} != {"never"}:
+    elif {*names} not in allowed_runs and {one.kind, other.kind} != {"never"}:
         yield f"{both} cannot hold where {' and '.join(names)} are called one after the other"
 
 

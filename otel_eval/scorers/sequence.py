@@ -58,14 +58,14 @@ class OrderRule:
 _NO_RULE: Final = f"is no rule; write one of: {_FORMS}"
 
 
-def parse_rule(written: str) -> OrderRule:
+def parse_rule(text: str) -> OrderRule:
     """Parse a rule in one of the four forms; names may be glob patterns.
 
     Raises:
         ValueError: it is none.
     """
     for kind, shape in _SHAPES:
-        match = shape.fullmatch(written.strip())
+        match = shape.fullmatch(text.strip())
         if match is not None:
             parts = match.groupdict()
             a, b = parts["a"], parts["b"]
@@ -80,9 +80,7 @@ def parse_rule(written: str) -> OrderRule:
             within = (
                 round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
             )
-            return OrderRule(
-                written.strip(), kind, (a, b), name_matcher(a), name_matcher(b), within
-            )
+            return OrderRule(text.strip(), kind, (a, b), name_matcher(a), name_matcher(b), within)
     raise own_words(_NO_RULE)
 
 
@@ -148,9 +146,9 @@ class Precedence(BaseScorer):
         """
         rules = [(rule.written, *rule.tools) for rule in self.rules if rule.kind == "before"]
         return tuple(
-            f"{written!r} also holds where {a} is never called; write '{b} only after {a}' if {b}"
+            f"{text!r} also holds where {a} is never called; write '{b} only after {a}' if {b}"
             " must not be called without it"
-            for written, a, b in rules
+            for text, a, b in rules
         )
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:

@@ -23,9 +23,9 @@ _LONGEST_NAME: Final = 60
 _MOST_SEEN: Final = 50
 
 
-def shortened(text: str, most: int) -> str:
-    """The text, cut to at most `most` characters; "…" marks the cut."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shortened(text: str, limit: int) -> str:
+    """The text, cut to at most `limit` characters; "…" marks the cut."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def tool(name: str) -> str:
@@ -46,8 +46,8 @@ def listed(items: Sequence[tuple[str, int]], noun: str = "call") -> str:
 
 def some_of(texts: Sequence[str], total: int) -> str:
     """The first of `total` texts, and how many more there are: `a, b and 2 more`."""
-    others = total - len(texts)
-    return ", ".join(texts) + (f" and {others} more" if others else "")
+    unlisted = total - len(texts)
+    return ", ".join(texts) + (f" and {unlisted} more" if unlisted else "")
 
 
 def name_matcher(*patterns: str) -> Callable[[str], bool]:

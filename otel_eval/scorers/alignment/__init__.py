@@ -240,12 +240,12 @@ class Alignment:
         assert self._relation is not None, (
             "words do not decide, so the calls were aligned by their relation"
         )
-        left, pairs = bits_of([column for _, column in extra]), []
+        unpaired, pairs = bits_of([column for _, column in extra]), []
         for _, row in missing:
-            agreeing = self._relation.masks[row] & left
+            agreeing = self._relation.masks[row] & unpaired
             if agreeing:
                 column = lowest(agreeing)
-                left ^= 1 << column
+                unpaired ^= 1 << column
                 pairs.append((row, column))
         return pairs
 

@@ -95,7 +95,7 @@ def _call_form(*compared: str) -> type:
     )
 
 
-def _read_call(written: Any) -> Expected:
+def _read_call(form: Any) -> Expected:
     """The call of a form; values that are JSON text are decoded.
 
     Raises:
@@ -106,22 +106,22 @@ def _read_call(written: Any) -> Expected:
         named = [
             spelling
             for spelling in spellings
-            if getattr(written, spelling, UNRECORDED) is not UNRECORDED
+            if getattr(form, spelling, UNRECORDED) is not UNRECORDED
         ]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)} are the same in two spellings; keep {key}")
         if named:
-            values[key] = decode_json(getattr(written, named[0]))
-    return Expected(written.name, **values)
+            values[key] = decode_json(getattr(form, named[0]))
+    return Expected(form.name, **values)
 
 
-def _read_function(written: Any) -> Expected:
+def _read_function(form: Any) -> Expected:
     """The call of OpenAI's format, in which arguments are JSON text.
 
     Raises:
         ConfigError: they are not that of an object.
     """
-    call = written.function
+    call = form.function
     text = getattr(call, "arguments", None)
     if isinstance(text, str):
         arguments = decode_json(text or "{}")
@@ -240,13 +240,13 @@ class TooManyPairs(Exception):
     """More pairs of an expected and an actual call would be compared than are allowed."""
 
 
-def limit_pairs(pairs: int, most: int) -> None:
-    """Refuse more than `most` pairs.
+def limit_pairs(pairs: int, limit: int) -> None:
+    """Refuse more than `limit` pairs.
 
     Raises:
         TooManyPairs: there are more.
     """
-    if pairs > most:
+    if pairs > limit:
         raise TooManyPairs
 
 
@@ -360,5 +360,5 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
                 raise _not_recorded(f"result of {numbered(name, at)}")
 
 
-def _not_recorded(what: str) -> NoScore:
-    return NoScore(Skipped(f"{what} not recorded", reason="not_recorded"))
+def _not_recorded(subject: str) -> NoScore:
+    return NoScore(Skipped(f"{subject} not recorded", reason="not_recorded"))

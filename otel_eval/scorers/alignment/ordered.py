@@ -40,10 +40,12 @@ def align_masks_in_order(
         return assign_masks(masks, columns)
     if len(groups) == len(masks) and len(column_groups) == columns:
         return common_of_masks(len(masks), transpose_bits(masks, columns))
-    known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
+    rows_by_mask = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
     is_grid = len(groups) < len(masks) and len(column_groups) < columns
     least = len(common_of_masks(len(masks), transpose_bits(masks, columns))) if is_grid else 0
-    return align_in_order([known[mask] for mask in masks], groups, column_groups, least=least)
+    return align_in_order(
+        [rows_by_mask[mask] for mask in masks], groups, column_groups, least=least
+    )
 
 
 def align_in_order(
@@ -127,13 +129,13 @@ def _against_groups(rows: Rows, column_groups: Sequence[range]) -> Pairs:
         start = origin[end]
         if start < 0:
             continue
-        used = (
+        group_pairs = (
             [(start, columns.start)]
             if len(columns) == 1
             else _pairs_of_group(rows, start, end, columns)
         )
         end = start
-        pairs.extend(used)
+        pairs.extend(group_pairs)
     return sorted(pairs)
 
 
@@ -162,15 +164,15 @@ def _add_all(
             edges.setdefault(row, {})[column] = weight
     touched = sorted(edges)
     after, origin = list(best), [-1] * len(best)
-    most = sum([max(turned[column].values()) for column in columns if turned[column]])
+    max_weight = sum([max(turned[column].values()) for column in columns if turned[column]])
     last = -1.0
     for index, start in enumerate(touched):
-        if best[start] <= last + _CLOSE or best[start] + most <= after[start] + _CLOSE:
+        if best[start] <= last + _CLOSE or best[start] + max_weight <= after[start] + _CLOSE:
             # an earlier start has no less weight and more rows, or already exceeds what this one
             # can reach
             continue
         last = best[start]
-        for row, total in _growing_weights(touched[index:], edges, best, last + most):
+        for row, total in _growing_weights(touched[index:], edges, best, last + max_weight):
             if last + total > after[row + 1] + _CLOSE:
                 after[row + 1], origin[row + 1] = last + total, start
     for row in range(len(best) - 1):
@@ -183,18 +185,18 @@ def _growing_weights(
     touched: Sequence[int],
     edges: Mapping[int, Mapping[int, float]],
     best: Sequence[float],
-    most: float,
+    max_weight: float,
 ) -> Iterator[tuple[int, float]]:
     """Yield row and weight of the group's assignment as rows are added, while that can exceed the
     alignment without the group.
     """
     group, start = WeightedAssignment(), best[touched[0]]
     for row in touched:
-        if most <= best[row + 1] + _CLOSE:
+        if max_weight <= best[row + 1] + _CLOSE:
             return
         group.add(edges[row])
         yield row, group.total
-        if start + group.total >= most - _CLOSE:
+        if start + group.total >= max_weight - _CLOSE:
             return
 
 
@@ -243,16 +245,16 @@ def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
         return common_of_masks(len(prepared.names), list(map(prepared.masks.get, names, repeat(0))))
 
 
-def _as_subsequence(names: Sequence[Hashable], others: Sequence[Hashable]) -> Pairs:
-    """Pair each of the names with its earliest position in `others`, which is what
+def _as_subsequence(names: Sequence[Hashable], sequence: Sequence[Hashable]) -> Pairs:
+    """Pair each of the names with its earliest position in `sequence`, which is what
     `common_of_masks` finds.
 
     Raises:
-        ValueError: `names` is not a subsequence of `others`.
+        ValueError: `names` is not a subsequence of `sequence`.
     """
     pairs, position = [], -1
     for row, name in enumerate(names):
-        position = others.index(name, position + 1)
+        position = sequence.index(name, position + 1)
         pairs.append((row, position))
     return pairs
 

@@ -140,7 +140,7 @@ class ExpressionEvaluator:
         # Fields that only other programs read are no cause; but the value of a label may stem from
         # such a field.
         reading = self._bound.reading if program.labels else program.reading
-        why = (
+        explanation = (
             self._bound.missing(key[1], reading)
             if key
             else self._bound.without(variable[1])
@@ -148,7 +148,7 @@ class ExpressionEvaluator:
             else ""
         )
         reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
-        return Skipped(why, reason=reason) if why else _invalid(message)
+        return Skipped(explanation, reason=reason) if explanation else _invalid(message)
 
 
 def _invalid(message: str) -> Failed:
@@ -212,9 +212,9 @@ def _check_patterns(tree: Expr, cel: Any) -> None:
     for pattern in patterns:
         result = matching.eval(environment.Activation({"reference": pattern}))
         if result.type().name() == "ERROR":
-            why = _first_line(result.value()).rpartition("invalid regular expression: ")[2]
+            cause = _first_line(result.value()).rpartition("invalid regular expression: ")[2]
             problems.append(
-                f"{redacted_repr(pattern)} is no pattern of RE2 ({why}); its syntax has no"
+                f"{redacted_repr(pattern)} is no pattern of RE2 ({cause}); its syntax has no"
                 " lookaround and no backreferences"
             )
     if problems:

@@ -164,9 +164,9 @@ def _recorded_start_ns(timed: ToolCall | Trajectory) -> int | None:
 
 def _starts(run: Trajectory) -> list[Any]:
     """The start of each call in milliseconds after that of the run."""
-    begun, starts = _recorded_start_ns(run), map(_recorded_start_ns, run.calls)
+    run_start, starts = _recorded_start_ns(run), map(_recorded_start_ns, run.calls)
     return [
-        UNRECORDED if begun is None or start is None else (start - begun) / _NS_PER_MS
+        UNRECORDED if run_start is None or start is None else (start - run_start) / _NS_PER_MS
         for start in starts
     ]
 

@@ -66,11 +66,11 @@ class Expr:
 
 def nodes(root: Expr) -> Iterator[Expr]:
     """Yield the node and all below it."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
+    stack = [root]
+    while stack:
+        node = stack.pop()
         yield node
-        waiting += node.parts
+        stack += node.parts
 
 
 def parse(serialized: bytes) -> Expr:
@@ -219,11 +219,11 @@ def read(root: Expr) -> FieldsRead:
             *_facts_read(root, frozenset()),
         ]
     )
-    problems = [what for kind, what in facts if kind == "problem"]
+    problems = [value for kind, value in facts if kind == "problem"]
     if problems:
         raise ConfigError(*problems)
     variables, run, calls, attributes = (
-        frozenset(what for of_kind, what in facts if of_kind == kind)
+        frozenset(value for of_kind, value in facts if of_kind == kind)
         for kind in ("variable", "run", "calls", "attribute")
     )
     return FieldsRead(variables, run, calls, attributes)
@@ -275,11 +275,13 @@ def _field_read(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
     return _field_facts("calls", "calls[]", field, CALL_FIELDS) if is_call else [], False
 
 
-def _field_facts(kind: str, owner: str, field: str, known: tuple[str, ...]) -> list[_Fact]:
+def _field_facts(
+    kind: str, owner: str, field: str, fields_of_owner: tuple[str, ...]
+) -> list[_Fact]:
     """That a field of the run or of calls is read, and a problem if there is no such field."""
     unknown = (
-        [("problem", f"there is no field {owner}.{field}; {did_you_mean(field, known)}")]
-        if field not in known
+        [("problem", f"there is no field {owner}.{field}; {did_you_mean(field, fields_of_owner)}")]
+        if field not in fields_of_owner
         else []
     )
     return [(kind, field), *unknown]

@@ -368,25 +368,25 @@ _RESERVED: Final = frozenset(
 )
 
 
-def linked_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
+def linked_nodes(written_nodes: Mapping[str, WrittenNode]) -> dict[str, Node]:
     """The nodes without the verdicts that are nodes themselves; each leads to nodes that exist.
 
     Raises:
         ConfigError: with every problem of every node, as `.name.key: …`.
     """
-    problems = link_problems(written)
+    problems = link_problems(written_nodes)
     if problems:
         raise ConfigError(*problems)
     verdicts = {
-        name: node.read() for name, node in written.items() if isinstance(node, _VerdictNode)
+        name: node.read() for name, node in written_nodes.items() if isinstance(node, _VerdictNode)
     }
     nodes = {
         name: _linked(name, node, verdicts)
-        for name, node in written.items()
+        for name, node in written_nodes.items()
         if not isinstance(node, _VerdictNode)
     }
-    used = {id(verdict) for node in nodes.values() for verdict in node.verdicts}
-    unused = [name for name, verdict in verdicts.items() if id(verdict) not in used]
+    used_ids = {id(verdict) for node in nodes.values() for verdict in node.verdicts}
+    unused = [name for name, verdict in verdicts.items() if id(verdict) not in used_ids]
     if unused:
         raise ConfigError(
             *(

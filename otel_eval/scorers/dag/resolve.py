@@ -36,14 +36,14 @@ _GIVES: Final = {
 }
 
 
-def _resolved_nodes(written: Mapping[str, WrittenNode]) -> dict[str, Node]:
+def _resolved_nodes(written_nodes: Mapping[str, WrittenNode]) -> dict[str, Node]:
     """Link the nodes of a tree and compile their expressions.
 
     Raises:
         ConfigError: with every problem of links or, if there is none, of expressions and of what
             nodes read; each begins with `.name`.
     """
-    nodes = linked_nodes(written)
+    nodes = linked_nodes(written_nodes)
     labels = _labels(nodes)
     before: dict[str, list[str]] = {name: [] for name in nodes}
     for name, node in nodes.items():
@@ -212,18 +212,18 @@ class CoverageSearch:
             for successor in node.successors:
                 self._dependents[successor].add(name)
         seen: set[tuple[object, ...]] = set()
-        waiting = [(WalkState(plan), {*plan.roots})]
-        while waiting and not self.problems:
-            state, ready = waiting.pop()
+        to_follow = [(WalkState(plan), {*plan.roots})]
+        while to_follow and not self.problems:
+            state, ready = to_follow.pop()
             self._do_tasks(state, ready)
             run = {step.node for step in state.path}
             # Walks that agree in everything that affects the rest continue in the same way: only
             # the first is followed.
             relevant = frozenset(name for name in run if self._dependents[name] - run)
-            known = (relevant, frozenset(state.opened - run), frozenset(ready), state.end is None)
-            if known in seen:
+            summary = (relevant, frozenset(state.opened - run), frozenset(ready), state.end is None)
+            if summary in seen:
                 continue
-            seen.add(known)
+            seen.add(summary)
             if len(seen) > _MOST_STATES:
                 first = min(plan.roots)
                 self.problems.append(
@@ -231,7 +231,7 @@ class CoverageSearch:
                     " then: {scorer: …}"
                 )
             elif ready:
-                waiting += self._decided(state, ready, plan.nodes[min(ready)])
+                to_follow += self._decided(state, ready, plan.nodes[min(ready)])
             elif state.end is None:
                 self.problems.append(self._unfinished(state, run))
 
@@ -286,12 +286,12 @@ class CoverageSearch:
             return f"{node}: {after}no score is reached; let every way end in one"
         name = blocked[0]
         missing = sorted(plan.reads[name] - run)
-        why = (
+        cause = (
             f"waits for {missing[0]}, which does not run then"
             if missing
             else "runs only where a verdict leads to it"
         )
         return (
-            f"{name}: {after}no score is reached, as this node {why}; let every way end in one"
+            f"{name}: {after}no score is reached, as this node {cause}; let every way end in one"
             " score"
         )
