@@ -28,9 +28,7 @@ from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.build import SpecificationSchema, checked_scorer
-from otel_eval.scorers.judge import any_judge_name, named_judges
-from otel_eval.scorers.registry import import_path
-from otel_eval.scorers.user_code import is_coroutine_function
+from otel_eval.scorers.judge import any_judge_name, judge_function, named_judges
 from otel_eval.validation import (
     LIST,
     MAPPING,
@@ -240,16 +238,7 @@ def _read_judge(value: Any, endpoint: Any) -> object:
             "a text is no endpoint; write base_url, model and api_key_env, or the path"
             " package.module:function"
         )
-    if not callable(value) and not is_path:
-        return endpoint(value)
-    if is_path:
-        value = import_path(value)
-    if not is_coroutine_function(value):
-        raise ValueError(
-            f"{redacted_repr(value)} is not a coroutine function; write async def judge(prompt:"
-            " str) -> str"
-        )
-    return value
+    return judge_function(value) if is_path or callable(value) else endpoint(value)
 
 
 JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_read_judge)]

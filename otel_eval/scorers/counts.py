@@ -170,12 +170,17 @@ class _CountedTools(NamedTuple):
             return counts.get(self.tool, 0)
         return sum(number for name, number in counts.items() if self.matches(name))
 
+    def unmet(self, number: int) -> list[CallCount]:
+        """The criteria that do not hold for a number of calls."""
+        return [
+            criterion
+            for criterion in self.criteria
+            if not _OPERATORS[criterion.operator](number, criterion.expected)
+        ]
+
     def allows(self, number: int) -> bool:
         """Whether all criteria hold for a number of calls."""
-        return all(
-            _OPERATORS[criterion.operator](number, criterion.expected)
-            for criterion in self.criteria
-        )
+        return not self.unmet(number)
 
     @property
     def least(self) -> int | None:
@@ -195,14 +200,10 @@ class _CountedTools(NamedTuple):
 
     def details(self, actual: int) -> dict[str, Any]:
         """The details of the tool; operators and numbers are lists if there are several."""
-        operators = [criterion.operator for criterion in self.criteria]
-        numbers = [criterion.expected for criterion in self.criteria]
-        return {
-            "actual": actual,
-            "operator": operators[0] if len(operators) == 1 else operators,
-            "expected": numbers[0] if len(numbers) == 1 else numbers,
-            "score": float(self.allows(actual)),
-        }
+        _, *columns = map(list, zip(*self.criteria, strict=True))
+        operators, numbers = (column if len(column) > 1 else column[0] for column in columns)
+        score = float(self.allows(actual))
+        return {"actual": actual, "operator": operators, "expected": numbers, "score": score}
 
 
 def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
@@ -289,12 +290,13 @@ class ToolCallCount(ReferencedScorer):
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
         actual = [(tool_count, tool_count.count(counts)) for tool_count in counted]
-        broken = [
-            f"; {tool(tool_count.tool)}: {plural(number, 'call')},"
-            f" not {_unmet_criteria(tool_count, number)}"
-            for tool_count, number in actual
-            if not tool_count.allows(number)
-        ]
+        broken = []
+        for tool_count, number in actual:
+            if unmet := tool_count.unmet(number):
+                criteria = " and ".join(f"{sign} {expected}" for _, sign, expected in unmet)
+                broken.append(
+                    f"; {tool(tool_count.tool)}: {plural(number, 'call')}, not {criteria}"
+                )
         holding = len(counted) - len(broken)
         tools = {tool_count.tool: tool_count.details(number) for tool_count, number in actual}
         return Finding(
@@ -302,15 +304,6 @@ class ToolCallCount(ReferencedScorer):
             f"{holding} of {len(counted)} criteria hold{''.join(broken)}",
             {"tools": tools, "seen": listed_names(counts)},
         )
-
-
-def _unmet_criteria(counted: _CountedTools, number: int) -> str:
-    """The criteria that do not hold for a number of calls."""
-    return " and ".join(
-        f"{criterion.operator} {criterion.expected}"
-        for criterion in counted.criteria
-        if not _OPERATORS[criterion.operator](number, criterion.expected)
-    )
 
 
 @scorer("forbidden_tools")

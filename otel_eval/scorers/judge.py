@@ -119,6 +119,21 @@ def any_judge_name() -> AbstractContextManager[None]:
     return _resolving_by((lambda name: unknown) if find is _no_configuration else find)
 
 
+def judge_function(spec: object) -> Judge:
+    """Return a coroutine function, which is given itself or by its path `package.module:function`.
+
+    Raises:
+        ValueError: it is none, or cannot be imported.
+    """
+    function = import_path(spec) if isinstance(spec, str) else spec
+    if is_coroutine_function(function):
+        return cast(Judge, function)
+    raise ValueError(
+        f"{redacted_repr(function)} is not a coroutine function; write async def judge(prompt: str)"
+        " -> str"
+    )
+
+
 def resolve_judge(spec: object) -> Judge:
     """Resolve the specification of a judge.
 
@@ -130,15 +145,8 @@ def resolve_judge(spec: object) -> Judge:
     Raises:
         ValueError: the specification is none of these, or is invalid.
     """
-    if callable(spec):
-        if is_coroutine_function(spec):
-            return cast(Judge, spec)
-        raise ValueError(
-            f"{redacted_repr(spec)} is not a coroutine function; write async def judge(prompt: str)"
-            " -> str"
-        )
-    if isinstance(spec, str) and ":" in spec:
-        return resolve_judge(import_path(spec))
+    if callable(spec) or (isinstance(spec, str) and ":" in spec):
+        return judge_function(spec)
     if isinstance(spec, str) and spec:
         return _resolver.get()(spec)
     if isinstance(spec, Mapping):

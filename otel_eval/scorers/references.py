@@ -72,28 +72,23 @@ class Reference:
         """
         value = trajectory.attributes.get(self.key, UNRECORDED)
         if self.records is None:
-            return (
-                _no_reference(f"no reference: {self.key} not recorded")
-                if value is UNRECORDED
-                else decode_json(value)
-            )
+            if value is UNRECORDED:
+                return _no_reference(f"no reference: {self.key} not recorded")
+            return decode_json(value)
+        record: object = None if value is UNRECORDED else self.records(text_of(value))
         if value is UNRECORDED:
-            return _no_reference(self._explain("not recorded"))
-        record: Any = self.records(text_of(value))
-        if record is None:
-            return _no_reference(self._explain("the dataset has no such record"))
-        if not isinstance(record, Mapping):
-            raise NoScore(
-                Failed(
-                    "InvalidReference", f"the dataset gave a {type(record).__name__}, not a record"
-                )
-            )
-        expected = decode_json(record.get(self.field))
-        return (
-            _no_reference(self._explain(f"its record has no {self.field}"))
-            if expected is None
-            else expected
-        )
+            cause = "not recorded"
+        elif record is None:
+            cause = "the dataset has no such record"
+        elif not isinstance(record, Mapping):
+            message = f"the dataset gave a {type(record).__name__}, not a record"
+            raise NoScore(Failed("InvalidReference", message))
+        elif (expected := decode_json(record.get(self.field))) is None:
+            cause = f"its record has no {self.field}"
+        else:
+            return expected
+        # The message omits the key's value: it may be content.
+        return _no_reference(f"no reference for key {self.key}: {cause}")
 
     def invalid(self, error: ConfigError, trajectory: Trajectory) -> Failed:
         """The outcome of a run whose reference is invalid. If it is in a file, which users can
@@ -112,10 +107,6 @@ class Reference:
         details = {**position, "problems": problems[:_MOST_PROBLEMS]}
         message = f"{position['dataset']} line {position['line']}: {error}"
         return Failed("InvalidReference", message, details)
-
-    def _explain(self, cause: str) -> str:
-        # The message omits the key's value: it may be content.
-        return f"no reference for key {self.key}: {cause}"
 
 
 _MOST_PROBLEMS: Final = 10
