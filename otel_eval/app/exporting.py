@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.config import EvalConfig, JsonlExporter, exposed_credentials, refuse_credentials
 from otel_eval.counters import Counters
+from otel_eval.delivery.export_queue import Acknowledge, ExportQueue, start_queue
+from otel_eval.delivery.exports import Exports
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.attributes import ResultFormat
-from otel_eval.exporters.delivery import ExportQueues
-from otel_eval.exporters.export_queue import Acknowledge, ExportQueue, queue_of
-from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.jsonl import ChangedLinesExporter, DeadLetterFile, JsonLinesExporter
 from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.scores import RESERVED, VERDICT, KnownScorers, name_problem
@@ -165,9 +164,9 @@ def _queued(
     exporters: Sequence[Exporter], config: EvalConfig, counters: Counters, room_s: float = 0.0
 ) -> list[Exporter]:
     """The exporters, each behind a queue of a process."""
-    retry = retry_policy(config)
+    retry, dead_letters = retry_policy(config), build_dead_letters(config)
     return [
-        queue_of(exporter, counters, _dead_letters(config), retry, room_s=room_s)
+        start_queue(exporter, counters, dead_letters, retry, room_s=room_s)
         for exporter in exporters
     ]
 
@@ -246,7 +245,7 @@ def build_cases(config: EvalConfig, counters: Counters, plan: Plan) -> CaseFolde
     return CaseFolder(**dict(options), plan=plan, counters=counters)
 
 
-def build_replay_exports(config: EvalConfig, cases: CaseFolder | None = None) -> Fanout:
+def build_replay_exports(config: EvalConfig, cases: CaseFolder | None = None) -> Exports:
     """Build the exporters of `replay --export`.
 
     Metrics are excluded, because each replay would add the same runs to the counters again. Only
@@ -276,7 +275,7 @@ def build_replay_exports(config: EvalConfig, cases: CaseFolder | None = None) ->
             "exporters: none takes what replay --export sends; name jsonl, or otlp with the signals"
             " logs or spans"
         )
-    return Fanout(exporters, counters)
+    return Exports(exporters, counters)
 
 
 def build_receiver_exporters(config: EvalConfig) -> list[Exporter]:
@@ -297,17 +296,16 @@ def build_export_queues(
     exporters: Sequence[Exporter],
     counters: Counters,
     acknowledge: Acknowledge,
-) -> ExportQueues:
+    dead_letters: DeadLetterFile | None,
+) -> list[ExportQueue]:
     """Build a queue for each of the exporters of a receiver.
 
     Args:
         acknowledge: called with reports that an exporter delivered or that were refused
             permanently.
+        dead_letters: the file for results that are refused permanently.
     """
-    # on disk, or in a topic that can be read again
-    is_stored = config.storage is not None or config.receivers.otlp is None
-    dead_letters = _dead_letters(config, in_storage=True)
-    queues = [
+    return [
         ExportQueue(
             exporter,
             counters,
@@ -318,7 +316,6 @@ def build_export_queues(
         )
         for exporter in exporters
     ]
-    return ExportQueues(queues, dead_letters, is_stored=is_stored)
 
 
 def writes_lines(config: EvalConfig) -> bool:
@@ -382,7 +379,7 @@ def window_limits(config: EvalConfig) -> WindowLimits:
     return WindowLimits(config.window.time, config.window.results, fewer, config.window.max_size)
 
 
-def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
+def build_dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
     """The dead-letter file of `exporters`; if none is configured, a file beside the journal with
     `in_storage`, else None.
     """

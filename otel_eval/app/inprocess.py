@@ -36,12 +36,12 @@ from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.datasets import dataset_counts
+from otel_eval.delivery.exports import Exports
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError, Overloaded, redacted_repr
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters import global_providers as providers
-from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Report
@@ -113,7 +113,7 @@ class _ExporterEvaluation(LiveEvaluation):
 class _EvaluatesInProcess:
     """Evaluates the traces of this process, diagnoses missing scores, and exports the results."""
 
-    _fanout: Fanout
+    _exports: Exports
     _evaluation: LiveEvaluation
     _core: Pipeline
 
@@ -157,7 +157,7 @@ class _EvaluatesInProcess:
         return EvaluationParts(
             config=self._settings,
             engine=self._engine,
-            exports=self._fanout,
+            exports=self._exports,
             process=self,
             cases=self._cases,
             expects_results=expects_results,
@@ -187,13 +187,13 @@ class _EvaluatesInProcess:
         """
         deadline = time.monotonic() + timeout_s
         evaluated = self._core.wait(timeout_s * _FOR_JUDGES)
-        return self._fanout.flush(max(0.0, deadline - time.monotonic())) and evaluated
+        return self._exports.flush(max(0.0, deadline - time.monotonic())) and evaluated
 
     def counts(self) -> dict[str, Any]:
         """The counters of evaluation and delivery, including losses."""
         return (
             self._evaluation.diagnostics.counts()
-            | self._fanout.counts()
+            | self._exports.counts()
             | self._counters.snapshot()
             | dataset_counts()
         )
@@ -238,7 +238,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
             exporters.append(
                 GlobalProvidersExporter(*to, counters=self._counters, only=not exporters, **more)
             )
-        self._fanout = Fanout([*exporters, *self._stores], self._counters)
+        self._exports = Exports([*exporters, *self._stores], self._counters)
         self._start_empty()
         limits = build_limits(settings)
         # one more, so that the pipeline notices that the trace is over the limit
@@ -294,7 +294,7 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         self._core.reserve(size)
 
     def _blocked_s(self) -> float:
-        return self._fanout.blocked_s()
+        return self._exports.blocked_s()
 
     def _tick(self) -> None:
         expected = self._evaluation.expected
@@ -308,8 +308,8 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
     def _close(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         self._core.stop_waiting(timeout_s * _FOR_JUDGES)
-        longest_s = DELIVERY_S / 2 if self._fanout.blocked_s() else DELIVERY_S
-        self._fanout.close(max(0.0, min(longest_s, deadline - time.monotonic())))
+        longest_s = DELIVERY_S / 2 if self._exports.blocked_s() else DELIVERY_S
+        self._exports.close(max(0.0, min(longest_s, deadline - time.monotonic())))
         if not self.is_doubled:
             self._evaluation.diagnostics.end()
 
@@ -395,7 +395,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         self._warnings: Final = Warnings()
         self._others: Final = self._configure(config, max_wait / MOST_TIMEOUTS)
         self._name_of: Final = result_format(self._settings).name_of
-        self._fanout = Fanout([_OnSpans(self), *self._others, *self._stores], self._counters)
+        self._exports = Exports([_OnSpans(self), *self._others, *self._stores], self._counters)
         self._start_empty()
         in_each_child(self, EvalSpanExporter._begin)
 
@@ -599,7 +599,7 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
                 "late", "%d runs' spans were not exported before shutdown", len(self._released)
             )
         self._warn_of_limits()
-        self._fanout.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
+        self._exports.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
         self._evaluation.diagnostics.end()
         self._inner.shutdown()
 

@@ -13,8 +13,8 @@ from otel_eval.app.live import LiveEvaluation, PartitionListener
 from otel_eval.app.receiving import receiver_limits
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
+from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.engine import Engine
-from otel_eval.exporters.delivery import Undelivered
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import OffsetFinder

@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.build import build_async_evaluator
 from otel_eval.config import EvalConfig
+from otel_eval.delivery.exports import Exports
 from otel_eval.diagnostics import DiagnosedProcess, Diagnostics
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunMatch
 from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import ClosedTrace, Deployment, RunSource, Scorer, SpanFrame, SpanReader
+from otel_eval.interfaces import ClosedTrace, Deployment, RunSource, SpanFrame, SpanReader
 from otel_eval.model import Report
 from otel_eval.pipeline import PipelineListener
 
@@ -23,19 +24,6 @@ if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.storage.in_progress import RecordedAttempts
-
-
-class Exports(Protocol):
-    """Where results go."""
-
-    def export(self, reports: Sequence[Report]) -> None:
-        """Export reports. Never raises."""
-
-    def final(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Export what waited until these runs were final."""
-
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
-        """Prepare for results of these scorers."""
 
 
 # queued between two calls of `examine_queued`, which come ten times a second

@@ -16,6 +16,7 @@ from otel_eval.admin import AdminServer, Monitored
 from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.build import build_limits, require_picklable
 from otel_eval.app.exporting import (
+    build_dead_letters,
     build_export_queues,
     build_metrics,
     result_format,
@@ -31,16 +32,16 @@ from otel_eval.config import (
     Telemetry,
 )
 from otel_eval.counters import Counters, Counts
+from otel_eval.delivery.exports import Exports, FinalResults
+from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.descriptors import Connections, connections, raise_limit
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.exporters import Exporter, names_of_exporters
-from otel_eval.exporters.delivery import ExportQueues, Undelivered
-from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.stage import Forwarder
 from otel_eval.heap import IdleMemory, tune_gc, tune_malloc
-from otel_eval.interfaces import RunSource, Scorer, SpanFrame
+from otel_eval.interfaces import SpanFrame
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import for_signal
 from otel_eval.pipeline import Pipeline
@@ -54,16 +55,13 @@ from otel_eval.ui.recent_runs import RecentRuns
 if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
 
-STORED_S: Final = 3.0
-"""For delivery before the end if undelivered results are on disk."""
-_CLOSING_S: Final = 1.5  # of the time for stopping, for closing the journal, sockets and so on
 _ADMIN_CLOSE_S: Final = 1.0  # for requests to the admin server that are being answered
 _UNDO_S: Final = 1.0  # for stopping the parts that were started when a start fails
 
 
-class ReceiverExports:
-    """Where the results of a receiver go: the queues of its exporters; and at once to the spans
-    that are forwarded, the metrics, the cases and the page.
+class ReceiverExports(Exports):
+    """Where the results of a receiver go: at once to the spans that are forwarded, the metrics, the
+    cases and the page; and to the queues of its exporters.
 
     Args:
         config: the configuration.
@@ -74,7 +72,6 @@ class ReceiverExports:
         undelivered: counts the reports on traces of Kafka.
 
     Attributes:
-        queues: the queues of the exporters.
         metrics: the instruments of results; None if they are neither pushed nor scraped.
 
     Raises:
@@ -94,13 +91,22 @@ class ReceiverExports:
         undelivered: Undelivered | None,
     ) -> None:
         self._durable, self._held_runs, self._undelivered = durable, held_runs, undelivered
-        self._exporters: Final = exporters
-        self.queues: Final = build_export_queues(config, exporters, counters, self._record_delivery)
+        self._queued: Final = exporters
         self.metrics: Final = build_metrics(config, counters)
         # Results of detached runs are measured when they are final.
         metrics = FinalResults(self.metrics) if self.metrics else None
         at_once = [exporter for exporter in (forward, metrics, cases) if exporter is not None]
-        self._at_once: Final = Fanout(at_once, counters) if at_once else None
+        dead_letters = build_dead_letters(config, in_storage=True)
+        queues = build_export_queues(
+            config, exporters, counters, self._record_delivery, dead_letters
+        )
+        super().__init__(
+            [*at_once, *queues],
+            counters,
+            dead_letters=dead_letters,
+            # on disk, or in a topic that can be read again
+            is_stored=config.storage is not None or config.receivers.otlp is None,
+        )
 
     def export(self, reports: Sequence[Report]) -> None:
         """Export reports everywhere."""
@@ -108,11 +114,9 @@ class ReceiverExports:
             if self._held_runs:
                 self._held_runs.add(report)
             if self._undelivered:
-                exporters = names_of_exporters(self._exporters, report)
+                exporters = names_of_exporters(self._queued, report)
                 self._undelivered.count_queued(report, len(exporters))
-        if self._at_once:
-            self._at_once.export(reports)
-        self.queues.put(reports)
+        super().export(reports)
 
     def _record_delivery(self, exporter: str, reports: Sequence[Report]) -> None:
         if self._held_runs:
@@ -122,42 +126,12 @@ class ReceiverExports:
         if self._durable:
             self._durable.delivered(exporter, reports)
 
-    def final(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Measure the results of these runs: they are final."""
-        if self._at_once:
-            self._at_once.final(runs)
-
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:
-        """Start the counters of these results at 0."""
-        if self._at_once:
-            self._at_once.expect(evaluation, scorers, source)
-
-    def close(self, deadline: float) -> bool:
-        """Deliver what is queued until `deadline` (monotonic seconds), and close every exporter;
-        False if something was not delivered.
-        """
-        self.queues.stop()
-        left_s = max(0.1, deadline - time.monotonic())
-        # With storage, results that no endpoint accepts now are delivered after the next start.
-        delivered = (
-            self.queues.flush(min(left_s, STORED_S) if self._durable else left_s)
-            or self._durable is not None
-        )
-        flushed = True
-        if self._at_once:
-            flushed = self._at_once.flush(max(0.1, deadline - time.monotonic()))
-            self._at_once.close(max(0.1, deadline - time.monotonic()))
-        # an export may not return: the other parts need time to close, too
-        self.queues.close(max(0.1, deadline - _CLOSING_S - time.monotonic()))
-        return delivered and flushed
-
 
 class ReceiverEvaluation(LiveEvaluation):
     """The evaluation of what a receiver accepts, with its storage, forwarding and memory.
 
     Args:
         parts: its parts.
-        queues: the queues of the exporters.
         counters: counts results that are set aside.
         durable: the journal.
         forward: releases the spans of decided traces.
@@ -169,7 +143,6 @@ class ReceiverEvaluation(LiveEvaluation):
         self,
         parts: EvaluationParts,
         *,
-        queues: ExportQueues,
         counters: Counters,
         durable: Durable | None,
         forward: Forwarder | None,
@@ -177,7 +150,7 @@ class ReceiverEvaluation(LiveEvaluation):
         clock: Callable[[], float],
     ) -> None:
         super().__init__(parts)
-        self._queues, self._counters = queues, counters
+        self._counters = counters
         self._durable, self._forward, self._undelivered = durable, forward, undelivered
         self._batches = 0  # that were accepted
         self.pipeline: Final = Pipeline(
@@ -209,7 +182,7 @@ class ReceiverEvaluation(LiveEvaluation):
     def on_tick(self) -> None:
         """Free memory and open renamed files anew, from time to time."""
         self._memory.look()
-        self._queues.reopen()
+        self._exports.reopen()
         super().on_tick()
 
     def on_decided(self, trace_id: bytes) -> None:
@@ -223,7 +196,7 @@ class ReceiverEvaluation(LiveEvaluation):
 
     def backpressure(self) -> str:
         """Why evaluation must pause, or ""."""
-        return self._queues.backpressure()
+        return self._exports.backpressure()
 
     def on_late_report(self, report: Report) -> None:
         """Journal and export asynchronous results, unless they are computed again after the next
@@ -240,7 +213,7 @@ class ReceiverEvaluation(LiveEvaluation):
         """Write failed results to the dead-letter file, and count them; False if that is not
         possible.
         """
-        if not self._queues.write_dead_letters(reports, "evaluation", why):
+        if not self._exports.write_dead_letters(reports, "evaluation", why):
             return False
         for report in reports:
             self.diagnostics.count(report)

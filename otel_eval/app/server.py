@@ -16,7 +16,6 @@ from otel_eval.app.exporting import build_cases, build_receiver_exporters, write
 from otel_eval.app.live import EvaluationParts
 from otel_eval.app.page import HeldByWorker, LivePage, build_held_runs
 from otel_eval.app.receiving import (
-    STORED_S,
     AdminServices,
     ReceiverEvaluation,
     ReceiverExports,
@@ -30,8 +29,10 @@ from otel_eval.app.receiving import (
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.datasets import dataset_counts
+from otel_eval.delivery.export_queue import STORED_S
+from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.diagnostics import UnmatchedRuns
-from otel_eval.exporters.delivery import Undelivered
+from otel_eval.errors import StartCancelled
 from otel_eval.forwarding.pending_spans import PendingSpans
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.otlp.protobuf import SpanBatch
@@ -159,7 +160,6 @@ class Server:
                 expects_results=self._exports.metrics is not None,
                 attempts=self._durable.attempts if self._durable else None,
             ),
-            queues=self._exports.queues,
             counters=self._counters,
             durable=self._durable,
             forward=self._forward,
@@ -255,8 +255,8 @@ class Server:
         """Do nothing: the runs are held here."""
 
     def note_stop(self) -> None:
-        """Record that the process was asked to stop, so that its end does not count as a crash.
-        Safe in a signal handler.
+        """Record that the process was asked to stop, so that its end does not count as a crash, and
+        end the recovery of a start that is under way. Safe in a signal handler.
         """
         if self._durable:
             self._durable.note_stop()
@@ -264,15 +264,15 @@ class Server:
     def _recover(self) -> None:
         if self._durable is None:
             return
-        queues, later = self._exports.queues, self._evaluation.later
+        exports, later = self._exports, self._evaluation.later
         resuming = (
             ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         )
         limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
-        recovery = Recovery(self._durable, queues.requeue, *limits, queues.revised)
+        recovery = Recovery(self._durable, exports.requeue, *limits, exports.revised)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
-            queues.expect_duplicates()
+            exports.expect_duplicates()
         unfinished = recovery.unfinished(self._evaluation.engine) if later is not None else []
         if later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout
@@ -291,10 +291,11 @@ class Server:
 
         Raises:
             ConfigError: an address cannot be bound; every part is stopped then.
+            StartCancelled: `note_stop` was called while storage was read; every part is stopped.
         """
         with starting(self.admin, self.stop):
             self._recover()
-            self._exports.queues.start()
+            self._exports.start()
             if self._forward:
                 self._forward.start()
             self._bound = self._receiver.start()
@@ -313,8 +314,12 @@ class Server:
         """Score and deliver what storage kept, without listening; False if `stopping` was set
         before that was finished.
         """
-        self._recover()
-        self._exports.queues.start()
+        try:
+            self._recover()
+        except StartCancelled:
+            self.stop(0.0)
+            return False
+        self._exports.start()
         if self._forward:
             self._forward.start()
         with ThreadPoolExecutor(1) as pool:
@@ -326,13 +331,13 @@ class Server:
                 self._durable.stop()
                 self._pipeline.stop_waiting(0.0)
         self._evaluation.diagnostics.warn_of_names()
-        while not self._exports.queues.flush(_LOOK_S) and not stopping.is_set():
+        while not self._exports.drain(_LOOK_S) and not stopping.is_set():
             pass
         while self._forward and not self._forward.wait(_LOOK_S) and not stopping.is_set():
             pass
         if self._forward:
             self._forward.stop(0.0)
-        delivered = self._exports.close(time.monotonic() + STORED_S)
+        delivered = self._exports.close(STORED_S)
         if self._durable:
             self._durable.close()
         return delivered and scored.result() and not stopping.is_set()
@@ -365,7 +370,7 @@ class Server:
             deadline = min(deadline, time.monotonic() + _IDLE_S)
         scored = self._stop_evaluation(max(0.0, (deadline - time.monotonic()) * 0.7))
         forwarded = self._stop_forwarding((deadline - time.monotonic()) * 0.7)
-        delivered = self._exports.close(deadline)
+        delivered = self._exports.close(max(0.1, deadline - time.monotonic()))
         for source in self._sources:
             source.close(max(0.5, deadline - time.monotonic()))
         if self._durable:
@@ -407,7 +412,7 @@ class Server:
         Raises:
             ConfigError: a scorer or a judge cannot be built; the running configuration is kept.
         """
-        self._exports.queues.reopen()
+        self._exports.reopen()
         engine = self._engines.build(config)
         of_kafka = self._engines.build(config) if self._kafka else None
         self._evaluation.use(engine, config)
@@ -417,11 +422,8 @@ class Server:
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part."""
-        queues = self._forward.counts() if self._forward else {}
         storage = self._durable.counts() if self._durable else {}
-        queues |= (
-            self._exports.queues.counts() | self._evaluation.diagnostics.counts() | dataset_counts()
-        )
+        queues = self._exports.counts() | self._evaluation.diagnostics.counts() | dataset_counts()
         queues |= self._receiver.not_after()
         evaluated = self._pipeline.counts()
         if self._kafka:

@@ -14,7 +14,7 @@ from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
 from otel_eval.counters import Counters, named_count
-from otel_eval.delivery_queue import DeliveryQueue, Entry
+from otel_eval.delivery.queue import DeliveryQueue, Entry
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding.pending_spans import PendingSpan
 from otel_eval.forwarding.splice import wrap_spans

@@ -198,6 +198,7 @@ class Durable:
 
     Attributes:
         waits: why evaluation waits for the disk; "" if it does not.
+        is_stop_requested: whether the process was asked to stop.
 
     Raises:
         ConfigError: the directory cannot be used, or another process uses it.
@@ -229,6 +230,7 @@ class Durable:
         self._max: Final = options.max_size
         self._last_compaction = float("-inf")
         self.waits = ""
+        self.is_stop_requested = False
         self._unconfirmed: list[tuple[Sequence[EvaluatedTrace], Appended | None]] = []
         self._exporters: Final = tuple(exporters)
         self._warnings: Final = Warnings()
@@ -481,9 +483,10 @@ class Durable:
     # ----------------------------------------------------------------- end
 
     def note_stop(self) -> None:
-        """Record that the process was asked to stop, so that its end is not a crash. Safe in a
-        signal handler.
+        """Record that the process was asked to stop: its end is not a crash, and recovery ends.
+        Safe in a signal handler.
         """
+        self.is_stop_requested = True
         self._in_progress.stop()
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
-from otel_eval.errors import InputError
+from otel_eval.errors import InputError, StartCancelled
 from otel_eval.interfaces import MOST_CRASHES, ClosedTrace
 from otel_eval.model import Failed, Report, Stamp, Verdict, verdict_of, worst
 from otel_eval.otlp.protobuf import UNLIMITED, RawRequest, SpanBatch, read_request, read_traces
@@ -100,8 +100,13 @@ class Recovery:
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
         """Replay the journal into the buffer; return the traces that were closed and not
         evaluated.
+
+        Raises:
+            StartCancelled: the process was asked to stop. The journal is as it was.
         """
         for entry in self._records(buffer):
+            if self.durable.is_stop_requested:
+                raise StartCancelled
             self._replay(buffer, entry, now)
         if self._unreadable:
             _log.warning(

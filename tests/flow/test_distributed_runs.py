@@ -23,7 +23,7 @@ from otel_eval.app.inprocess import _limits as exporter_limits
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
-from otel_eval.exporters.delivery import Undelivered
+from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.model import Report
 from otel_eval.otlp import Encoding
 from otel_eval.otlp.protobuf import read_traces
@@ -167,8 +167,8 @@ class Program:
         self.processor = EvalSpanProcessor(
             {**CONFIG, "exporters": {"jsonl": {"path": str(results)}}}
         )
-        export = self.processor._fanout.export
-        self.processor._fanout.export = lambda reports: (
+        export = self.processor._exports.export
+        self.processor._exports.export = lambda reports: (
             self.reports.extend(reports),
             export(reports),
         )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from otel_eval.counters import Counters
+from otel_eval.delivery.export_queue import start_queue
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.attributes import SIGNALS
-from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import OtlpMetricsExporter, OtlpSignalExporter, SdkMetricExporter
 from otel_eval.otlp.endpoint import Endpoint, for_signal
@@ -36,7 +36,7 @@ def otlp_exporters(
         if signal == "metrics":
             pushed = SdkMetricExporter(at, counted, "otlp.metrics", retry)
             return OtlpMetricsExporter([pushed], interval_s=interval_s, counters=counted)
-        return queue_of(OtlpSignalExporter(at, signal), counted, dead_letters(), retry)
+        return start_queue(OtlpSignalExporter(at, signal), counted, dead_letters(), retry)
 
     return [
         made(for_signal(to, signal, problems), signal) for signal in SIGNALS if signal in signals

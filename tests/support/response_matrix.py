@@ -17,8 +17,8 @@ import grpc
 from otel_eval.app.build import build_engine
 from otel_eval.config import Storage, load
 from otel_eval.counters import Counters
-from otel_eval.exporters.delivery import ExportQueues
-from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.delivery.export_queue import ExportQueue
+from otel_eval.delivery.exports import Exports
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import OtlpSignalExporter
 from otel_eval.forwarding.stage import Forwarder
@@ -115,13 +115,13 @@ class Results:
         self._queue = ExportQueue(
             exporter, self.tally, max_reports=100, dead_letters=self._dead, retry=clock.retry
         )
-        self._delivery = ExportQueues([self._queue], self._dead, is_stored=kept)
+        self._delivery = Exports([self._queue], self.tally, is_stored=kept)
         self._delivery.start()
         self._given = 0
 
     def give(self) -> None:
         self._given += 1
-        self._delivery.put([report(self._given)])
+        self._delivery.export([report(self._given)])
 
     def push(self) -> None:
         self._queue.drain(0.01)

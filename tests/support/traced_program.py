@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import (
 )
 
 from otel_eval.counters import Counters
-from otel_eval.exporters.fanout import Fanout
+from otel_eval.delivery.exports import Exports
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Completeness, Report, Result, Scored, Trajectory
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
@@ -61,7 +61,7 @@ class Program:
         self.ambient = GlobalProvidersExporter(
             signals, pipeline=self.pipeline, counters=self.tally, on_use=self.found, **providers
         )
-        self.sinks = Fanout([self.ambient], self.tally)
+        self.sinks = Exports([self.ambient], self.tally)
         self.source = _Source(self, limits, tick_s)
 
     def pipeline(self) -> Any:

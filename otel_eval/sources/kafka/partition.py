@@ -12,8 +12,8 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings
+from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.errors import Overloaded
-from otel_eval.exporters.delivery import Undelivered
 from otel_eval.model import Completeness
 from otel_eval.otlp.protobuf import SpanBatch
 from otel_eval.pipeline import Pipeline

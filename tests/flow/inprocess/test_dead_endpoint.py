@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from otel_eval.delivery.exports import Exports
 from otel_eval.exporters import Exporter, ExportResult
-from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report, Trajectory
 
 HERE = Path(__file__).parent
@@ -76,9 +76,9 @@ def test_exporters_are_flushed_on_spare_threads_where_none_can_be_started(
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    fanout = Fanout([Hanging()])
-    fanout.export([Report(Trajectory(), "e", 0, ())])
+    exports = Exports([Hanging()])
+    exports.export([Report(Trajectory(), "e", 0, ())])
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert fanout.flush(0.1) is False
+    assert exports.flush(0.1) is False
     released.set()
-    assert fanout.flush(10.0) is True
+    assert exports.flush(10.0) is True

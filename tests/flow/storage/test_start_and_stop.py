@@ -9,10 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
 
+from otel_eval.app.server import Server
+from otel_eval.config import load
 from tests.support.receiver_process import ENVIRONMENT, Served, request, twice, whole
 from tests.support.waiting import STAYS_OPEN, wait_until
 
@@ -23,6 +26,38 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
     """SIGTERM leaves undecided traces for the next start, which scores complete runs."""
     receiver = served()
     receiver.leave_open(request((1, 2, 1, "search")), whole(2))
+    assert receiver.rows() == []
+    receiver.start()
+    assert receiver.post(request((1, 1, 0, ""))) == 200
+    rows = receiver.wait_for(2)
+    assert sorted((row["completeness"], row["value"]) for row in rows) == [("joined", 1.0)] * 2
+
+
+_STOPPED_WHILE_IT_STARTS = """
+import os, signal, sys
+from otel_eval.cli import serving
+from otel_eval.config import load
+
+def read():
+    os.kill(os.getpid(), signal.SIGTERM)
+    return load(sys.argv[1])
+
+sys.exit(serving.run(read))
+"""
+
+
+def test_a_stop_ends_the_recovery_and_the_next_start_recovers_everything(served: Make) -> None:
+    """Of a start, by SIGTERM, and of `--drain`: both end between two records."""
+    receiver = served()
+    receiver.leave_open(request((1, 2, 1, "search")), whole(2))
+    config = str(receiver.folder / "eval.json")
+    program = [sys.executable, "-c", _STOPPED_WHILE_IT_STARTS, config]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    assert done.returncode == 0
+    assert "ready" not in done.stderr
+    draining = Server(load(config))
+    draining.note_stop()
+    assert not draining.drain(threading.Event())
     assert receiver.rows() == []
     receiver.start()
     assert receiver.post(request((1, 1, 0, ""))) == 200

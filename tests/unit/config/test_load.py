@@ -11,7 +11,11 @@ import pytest
 
 from otel_eval import config
 from otel_eval.app.build import config_schema
-from otel_eval.app.exporting import build_export_queues, build_receiver_exporters
+from otel_eval.app.exporting import (
+    build_dead_letters,
+    build_export_queues,
+    build_receiver_exporters,
+)
 from otel_eval.config import (
     EvalConfig,
     Evaluation,
@@ -23,6 +27,7 @@ from otel_eval.config import (
     load,
 )
 from otel_eval.counters import Counters
+from otel_eval.delivery.exports import Exports
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer
 
@@ -207,7 +212,9 @@ def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
     }
     config = load({"exporters": places})
     exporters = build_receiver_exporters(config)
-    build_export_queues(config, exporters, Counters(), lambda *_: None).close(1.0)
+    dead_letters = build_dead_letters(config)
+    queues = build_export_queues(config, exporters, Counters(), lambda *_: None, dead_letters)
+    assert Exports(queues).close(1.0)
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from otel_eval.counters import Counters
+from otel_eval.delivery.export_queue import ExportQueue
 from otel_eval.exporters.annotations import response_result
-from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.products import (
     DatadogExporter,
@@ -460,7 +460,7 @@ def test_the_verdict_is_a_score_before_all_others(
     """With the reasons of what did not pass; unknown is neither."""
     if isinstance(product, FakePhoenix | FakeMlflow):
         with exporting(made(product, verdict=True)) as (queue, _):
-            queue.put([run(0, *kinds)])
+            queue.export([run(0, *kinds)])
             assert queue.drain(LIMIT_S)
         sent = stored(product)
         assert min(name for _, name in sent) == "#verdict"
@@ -485,7 +485,7 @@ def test_a_late_result_that_passes_does_not_replace_the_reasons_of_a_verdict(
     first = run(0, "below")
     late = replace(run(0, "scored"), late=True, standing=first.standing)
     with exporting(made(phoenix, verdict=True)) as (queue, _):
-        queue.put([first, late])
+        queue.export([first, late])
         assert queue.drain(LIMIT_S)
     annotation = phoenix.annotations[f"{1:016x}", "#verdict", "policy"]["result"]
     assert annotation["explanation"] == "below: 1 of 4 in order"
@@ -527,7 +527,7 @@ def test_a_score_that_is_no_number_in_range_is_not_sent(product: Any, value: flo
     """Infinity breaks a page of Phoenix for a whole project."""
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
         bad = with_result(run(1), outcome=Scored(value, True))
-        queue.put([run(0), bad])
+        queue.export([run(0), bad])
         assert queue.drain(LIMIT_S)
     assert list(stored(product)) == [(f"{1:016x}", "scored")]
     assert (counters.get("results.exported"), counters.get("results.dead_letters")) == (1, 1)
@@ -607,7 +607,7 @@ def test_scores_are_kept_while_the_product_does_not_take_any(
     """Credentials and outages are repaired; nothing is lost meanwhile."""
     product.status = status
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
-        queue.put([run(0, "scored", "below"), run(1)])
+        queue.export([run(0, "scored", "below"), run(1)])
         wait_until(lambda: counters.get("results.retries") >= 3)
         product.status = 0
         assert queue.drain(LIMIT_S)
@@ -629,7 +629,7 @@ def test_scores_wait_while_the_product_does_not_have_the_path(
         retry=RetryPolicy(first_s=0.001, last_s=0.001, clock=lambda: now[0]),
     )
     queue.start()
-    queue.put([run(0, "scored", "below"), run(1)])
+    queue.export([run(0, "scored", "below"), run(1)])
     assert not queue.flush(LIMIT_S)
     assert queue.counts()[f"results.queued{{exporter={queue.name}}}"] == 3
     product.status, now[0] = 0, 60.0
@@ -644,9 +644,9 @@ def test_a_product_that_does_not_answer_is_tried_again(product: Any):
     with exporting(made(product, to={"timeout_s": 0.5})) as (queue, counters):
         for number in (0, 1):
             product.script = [HANG]
-            queue.put([run(number)])
+            queue.export([run(number)])
             assert queue.drain(LIMIT_S)
-            queue.put([run(number + 2)])
+            queue.export([run(number + 2)])
             assert queue.drain(LIMIT_S)
             assert counters.get("results.retries") > number
     assert len(stored(product)) == 4
@@ -660,7 +660,7 @@ def test_refused_credentials_are_logged_once_a_minute_without_them(
     caplog.set_level(logging.DEBUG)
     headers = {"authorization": "Bearer hunter2"}
     with exporting(made(product, to={"headers": headers})) as (queue, counters):
-        queue.put([run()])
+        queue.export([run()])
         wait_until(lambda: counters.get("results.retries") >= 4)
         lines = [record.getMessage() for record in caplog.records]
     assert [line for line in lines if "failed (401)" in line] == lines
@@ -679,7 +679,7 @@ def test_requests_that_succeeded_before_a_failure_are_not_repeated(mlflow: FakeM
     """Else a product that limits the rate of requests would never get to the end of a batch."""
     mlflow.script = [0, 0, 0, 0, 429]  # each score takes a PATCH and a POST
     with exporting(made(mlflow)) as (queue, counters):
-        queue.put([run(0), run(1), run(2)])
+        queue.export([run(0), run(1), run(2)])
         assert queue.drain(LIMIT_S)
     assert (len(mlflow.requests), len(mlflow.assessments), counters.get("results.exported")) == (
         7,
@@ -707,7 +707,7 @@ def test_the_one_score_that_is_refused_is_found(phoenix: FakePhoenix, tmp_path: 
     """Every other score of the request, and of its report, arrives."""
     phoenix.rejected = {"below"}
     with exporting(made(phoenix), tmp_path / "dead") as (queue, counters):
-        queue.put([run(0), run(1, "scored", "below"), *map(run, range(2, 60))])
+        queue.export([run(0), run(1, "scored", "below"), *map(run, range(2, 60))])
         assert queue.drain(LIMIT_S)
     assert {name for _, name in stored(phoenix)} == {"scored"}
     assert (
@@ -729,9 +729,11 @@ def test_a_score_at_which_the_product_fails_again_and_again_is_refused(
     """
     product.poison = {"below"}
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
-        queue.put([run(0, "below", "scored")])
+        queue.export([run(0, "below", "scored")])
         numbers = count(1)
-        wait_until(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters"))
+        wait_until(
+            lambda: queue.export([run(next(numbers))]) and counters.get("results.dead_letters")
+        )
         assert queue.drain(LIMIT_S)
     assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [
         ("below", "500")
@@ -744,10 +746,12 @@ def test_many_scores_at_which_the_product_fails_hold_up_no_other(product: Any, t
     product.poison = {"below"}
     bad = [run(number, "below") for number in range(20)]
     with exporting(made(product), tmp_path / "dead") as (queue, counters):
-        queue.put([*bad, *map(run, range(20, 40))])
+        queue.export([*bad, *map(run, range(20, 40))])
         numbers = count(40)
         wait_until(
-            lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters") == 20
+            lambda: (
+                queue.export([run(next(numbers))]) and counters.get("results.dead_letters") == 20
+            )
         )
         assert queue.drain(LIMIT_S)
     assert {name for _, name in stored(product)} == {"scored"}
@@ -776,7 +780,7 @@ def test_a_score_waits_for_its_trace_while_others_pass(mlflow: FakeMlflow):
     """MLflow has no queue for scores that come before their spans."""
     mlflow.traces = {f"tr-{2:032x}"}
     with exporting(made(mlflow)) as (queue, counters):
-        queue.put([run(0, "scored", "below"), run(1)])
+        queue.export([run(0, "scored", "below"), run(1)])
         wait_until(lambda: counters.get("results.exported") == 1)
         assert not queue.flush(0.5)
         assert queue.counts()["results.queued{exporter=mlflow}"] == 2
@@ -794,7 +798,7 @@ def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path
     exporter = made(mlflow, max_wait=0.3)
     with exporting(exporter, tmp_path / "dead", acknowledge=done) as (queue, _):
         report = run(0, "scored", "below")
-        queue.put([report])
+        queue.export([report])
         wait_until(lambda: acknowledged)
     assert acknowledged == [report]
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
@@ -817,7 +821,7 @@ def test_deferred_scores_are_retried_soon_only_when_time_is_short(mlflow: FakeMl
     slow = RetryPolicy(first_s=1000.0, longest_s=1000.0, last_s=0.01)
     queue = ExportQueue(made(mlflow), counters := Counters(), retry=slow)
     queue.start()
-    queue.put([run()])
+    queue.export([run()])
     wait_until(lambda: counters.get("results.retries") == 1)
     with mlflow.lock:
         mlflow.traces = None
@@ -835,7 +839,7 @@ def test_results_delivered_after_waiting_do_not_count_against_the_limit(
     with exporting(made(mlflow)) as (queue, counters):
         for number in range(3):
             mlflow.traces = set()
-            queue.put([run(number)])
+            queue.export([run(number)])
             wait_until(lambda waited=number: counters.get("results.retries") > waited)
             with mlflow.lock:
                 mlflow.traces = None
@@ -847,9 +851,9 @@ def test_a_later_revision_replaces_one_that_waits_for_its_trace(mlflow: FakeMlfl
     """The earlier one is not sent any more."""
     mlflow.traces = set()
     with exporting(made(mlflow)) as (queue, counters):
-        queue.put([run(0)])
+        queue.export([run(0)])
         wait_until(lambda: counters.get("results.retries"))
-        queue.put([with_result(run(0, revision=1), outcome=Scored(0.5, True))])
+        queue.export([with_result(run(0, revision=1), outcome=Scored(0.5, True))])
         wait_until(lambda: counters.get("results.not_sent", reason="superseded"))
         with mlflow.lock:
             mlflow.traces = None
@@ -863,7 +867,7 @@ def test_scores_that_wait_at_the_end_are_written_to_the_dead_letter_file(
     """Never silently dropped."""
     mlflow.traces = set()
     with exporting(made(mlflow), tmp_path / "dead") as (queue, counters):
-        queue.put([run(0)])
+        queue.export([run(0)])
         wait_until(lambda: counters.get("results.retries"))
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
         "not delivered before the end (404, MLflow has no such trace)"

@@ -15,9 +15,9 @@ from dataclasses import replace
 import pytest
 
 from otel_eval.config import load
+from otel_eval.delivery.export_queue import without_content
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.console import ConsoleExporter, report_lines
-from otel_eval.exporters.export_queue import without_content
 from otel_eval.model import Failed, Pending, Report
 
 Reports = Callable[..., Report]

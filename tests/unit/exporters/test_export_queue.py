@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from otel_eval import create_scorer, delivery_queue
+from otel_eval import create_scorer
 from otel_eval.counters import Counters
+from otel_eval.delivery import queue as queue_module
+from otel_eval.delivery.export_queue import ExportQueue, start_queue
+from otel_eval.delivery.exports import Exports
 from otel_eval.exporters import Exporter, ExportResult
-from otel_eval.exporters.delivery import ExportQueues
-from otel_eval.exporters.export_queue import ExportQueue, queue_of
-from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
 from otel_eval.model import Report
 from otel_eval.retry import RetryPolicy
@@ -57,12 +57,10 @@ class Scripted(Exporter):
 
 
 @contextmanager
-def delivering(
-    exporter: Any, **options: Any
-) -> Iterator[tuple[ExportQueues, ExportQueue, Counters]]:
+def delivering(exporter: Any, **options: Any) -> Iterator[tuple[Exports, ExportQueue, Counters]]:
     tally = Counters()
     queue = ExportQueue(exporter, tally, **({"max_reports": 100} | options))
-    delivery = ExportQueues([queue], options.get("dead_letters"))
+    delivery = Exports([queue], tally)
     delivery.start()
     try:
         yield delivery, queue, tally
@@ -93,8 +91,8 @@ def test_reports_are_retried_in_order(
     exporter = Scripted(lambda _: next(answers, SENT))
     with delivering(exporter) as (delivery, _, tally):
         for number in range(300):
-            delivery.put([numbered(number)])
-        assert delivery.flush(LIMIT_S)
+            delivery.export([numbered(number)])
+        assert delivery.drain(LIMIT_S)
     assert exporter.taken == ids(*range(300))
     assert tally.snapshot() == {
         "exports.outages{exporter=otlp.logs}": 1,
@@ -123,8 +121,8 @@ def test_one_report_that_is_refused_costs_the_others_nothing(
         tally,
     ):
         for number in range(20):
-            delivery.put([numbered(number)])
-        assert delivery.flush(LIMIT_S)
+            delivery.export([numbered(number)])
+        assert delivery.drain(LIMIT_S)
     assert exporter.taken == ids(*(number for number in range(20) if number != 13))
     assert sorted(acknowledged) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
@@ -150,8 +148,8 @@ def test_all_reports_of_a_partial_success_without_ids_are_dead_letters(
         _,
         tally,
     ):
-        delivery.put([report("scored", "failed", "skipped")])
-        assert delivery.flush(LIMIT_S)
+        delivery.export([report("scored", "failed", "skipped")])
+        assert delivery.drain(LIMIT_S)
     rows = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert [(row["rejected"], row["of"], row["scorer"]) for row in rows] == [
         (1, 3, "scored"),
@@ -174,10 +172,10 @@ def test_results_wait_for_an_endpoint_that_lacks_the_signal(
         tally,
     ):
         for number in range(4):
-            delivery.put([numbered(number)])
+            delivery.export([numbered(number)])
             assert not queue.flush(LIMIT_S)
         now[0] += 60
-        delivery.put([numbered(4)])
+        delivery.export([numbered(4)])
         wait_until(lambda: exporter.given == [ids(0), ids(0)])
         assert not queue.flush(LIMIT_S)
         assert (delivery.backpressure(), len(queue), tally.snapshot()) == ("", 0, {})
@@ -222,12 +220,12 @@ def test_results_are_given_up_after_the_time_and_when_too_many_wait(
         acknowledge=acknowledge,
     ) as (delivery, queue, tally):
         for number in range(8):
-            delivery.put([numbered(number)])
+            delivery.export([numbered(number)])
             assert not queue.flush(LIMIT_S)
             assert delivery.backpressure() == ""
         wait_until(lambda: acknowledged == ids(0, 1, 2))
         now[0] += 10
-        delivery.put([numbered(8)])
+        delivery.export([numbered(8)])
         wait_until(lambda: acknowledged == ids(0, 1, 2, 3))
         now[0] += 890
         assert not queue.flush(LIMIT_S)
@@ -246,11 +244,11 @@ def test_results_that_wait_for_support_get_a_last_attempt_at_the_end(
     exporter = Scripted(lambda _: UNSUPPORTED if lacks[0] else SENT)
     with delivering(exporter) as (delivery, queue, tally):
         for number in range(3):
-            delivery.put([numbered(number)])
+            delivery.export([numbered(number)])
         assert not queue.flush(LIMIT_S)
         lacks[0] = False
-        delivery.stop()
-        assert delivery.flush(LIMIT_S)
+        queue.stop()
+        assert delivery.drain(LIMIT_S)
     assert exporter.taken == ids(0, 1, 2)
     assert tally.get("results.exported") == 3
 
@@ -260,18 +258,18 @@ def test_an_end_is_not_delayed_by_results_that_wait_for_support(
 ):
     """After one more attempt nothing can be expected."""
     with delivering(Scripted(lambda _: UNSUPPORTED)) as (delivery, queue, _):
-        delivery.put([numbered(1)])
+        delivery.export([numbered(1)])
         assert not queue.flush(LIMIT_S)
-        delivery.stop()
-        assert not delivery.flush(10_000.0)
+        queue.stop()
+        assert not delivery.drain(10_000.0)
 
 
 def test_a_flush_after_the_end_returns_at_once(numbered: Callable[[int], Report]):
     """Nothing sends what is left."""
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
-        delivery.put([numbered(1)])
+        delivery.export([numbered(1)])
         wait_until(lambda: queue._failures)
-        queue.halt(LIMIT_S)
+        queue._end_threads(LIMIT_S)
         assert not queue.flush(10_000.0)
         assert not queue.drain(10_000.0)
 
@@ -282,10 +280,10 @@ def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[
     exporter = Scripted(lambda _: next(answers, SENT))
     with delivering(exporter, retry=RetryPolicy(first_s=0.001)) as (delivery, queue, tally):
         for number in range(303):
-            delivery.put([numbered(number)])
+            delivery.export([numbered(number)])
             if not number:
-                assert delivery.flush(LIMIT_S)
-        assert delivery.flush(LIMIT_S)
+                assert delivery.drain(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
         assert not any(queue.counts().values())
     assert exporter.taken == ids(*range(303))
     assert (
@@ -302,9 +300,9 @@ def test_a_full_queue_is_reported_until_its_exporter_is_back(numbered: Callable[
     with delivering(exporter, max_reports=5) as (delivery, queue, _):
         for number in range(7):
             assert bool(delivery.backpressure()) == (number >= 5)
-            delivery.put([numbered(number)])
+            delivery.export([numbered(number)])
         away[0] = False
-        assert delivery.flush(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
         assert (delivery.backpressure(), len(queue)) == ("", 0)
     assert exporter.taken == ids(*range(7))
 
@@ -318,12 +316,12 @@ def test_dead_letters_that_cannot_be_written_wait(
     with delivering(Scripted(lambda _: NEVER), dead_letters=dead) as (delivery, _queue, tally):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-            delivery.put([numbered(1)])
-            assert not delivery.flush(0.4)
+            delivery.export([numbered(1)])
+            assert not delivery.drain(0.4)
             assert (tmp_path / "dead.jsonl").read_bytes() == b""
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert delivery.flush(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
     assert tally.get("results.dead_letters") == 1
 
 
@@ -341,11 +339,11 @@ def test_a_partly_accepted_batch_is_not_sent_again_while_dead_letters_cannot_be_
     ):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-            delivery.put([numbered(1)])
-            assert not delivery.flush(0.4)
+            delivery.export([numbered(1)])
+            assert not delivery.drain(0.4)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert delivery.flush(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
     assert exporter.given == [ids(1)]
     assert tally.get("results.dead_letters") == 1
 
@@ -357,17 +355,17 @@ def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_are_retried(
     path = tmp_path / "results.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with delivering(JsonLinesExporter(path, sync=True)) as (delivery, _, _tally):
-        delivery.put([numbered(1)])
-        assert delivery.flush(LIMIT_S)
+        delivery.export([numbered(1)])
+        assert delivery.drain(LIMIT_S)
         before = path.read_bytes()
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
-            delivery.put([numbered(2)])
-            assert not delivery.flush(0.4)
+            delivery.export([numbered(2)])
+            assert not delivery.drain(0.4)
             assert path.read_bytes() == before
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert delivery.flush(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
     assert [json.loads(line)["result_id"] for line in path.read_text().splitlines()] == ids(1, 2)
 
 
@@ -383,7 +381,7 @@ def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(
         delivery.requeue(
             [(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})]
         )
-        assert delivery.flush(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
     rows = [
         json.loads(line)["result_id"]
         for line in (tmp_path / "results.jsonl").read_text().splitlines()
@@ -394,9 +392,9 @@ def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(
 def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]):
     """What is left is counted once."""
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, tally):
-        delivery.put([numbered(1)])
-        delivery.stop()
-        assert not delivery.flush(0.3)
+        delivery.export([numbered(1)])
+        queue.stop()
+        assert not delivery.drain(0.3)
         delivery.close(0.2)
         assert len(queue) == 0
     assert (tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 1)
@@ -422,10 +420,10 @@ def test_an_attempt_that_ends_while_the_queue_closes_is_counted_once(
 
     dead = DeadLetterFile(tmp_path / "dead.jsonl")
     queue = ExportQueue(Scripted(answer), tally, dead_letters=dead, linger_s=0.0)
-    queue.put([numbered(1), numbered(2)])
+    queue.export([numbered(1), numbered(2)])
     queue.start()
     assert entered.wait(LIMIT_S)
-    queue.halt(LIMIT_S)  # as `close` does when the time for delivery is over
+    queue._end_threads(LIMIT_S)  # as `close` does when the time for delivery is over
     queue.discard_rest()
     dead.close()
     exported = 1 + (rest is SENT)
@@ -451,7 +449,7 @@ def test_a_refusal_after_the_end_is_no_error(numbered: Callable[[int], Report], 
         dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"),
         linger_s=0.0,
     )
-    queue.put([numbered(1)])
+    queue.export([numbered(1)])
     queue.start()
     assert entered.wait(LIMIT_S)
     queue.close(0.2)
@@ -467,7 +465,7 @@ def test_reports_after_the_end_are_lost_and_logged(
     its processor.
     """
     tally = Counters()
-    fanout = Fanout([queue_of(Scripted(lambda _: SENT), tally, None)], tally)
+    fanout = Exports([start_queue(Scripted(lambda _: SENT), tally, None)], tally)
     fanout.close(5.0)
     fanout.export([numbered(1)])
     assert tally.get("results.export_failed") == 1
@@ -489,10 +487,10 @@ def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Report
         queue,
         tally,
     ):
-        delivery.put([report("scored")])
+        delivery.export([report("scored")])
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 2
         away[0] = False
-        assert delivery.flush(LIMIT_S)
+        assert delivery.drain(LIMIT_S)
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 0
     assert tally.get("results.exported") == 2
 
@@ -511,9 +509,9 @@ def test_deferred_results_that_are_always_due_do_not_stop_the_queue(
     always = RetryPolicy(first_s=0.0, longest_s=0.0, last_s=0.0)
     with delivering(Scripted(answer), retry=always, linger_s=0.0) as (delivery, queue, tally):
         for number in range(3):
-            delivery.put([numbered(number)])
+            delivery.export([numbered(number)])
         wait_until(lambda: tally.get("results.retries") > 3)
-        delivery.put([numbered(3)])
+        delivery.export([numbered(3)])
         wait_until(lambda: tally.get("results.exported") == 1)
         assert queue.counts()["results.queued{exporter=otlp.logs}"] == 3
     assert tally.get("results.dropped") == 3
@@ -530,8 +528,8 @@ def test_the_end_of_an_outage_names_what_is_queued(
         _,
         _tally,
     ):
-        delivery.put([numbered(1)])
-        assert delivery.flush(LIMIT_S)
+        delivery.export([numbered(1)])
+        assert delivery.drain(LIMIT_S)
     assert [
         line.getMessage().rpartition("; ")[2]
         for line in caplog.records
@@ -548,7 +546,7 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
         waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),)
     )
     with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
-        delivery.put([waiting])
+        delivery.export([waiting])
         assert len(queue) == 1
         assert getattr(outcome, "tell", None) is None
         assert outcome.explanation == "1 of 1 expected call matched; extra: call 1 (search)"
@@ -560,7 +558,7 @@ def test_the_wait_that_an_endpoint_asks_for_is_used(numbered: Callable[[int], Re
     exporter, waits = Scripted(lambda _: next(answers)), RecordedWaits()
     queue = ExportQueue(exporter, Counters(), retry=RetryPolicy(first_s=0.001))
     queue._stopping = waits  # type: ignore[misc]
-    queue.put([numbered(1)])
+    queue.export([numbered(1)])
     queue.start()
     assert queue.drain(LIMIT_S)
     queue.close(LIMIT_S)
@@ -573,9 +571,9 @@ def test_queued_reports_are_delivered_when_the_process_ends(numbered: Callable[[
     exporter = Scripted(lambda _: SENT)
     with delivering(exporter, max_reports=1000, linger_s=60.0) as (delivery, queue, _):
         for number in range(600):
-            delivery.put([numbered(number)])
-        delivery.stop()
-        assert delivery.flush(LIMIT_S)
+            delivery.export([numbered(number)])
+        queue.stop()
+        assert delivery.drain(LIMIT_S)
         assert len(queue) == 0
     assert exporter.taken == ids(*range(600))
 
@@ -597,8 +595,8 @@ def test_only_the_rejected_reports_of_a_partial_success_are_refused(
         tally,
     ):
         for number in range(4):
-            delivery.put([numbered(number)])
-        assert delivery.flush(LIMIT_S)
+            delivery.export([numbered(number)])
+        assert delivery.drain(LIMIT_S)
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert (row["result_id"], row["why"], "rejected" in row) == (ids(2)[0], "too long", False)
     assert (tally.get("results.exported"), tally.get("results.dead_letters")) == (3, 1)
@@ -628,8 +626,8 @@ def test_exceptions_are_retried_unless_a_defect_causes_them(
         return SENT
 
     with delivering(Scripted(answer), retry=RetryPolicy(first_s=0.001)) as (delivery, _, tally):
-        delivery.put([numbered(1)])
-        assert delivery.flush(LIMIT_S)
+        delivery.export([numbered(1)])
+        assert delivery.drain(LIMIT_S)
     assert (tally.get("results.exported"), tally.get("results.dropped")) == (exported, dropped)
     assert "secret" not in caplog.text
     if isinstance(error, OSError):
@@ -686,18 +684,18 @@ def test_an_export_that_does_not_return_shows(
         return SENT
 
     queue = ExportQueue(Scripted(hang), Counters())
-    queues = ExportQueues([queue])
+    queues = Exports([queue])
     queues.start()
-    queues.put([report("scored")])
+    queues.export([report("scored")])
     ages = ("results.oldest_s{exporter=otlp.logs}", "exports.running_s{exporter=otlp.logs}")
     wait_until(lambda: all(queues.counts()[age] > 0 for age in ages))
     queues.reopen()
     assert caplog.text == ""
-    monkeypatch.setattr(delivery_queue, "_STUCK_S", 0.0)
+    monkeypatch.setattr(queue_module, "_STUCK_S", 0.0)
     queues.reopen()
     assert "export to otlp.logs has been under way for" in caplog.text
     may_return.set()
-    assert queues.flush(LIMIT_S)
+    assert queues.drain(LIMIT_S)
     assert [queues.counts()[age] for age in ages] == [0.0, 0.0]
     queues.close(LIMIT_S)
 
@@ -720,8 +718,8 @@ def test_an_exporter_that_cannot_be_closed_hides_no_loss_and_leaves_the_others_t
 
     tally = Counters()
     broken = ExportQueue(Unclosable(lambda _: LATER), tally)
-    delivery = ExportQueues([broken, ExportQueue(Next(lambda _: SENT), Counters())])
-    delivery.put([numbered(1)])
+    delivery = Exports([broken, ExportQueue(Next(lambda _: SENT), Counters())])
+    delivery.export([numbered(1)])
     delivery.close(LIMIT_S)
     assert closed.is_set()
     assert tally.get("results.dropped") == 1

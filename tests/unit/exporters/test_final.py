@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from otel_eval.delivery.exports import Exports, FinalResults
 from otel_eval.exporters import Exporter, ExportResult
-from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.model import Completeness, Report, Result, Scored, Skipped
 from otel_eval.testing import call, trajectory
 
@@ -60,7 +60,7 @@ def report(
 
 def test_a_detached_result_waits_until_it_is_final():
     """Its values are not kept meanwhile."""
-    sink = Fanout([FinalResults(seen := Seen())])
+    sink = Exports([FinalResults(seen := Seen())])
     sink.export([report()])
     sink.export([report(late=True)])
     assert seen.said == []
@@ -73,7 +73,7 @@ def test_a_detached_result_waits_until_it_is_final():
 
 def test_other_results_do_not_wait():
     """Nor do revisions of what is final."""
-    sink = Fanout([FinalResults(seen := Seen())])
+    sink = Exports([FinalResults(seen := Seen())])
     sink.export([report(completeness=Completeness.COMPLETE)])
     sink.export([report("b", 3)])
     assert seen.said == [("a", 0, True), ("b", 3, True)]
@@ -81,7 +81,7 @@ def test_other_results_do_not_wait():
 
 def test_a_run_inside_another_never_counts_as_an_outermost_one():
     """Only the revision arrives, which removes what an earlier one left."""
-    sink = Fanout([FinalResults(seen := Seen())])
+    sink = Exports([FinalResults(seen := Seen())])
     sink.export([report()])
     sink.export([report(revision=1)])
     sink.export([report(revision=2, outermost=False)])
@@ -91,7 +91,7 @@ def test_a_run_inside_another_never_counts_as_an_outermost_one():
 
 def test_a_revision_of_the_whole_trace_follows_what_waited():
     """In the order of revisions."""
-    sink = Fanout([FinalResults(seen := Seen())])
+    sink = Exports([FinalResults(seen := Seen())])
     sink.export([report()])
     sink.export([report(revision=1, completeness=Completeness.COMPLETE)])
     sink.final([("t", "a")])
@@ -100,7 +100,7 @@ def test_a_revision_of_the_whole_trace_follows_what_waited():
 
 def test_results_that_wait_at_the_end_or_exceed_the_limit_are_passed_on():
     """Bounded, and nothing is lost."""
-    sink = Fanout([FinalResults(seen := Seen(), max_waiting=2)])
+    sink = Exports([FinalResults(seen := Seen(), max_waiting=2)])
     for run in "abc":
         sink.export([report(run)])
     assert seen.said == [("a", 0, True)]

@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from otel_eval.config import load
 from otel_eval.counters import Counters
+from otel_eval.delivery.export_queue import start_queue
 from otel_eval.errors import ConfigError
-from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.kafka import KafkaTopicExporter, key_of_row
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Evidence, NoRun, Report, Result, Scored, Trajectory
@@ -115,7 +115,7 @@ def test_a_record_that_is_too_large_costs_no_other_result(exporter: Any, servers
 
 def test_a_forked_child_exports_with_a_producer_of_its_own(exporter: Any, servers: str) -> None:
     """The parent's is not freed by it, which would wait for threads that are in the parent."""
-    queue = queue_of(exporter("forked"), Counters(), None)
+    queue = start_queue(exporter("forked"), Counters(), None)
     queue.export([report(1)])
     assert queue.flush(LIMIT_S)
     child = os.fork()

@@ -10,10 +10,10 @@ from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.counters import Counters
+from otel_eval.delivery.export_queue import ExportQueue
+from otel_eval.delivery.exports import Exports
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult, names_of_exporters
-from otel_eval.exporters.delivery import ExportQueues
-from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
@@ -153,12 +153,12 @@ def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     counters = Counters()
     exporters = [JsonLinesExporter(path), _Events()]
     queues = [ExportQueue(exporter, counters, max_reports=9) for exporter in exporters]
-    delivery = ExportQueues(queues)
+    delivery = Exports(queues)
     (report,) = _judged(_engine(), _buffer(span("http")))
     assert names_of_exporters(exporters, report) == ("jsonl",)
     delivery.start()
-    delivery.put([report])
-    assert delivery.flush(LIMIT_S)
+    delivery.export([report])
+    assert delivery.drain(LIMIT_S)
     delivery.close(1.0)
     assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["no_run"]
     assert counters.get("results.export_failed") == 0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval import delivery_queue
 from otel_eval.counters import Counters
+from otel_eval.delivery import queue as queue_module
 from otel_eval.forwarding.forward_queue import ForwardQueue
 from otel_eval.retry import ExportResult, RetryPolicy
 from tests.support.waiting import LIMIT_S, wait_until
@@ -156,7 +156,7 @@ def test_the_age_of_the_oldest_request_and_of_the_one_under_way_show(
     queue.put(b"a", 1, 1)
     wait_until(lambda: gauge(queue, "forward.oldest_s") > 0)
     wait_until(lambda: gauge(queue, "exports.running_s", "exporter=forward.traces") > 0)
-    monkeypatch.setattr(delivery_queue, "_STUCK_S", 0.0)
+    monkeypatch.setattr(queue_module, "_STUCK_S", 0.0)
     queue.reserve(1)
     assert "export to forward.traces has been under way for 0 s" in caplog.text
     may_return.set()

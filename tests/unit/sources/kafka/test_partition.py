@@ -17,7 +17,7 @@ from otel_eval.app.build import build_engine
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
-from otel_eval.exporters.delivery import Undelivered
+from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report
 from otel_eval.otlp import Encoding

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from otel_eval.counters import Counters
+from otel_eval.delivery.export_queue import ExportQueue
+from otel_eval.delivery.exports import Exports
 from otel_eval.exporters import Exporter, ExportResult
-from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -45,9 +46,9 @@ def test_an_exporter_that_raises_loses_its_own_results_only(
 ):
     """They are counted, and logged once a minute without content."""
     good, bad, tally = Noting("good"), Noting("bad", breaks=True), Counters()
-    fanout = Fanout([bad, good], tally)
+    exports = Exports([bad, good], tally)
     for _ in range(3):
-        fanout.export([report("scored", "failed")])
+        exports.export([report("scored", "failed")])
     assert good.asked == ["policy"] * 3
     assert tally.snapshot() == {
         "results.exported{exporter=good}": 6,
@@ -57,15 +58,15 @@ def test_an_exporter_that_raises_loses_its_own_results_only(
         "export to bad failed (ValueError), 2 results are lost"
     ]
     caplog.clear()
-    fanout.close(LIMIT_S)
+    exports.close(LIMIT_S)
     assert [record.getMessage() for record in caplog.records] == ["bad: 4 more results were lost"]
 
 
 def test_results_after_the_end_are_lost(report: Reports, caplog: pytest.LogCaptureFixture):
     """Scoring may be behind when a program ends."""
-    fanout = Fanout([Noting("bad", breaks=True)])
-    fanout.close(LIMIT_S)
-    fanout.export([report("scored")])
+    exports = Exports([Noting("bad", breaks=True)])
+    exports.close(LIMIT_S)
+    exports.export([report("scored")])
     assert [record.getMessage() for record in caplog.records] == [
         "export to bad failed (closed), 1 results are lost"
     ]
@@ -79,7 +80,7 @@ def test_results_that_an_exporter_counts_itself_are_not_counted_twice(report: Re
             return ExportResult("accepted")
 
     tally = Counters()
-    Fanout([Refusing("no"), Noting("yes")], tally).export([report("scored")])
+    Exports([Refusing("no"), Noting("yes")], tally).export([report("scored")])
     assert tally.snapshot() == {"results.exported{exporter=yes}": 1}
 
 
@@ -87,7 +88,7 @@ def test_all_exporters_share_one_deadline_and_one_that_hangs_is_abandoned():
     """The others are flushed meanwhile."""
     good, hanging = Noting("good"), Noting("hanging", hangs=True)
     try:
-        assert Fanout([hanging, good]).flush(0.1) is False
+        assert Exports([hanging, good]).flush(0.1) is False
         wait_until(lambda: good.asked == ["flush"])
         assert hanging.asked == []
     finally:
@@ -96,13 +97,44 @@ def test_all_exporters_share_one_deadline_and_one_that_hangs_is_abandoned():
 
 def test_a_flush_succeeds_if_every_exporter_flushed():
     """And fails if one did not."""
-    assert Fanout([Noting("one"), Noting("two")]).flush(LIMIT_S) is True
-    assert Fanout([Noting("one"), Noting("bad", breaks=True)]).flush(LIMIT_S) is False
-    assert Fanout([]).flush(LIMIT_S) is True
+    assert Exports([Noting("one"), Noting("two")]).flush(LIMIT_S) is True
+    assert Exports([Noting("one"), Noting("bad", breaks=True)]).flush(LIMIT_S) is False
+    assert Exports([]).flush(LIMIT_S) is True
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_an_exporter_whose_close_hangs_is_left_at_the_deadline(
+    report: Reports, caplog: pytest.LogCaptureFixture, is_queued: bool
+):
+    """On its daemon thread, also behind a queue; that is counted and logged, and the others are
+    closed.
+    """
+    counters, released, good = Counters(), threading.Event(), Noting("good")
+
+    class Unending(Noting):
+        def close(self, timeout_s: float) -> None:
+            released.wait(LIMIT_S)
+
+    exporter: Exporter = Unending("hanging")
+    if is_queued:
+        exporter = ExportQueue(exporter, counters)
+    exports = Exports([exporter, good], counters)
+    exports.start()
+    exports.export([report("scored")])
+    assert exports.drain(LIMIT_S)
+    try:
+        assert exports.close(0.2) is False
+        assert counters.get("exports.unfinished", exporter="hanging") == 1
+        assert "hanging did not deliver its last results before the end" in caplog.messages
+        wait_until(lambda: good.asked[-1] == "close")
+    finally:
+        released.set()
+    assert counters.get("results.exported") == 2
+    assert counters.get("results.export_failed") == 0
 
 
 def test_close_reaches_every_exporter():
     """Side by side."""
     exporters = [Noting("one"), Noting("two")]
-    Fanout(exporters).close(LIMIT_S)
-    assert [exporter.asked for exporter in exporters] == [["close"], ["close"]]
+    Exports(exporters).close(LIMIT_S)
+    assert [exporter.asked for exporter in exporters] == [["flush", "close"], ["flush", "close"]]

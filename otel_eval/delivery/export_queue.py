@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from otel_eval.counters import Counters, named_count
-from otel_eval.delivery_queue import DeliveryQueue, Entry
+from otel_eval.delivery.queue import DeliveryQueue, Entry
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.model import UNRECORDED, Report
@@ -29,6 +29,8 @@ _LINGER_S: Final = 0.05
 _LINGER_IN_PROCESS_S: Final = 1.0  # results of several runs in one request, and soon after each run
 _MAX_RESULTS: Final = 8192  # in the queue of a process
 _DELIVERY_SHARE: Final = 0.8  # of the timeout of `close`; the rest is for ending the thread
+STORED_S: Final = 3.0
+"""For delivery before the end if undelivered results are on disk."""
 _DEFAULT: Final = RetryPolicy()
 _LOST: Final = "lost; name exporters.dead_letter to keep such results"
 
@@ -36,10 +38,8 @@ _LOST: Final = "lost; name exporters.dead_letter to keep such results"
 class ExportQueue(DeliveryQueue[Report], Exporter):
     """Exports through another exporter, on a thread of its own.
 
-    A receiver uses `put`, which accepts all reports, and checks `is_full` before it accepts more
-    spans; what is queued at the end is kept in the receiver's storage (`halt`). A process uses
-    `export`, which drops results if the queue is full, and `close`, which counts what was not
-    exported.
+    In a process results are dropped if the queue is full. A receiver, where it has no limit, checks
+    `is_full` before it accepts more spans.
 
     Counts `results.exported`, `results.export_failed`, `results.retries`, `results.dead_letters`,
     `results.dropped`, `results.given_up` and `results.refused`, each by exporter, and
@@ -49,10 +49,10 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         exporter: exports batches.
         max_reports: the number of reports in the queue at which `is_full` is true, and the most
             that are parked.
-        max_results: the most results in the queue, for `export`, and the most that are parked.
+        max_results: the most results in the queue, and the most that are parked.
         acknowledge: called with reports that were exported or refused permanently.
         dead_letters: the file for results that are refused permanently; None: they are counted and
-            logged. `close` closes it.
+            logged.
         retry: how long to wait between attempts.
         linger_s: how long a report waits for others to be exported in one batch, in seconds.
         room_s: how long `export` waits while the queue is full before it drops results, in seconds;
@@ -75,7 +75,8 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         room_s: float = 0.0,
     ) -> None:
         self.exporter: Final = exporter
-        self._acknowledge, self._dead_letters = acknowledge, dead_letters
+        self._acknowledge: Final = acknowledge
+        self.dead_letters: Final = dead_letters
         self._max_reports, self._max_results = max_reports, max_results
         self._linger_s, self._room_s = linger_s, room_s
         self._had_no_room = False
@@ -94,20 +95,21 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
     # ------------------------------------------------------------------ in
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Queue reports until the queue is full; further ones are dropped and counted as
-        `results.refused`. For a process.
+        """Queue reports until the queue is full; the results of further ones are dropped and
+        counted as `results.refused`.
         """
         if self._closed:
             return ExportResult.permanent("closed")
         self.warn_if_stuck()
         refused = 0
         with self._lock:
-            for report in batch:
-                count = len(report.results)
-                if not (self._has_room(count) or self._wait_for_room(count)):
+            for report in filter(self.accepts, batch):
+                prepared = self.exporter.prepared(report)
+                count = len(prepared.results)
+                if self._has_room(count) or self._wait_for_room(count):
+                    self._add(prepared, count)
+                else:
                     refused += count
-                elif self.accepts(report):
-                    self._queue_report(without_content(report))
         if refused:
             self._count("refused", refused)
             self._warnings.say(
@@ -127,18 +129,6 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
             self._hurry_until(lambda: self._has_room(count), self._room_s)
             self._had_no_room = not self._has_room(count)
         return self._has_room(count)
-
-    def put(self, reports: Sequence[Report]) -> None:
-        """Queue reports, even if the queue is full: the caller checks `is_full` before they are
-        made. Never blocks.
-        """
-        with self._lock:
-            for report in reports:
-                self._queue_report(report)
-
-    def _queue_report(self, report: Report) -> None:
-        report = self.exporter.prepared(report)
-        self._add(report, len(report.results))
 
     @property
     def is_full(self) -> bool:
@@ -211,12 +201,12 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         if result.status != "unsupported":  # that is logged when it begins
             text = "%s were refused by %s permanently (%s); check its endpoint, headers and limits"
             self._warnings.say("refused", text, plural(number, "result"), self.name, reason)
-        if self._dead_letters is None:
+        if self.dead_letters is None:
             self._count("dropped", number)
             return True
         try:
             with self._busy():
-                self._dead_letters.add(
+                self.dead_letters.add(
                     self.name, reports, reason, number if number < results_of(reports) else None
                 )
         except (OSError, ValueError) as error:
@@ -246,27 +236,31 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         is_exported = super().flush(timeout_s)
         return self.exporter.flush(max(0.0, deadline - time.monotonic())) and is_exported
 
-    def halt(self, timeout_s: float) -> None:
-        """Make no further attempt and close the exporter; what is left stays in the queue."""
-        self._end_threads(timeout_s)
-        try:
-            self.exporter.close(timeout_s)
-        except Exception as error:  # noqa: BLE001 - what is left must be counted, and others closed
-            self._warnings.say("close", "close of %s failed (%s)", self.name, reason_of(error))
-
     def close(self, timeout_s: float) -> None:
-        """Export what is queued, with retries until the timeout, and close the exporter;
-        `discard_rest` counts what is left.
+        """Export what is queued, with retries until the timeout, count what is left and write it to
+        the dead-letter file, and close the exporter and that file.
+        """
+        self.finish(timeout_s)
+        if self.dead_letters is not None:
+            self.dead_letters.close()
+
+    def finish(self, timeout_s: float, *, is_stored: bool = False) -> bool:
+        """As `close`, but leave the dead-letter file open for other queues; False if results are
+        lost. With `is_stored` what is left is kept elsewhere and waited for no longer than 3 s.
         """
         self.stop()
-        self.drain(timeout_s * _DELIVERY_SHARE)
-        self.halt(timeout_s * (1 - _DELIVERY_SHARE) / 2)
-        self.discard_rest()
-        if self._dead_letters is not None:
-            self._dead_letters.close()
+        delivery_s = timeout_s * _DELIVERY_SHARE
+        is_empty = self.drain(min(delivery_s, STORED_S) if is_stored else delivery_s)
+        self._end_threads(timeout_s * (1 - _DELIVERY_SHARE) / 2)
+        # before the exporter is closed, which may not return
+        if not is_stored:
+            self.discard_rest()
+        self.exporter.close(timeout_s * (1 - _DELIVERY_SHARE) / 2)
+        return is_empty or is_stored
 
     def discard_rest(self) -> None:
-        """Count what is left after `halt`, and write it to the dead-letter file."""
+        """Make no further attempt, count what is left, and write it to the dead-letter file."""
+        self._end_threads(0.0)
         reports = [entry.item for entry in self._pop_rest()]
         left = results_of(reports)
         if not left:
@@ -278,12 +272,12 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
             self.name,
             plural(left, "result"),
             reason,
-            _LOST if self._dead_letters is None else "kept in the dead-letter file",
+            _LOST if self.dead_letters is None else "kept in the dead-letter file",
         )
         self._count("export_failed", left)
-        if self._dead_letters is not None:
-            with suppress(OSError):
-                self._dead_letters.add(
+        if self.dead_letters is not None:
+            with suppress(OSError, ValueError):  # the latter if it was closed
+                self.dead_letters.add(
                     self.name, reports, f"not delivered before the end ({reason})"
                 )
                 self._count("dead_letters", left)
@@ -291,7 +285,7 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         self._count("dropped", left)
 
 
-def queue_of(
+def start_queue(
     exporter: Exporter,
     counters: Counters,
     dead_letters: DeadLetterFile | None,
