@@ -53,8 +53,8 @@ class Counters:
             rows = list(self._counts.items())
         return sum(
             count
-            for (counted, own), count in rows
-            if counted == name and labels.items() <= dict(own).items()
+            for (counted, counted_labels), count in rows
+            if counted == name and labels.items() <= dict(counted_labels).items()
         )
 
     def snapshot(self) -> dict[str, int]:

@@ -129,7 +129,9 @@ class EngineBuilder:
                 self._clients.building(),
                 named_judges(build_judges(config) if config.judges else {}),
             ):
-                evaluations = [self._scorer_set(config, each) for each in config.evaluations]
+                evaluations = [
+                    self._scorer_set(config, evaluation) for evaluation in config.evaluations
+                ]
                 case = _case_of_run(config)
         except ConfigError as error:
             if before is None:
@@ -208,13 +210,15 @@ def build_async_evaluator(
         return None
     from otel_eval.judges import AsyncEvaluator  # deferred: it loads asyncio
 
-    given = config.async_scoring
+    settings = config.async_scoring
     options |= (
         {"max_queue": sys.maxsize, "max_bytes": sys.maxsize}
         if unbounded
-        else {"max_queue": given.max_queue}
+        else {"max_queue": settings.max_queue}
     )
-    return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, **options)
+    return AsyncEvaluator(
+        emit, concurrency=settings.concurrency, timeout_s=settings.timeout, **options
+    )
 
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -104,7 +104,8 @@ def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
     if forward and forward.tls:
         yield forward.address("exporters.forward").tls.context
     endpoints = [
-        (each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()
+        (endpoint.address(key), endpoint.signals)
+        for key, endpoint in config.exporters.otlp_endpoints.items()
     ]
     endpoints += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
     yield from (
@@ -125,12 +126,12 @@ def _check_datasets(config: EvalConfig) -> None:
         problem for _, scorer in _placed_scorers(config) for problem in _unusable_records(scorer)
     ]
     if problems:
-        more = (
+        omitted = (
             [f"and {len(problems) - _MOST_PROBLEMS} more records that cannot be used"]
             if len(problems) > _MOST_PROBLEMS
             else []
         )
-        raise ConfigError(*dict.fromkeys(problems[:_MOST_PROBLEMS]), *more)
+        raise ConfigError(*dict.fromkeys(problems[:_MOST_PROBLEMS]), *omitted)
 
 
 def _unusable_records(scorer: Any) -> Iterator[str]:
@@ -139,11 +140,11 @@ def _unusable_records(scorer: Any) -> Iterator[str]:
     dataset = getattr(reference, "records", None)
     if isinstance(dataset, Dataset) and read is not None:
         for key in dataset.record_keys():
-            place = dataset.place_of(key)
+            position = dataset.place_of(key)
             # as for a run that carries the key
             value = reference.of(Trajectory(attributes={reference.key: key}))
             for problem in _problems(value, reference.field, read):
-                yield f"{place['dataset']} line {place['line']}: {problem}"
+                yield f"{position['dataset']} line {position['line']}: {problem}"
     for further in getattr(scorer, "scorers", ()):
         yield from _unusable_records(further)
 
@@ -200,7 +201,7 @@ def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
     try:
         Consumer(dict(settings) | {"bootstrap.servers": "", "group.id": "check"}).close()
     except KafkaException as error:
-        why = " ".join(error.args[0].str().split())
+        reason = " ".join(error.args[0].str().split())
         raise ConfigError(
-            f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl"
+            f"{key}: librdkafka refuses its settings ({reason}); correct options, tls or sasl"
         ) from None

@@ -195,9 +195,9 @@ def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Expo
     if endpoints := score_endpoints(config):
         from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
-        known = known_scorers(config)
+        scorers = known_scorers(config)
         exporters += [
-            PRODUCTS[name](endpoints[name], known, **each.options)
+            PRODUCTS[name](endpoints[name], scorers, **each.options)
             for name, each in configured.score_products.items()
         ]
     exporters += [
@@ -342,9 +342,9 @@ def build_metrics(
     telemetry = config.telemetry
     scraped = telemetry.endpoint is not None and problems is None
     pushed = {
-        key: each
-        for key, each in config.exporters.otlp_endpoints.items()
-        if "metrics" in each.signals
+        key: endpoint
+        for key, endpoint in config.exporters.otlp_endpoints.items()
+        if "metrics" in endpoint.signals
     }
     if not (pushed or scraped):
         return None
@@ -353,9 +353,9 @@ def build_metrics(
     from otel_eval.otlp.endpoint import for_signal
 
     exporters = []
-    for key, each in pushed.items():
-        to = for_signal(each.address(key), "metrics", problems)
-        name = f"{each.name}.metrics"
+    for key, endpoint in pushed.items():
+        to = for_signal(endpoint.address(key), "metrics", problems)
+        name = f"{endpoint.name}.metrics"
         exporters.append(SdkMetricExporter(to, counters, name, retry_policy(config)))
     options: dict[str, Any] = {
         "scraped": scraped,

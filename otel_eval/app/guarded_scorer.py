@@ -28,8 +28,8 @@ def guard_scorer(scorer: Scorer, limit_s: float, counters: Counters) -> Scorer:
     """The scorer, with a time limit if it is user-defined; asynchronous scorers have a limit of
     their own.
     """
-    own = is_own_scorer(scorer) or getattr(scorer, "asynchronous", False)
-    return scorer if own else GuardedScorer(scorer, limit_s, counters)
+    is_excepted = is_own_scorer(scorer) or getattr(scorer, "asynchronous", False)
+    return scorer if is_excepted else GuardedScorer(scorer, limit_s, counters)
 
 
 class GuardedScorer:

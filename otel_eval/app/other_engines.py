@@ -77,7 +77,7 @@ def _batch_of(spans: Spans) -> SpanBatch:
     """All spans and log records in one batch."""
     batch = SpanBatch()
     rows: list[Mapping[str, Any]] = []
-    ended: list[ReadableSpan] = []
+    sdk_spans: list[ReadableSpan] = []
     for item in [spans] if isinstance(spans, _ONE) else spans:
         if isinstance(item, Mapping):
             if is_row(item):
@@ -85,7 +85,7 @@ def _batch_of(spans: Spans) -> SpanBatch:
             else:
                 _add_batch(batch, _read_document(item))
         elif isinstance(item, ReadableSpan):
-            ended.append(item)
+            sdk_spans.append(item)
         elif isinstance(item, bytes | bytearray | memoryview):
             _add_batch(batch, read_message(bytes(item)))
         else:
@@ -93,7 +93,7 @@ def _batch_of(spans: Spans) -> SpanBatch:
                 f"{type(item).__name__}: expected bytes or a document of OTLP, a row, or an ended"
                 " span of the SDK"
             )
-    batch.spans += frames_of(ended)
+    batch.spans += frames_of(sdk_spans)
     _add_batch(batch, read_rows(rows))
     return batch
 

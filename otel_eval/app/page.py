@@ -200,9 +200,9 @@ class LivePage:
 
     def _page(self) -> str:
         addresses = {
-            name: place
+            name: address
             for name in ("grpc", "http")
-            if (place := getattr(self._bound, name, None)) is not None
+            if (address := getattr(self._bound, name, None)) is not None
         }
         return live_page({"trace_url": self._given.trace_url, "addresses": addresses})
 

@@ -247,7 +247,7 @@ def build_receiver(
     )
 
 
-def receiver_limits(receiver: OtlpReceiver | None, **more: Any) -> ReceiverLimits:
+def receiver_limits(receiver: OtlpReceiver | None, **options: Any) -> ReceiverLimits:
     """The limits for clients; for the size of a message, the greater limit of the two protocols."""
     receiver = receiver or OtlpReceiver()
     largest = max(server.max_message_size for server in _enabled_servers(receiver).values())
@@ -255,7 +255,7 @@ def receiver_limits(receiver: OtlpReceiver | None, **more: Any) -> ReceiverLimit
         "max_inflight_bytes": receiver.max_inflight_size,
         "max_attributes": receiver.max_attributes,
     }
-    return ReceiverLimits(max_body_bytes=largest, **sizes, **more)
+    return ReceiverLimits(max_body_bytes=largest, **sizes, **options)
 
 
 def within_open_files(limits: ReceiverLimits, receiver: OtlpReceiver) -> ReceiverLimits:

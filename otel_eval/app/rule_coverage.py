@@ -86,18 +86,18 @@ def rule_coverage(
     everything = config.model_copy(
         update={
             "evaluations": tuple(
-                each.model_copy(update={"sample": 1.0}) for each in config.evaluations
+                evaluation.model_copy(update={"sample": 1.0}) for evaluation in config.evaluations
             )
         }
     )
     engine = build_engine(everything)
     rules = {
-        each.name: [
-            _Rule(scorer, RuleCoverage(each.name, name))
-            for scorer in each.at_once
+        evaluation.name: [
+            _Rule(scorer, RuleCoverage(evaluation.name, name))
+            for scorer in evaluation.at_once
             for scorer, name in _parts_of(scorer)
         ]
-        for each in engine.evaluations
+        for evaluation in engine.evaluations
     }
     names: Counter[str] = Counter()
     traces = read_whole_traces(
@@ -109,12 +109,12 @@ def rule_coverage(
             for evaluation in matching:
                 for rule in rules[evaluation.name]:
                     _apply(rule, run)
-    known = [name for name, _ in names.most_common(_MOST_NAMES)]
+    tool_names = [name for name, _ in names.most_common(_MOST_NAMES)]
     for rule in (rule for of_evaluation in rules.values() for rule in of_evaluation):
         if rule.coverage.not_passed:
             rule.coverage.can_break = True
         elif rule.passing:
-            rule.coverage.can_break = _can_break(rule, known)
+            rule.coverage.can_break = _can_break(rule, tool_names)
     return [rule.coverage for of_evaluation in rules.values() for rule in of_evaluation]
 
 

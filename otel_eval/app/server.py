@@ -234,9 +234,9 @@ class Server:
         if self._held_runs is None:
             return None
         changes = self._held_runs.changes(after)
-        why = self.why_no_score() if self._held_runs.is_empty else ()
+        reasons = self.why_no_score() if self._held_runs.is_empty else ()
         return HeldByWorker(
-            self._instance, changes, self._held_runs.exported_ms, why, self.unmatched_runs()
+            self._instance, changes, self._held_runs.exported_ms, reasons, self.unmatched_runs()
         )
 
     def why_no_span(self) -> str:
@@ -446,14 +446,15 @@ def why_no_span(counted: Mapping[str, Any], bound: Bound | None) -> str:
         ", ".join(f"{totals[key]} {key.replace('_', ' ')}" for key in _REQUESTS if totals.get(key))
         or "no request came"
     )
-    places = " and ".join(
-        f"{name} {place}" for name in ("grpc", "http") if (place := getattr(bound, name, None))
+    addresses = " and ".join(
+        f"{name} {address}" for name in ("grpc", "http") if (address := getattr(bound, name, None))
     )
-    if not places:
+    if not addresses:
         return (
             "no record of the topic was read; check the topic, the group's offsets and"
             " initial_offset"
         )
     return (
-        f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
+        f"the receiver listens on {addresses} ({requests}); check the sender's endpoint and"
+        " protocol"
     )

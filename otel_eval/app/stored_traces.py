@@ -336,16 +336,17 @@ def explain(
 
 def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
     results = {
-        (each.trajectory.span_id, each.evaluation): each.results for each in engine.evaluate(trace)
+        (report.trajectory.span_id, report.evaluation): report.results
+        for report in engine.evaluate(trace)
     }
     runs = []
-    lone_calls = any(each.match.runs == "tools" for each in engine.evaluations)
+    lone_calls = any(evaluation.match.runs == "tools" for evaluation in engine.evaluations)
     built = build(trace, engine.plan, lone_calls=lone_calls)
-    for run in (each.trajectory for each in built):
+    for run in (built_run.trajectory for built_run in built):
         conditions = engine.failed_conditions(run)
         evaluations = [
-            EvaluationOfRun(each, failed, results.get((run.span_id, each.name), ()))
-            for each, failed in conditions
+            EvaluationOfRun(evaluation, failed, results.get((run.span_id, evaluation.name), ()))
+            for evaluation, failed in conditions
         ]
         runs.append(ExplainedRun(run, tuple(evaluations)))
     understood = explain_trace(trace, engine.plan, lone_calls=lone_calls)

@@ -169,9 +169,9 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
             return False
         refused = sum([number for _, _, number in refusals])
         deferred = parts_of(reports, result.deferred)
-        left = refused + sum(result.not_sent.values()) + results_of(list(deferred.values()))
-        if count > left:
-            self._count("exported", count - left)
+        unexported = refused + sum(result.not_sent.values()) + results_of(list(deferred.values()))
+        if count > unexported:
+            self._count("exported", count - unexported)
         for reason, amount in result.not_sent.items():
             self._counters.add("results.not_sent", amount, exporter=self.name, reason=reason)
         if refused:
@@ -221,8 +221,8 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
     def counts(self) -> dict[str, float]:
         """The number of results that are queued or wait, and the gauges of every queue."""
         with self._lock:
-            waiting = [entry.size for entry in (*self._deferred, *self._parked)]
-            queued = self._size + sum(waiting)
+            parked_sizes = [entry.size for entry in (*self._deferred, *self._parked)]
+            queued = self._size + sum(parked_sizes)
         key = named_count("results.queued", self._labels)
         return {key: queued, **super().counts(), **self.exporter.counts()}
 
@@ -262,27 +262,27 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         """Make no further attempt, count what is left, and write it to the dead-letter file."""
         self._end_threads(0.0)
         reports = [entry.item for entry in self._pop_rest()]
-        left = results_of(reports)
-        if not left:
+        undelivered = results_of(reports)
+        if not undelivered:
             return
         reason = self._last_failure or "no time"
         self._warnings.say(
             "left",
             "%s did not deliver %s before the end (%s); %s",
             self.name,
-            plural(left, "result"),
+            plural(undelivered, "result"),
             reason,
             _LOST if self.dead_letters is None else "kept in the dead-letter file",
         )
-        self._count("export_failed", left)
+        self._count("export_failed", undelivered)
         if self.dead_letters is not None:
             with suppress(OSError, ValueError):  # the latter if it was closed
                 self.dead_letters.add(
                     self.name, reports, f"not delivered before the end ({reason})"
                 )
-                self._count("dead_letters", left)
+                self._count("dead_letters", undelivered)
                 return
-        self._count("dropped", left)
+        self._count("dropped", undelivered)
 
 
 def start_queue(

@@ -57,25 +57,26 @@ class FinalResults(Exporter):
         and itself.
         """
         run = report.trajectory.trace_id, report.trajectory.span_id
-        waiting = self._waiting.get(run, {})
+        reports_of_run = self._waiting.get(run, {})
         if (
-            report.evaluation in waiting
-            and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost
+            report.evaluation in reports_of_run
+            and reports_of_run[report.evaluation][0].trajectory.outermost
+            > report.trajectory.outermost
         ):
-            del waiting[report.evaluation]
+            del reports_of_run[report.evaluation]
             return [report]
         # A later revision waits only if the first one does: once that was exported, the run was
         # counted.
         is_first = report.revision == 0 and not report.late
         if report.trajectory.completeness is Completeness.DETACHED and (
-            is_first or report.evaluation in waiting
+            is_first or report.evaluation in reports_of_run
         ):
             self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(
                 without_values(report)
             )
             self._limit_waiting()
             return []
-        return [*waiting.pop(report.evaluation, ()), report]
+        return [*reports_of_run.pop(report.evaluation, ()), report]
 
     def final(self, runs: Iterable[Run]) -> None:
         """Export the reports of these runs: no run that encloses them can be found any more."""

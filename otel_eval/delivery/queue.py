@@ -182,8 +182,8 @@ class DeliveryQueue(ABC, Generic[Item]):
         """The most deferred entries that are sent together."""
         return sys.maxsize
 
-    def _count(self, what: str, amount: int = 1) -> None:
-        self._counters.add(f"{self.family}.{what}", amount, **self._labels)
+    def _count(self, event: str, amount: int = 1) -> None:
+        self._counters.add(f"{self.family}.{event}", amount, **self._labels)
 
     # ---------------------------------------------------------------------- in
 
@@ -499,7 +499,7 @@ class DeliveryQueue(ABC, Generic[Item]):
     def _pop_rest(self) -> list[Entry[Item]]:
         """Remove and return what is left, after `_end_threads`."""
         with self._lock:
-            rest = [
+            entries_left = [
                 *self._deferred,
                 *self._parked,
                 *self._in_flight.values(),
@@ -508,4 +508,4 @@ class DeliveryQueue(ABC, Generic[Item]):
             for entries in (self._deferred, self._parked, self._in_flight, self._queue):
                 entries.clear()
             self._queued_size = self._in_flight_size = 0
-        return rest
+        return entries_left

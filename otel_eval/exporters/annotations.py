@@ -173,9 +173,9 @@ class AnnotationExporter(Exporter):
             return problem
         self._sent.clear()
         deferred_ids = {
-            batch[place[0]].results[place[1]].result_id
-            for place in state.deferred
-            if isinstance(place, tuple)
+            batch[position[0]].results[position[1]].result_id
+            for position in state.deferred
+            if isinstance(position, tuple)
         }
         for result_id in ids - deferred_ids:
             self._failed.pop(result_id, None)
@@ -185,7 +185,7 @@ class AnnotationExporter(Exporter):
         state = _Batch()
         for report_index, report in enumerate(batch):
             for result_index, result in enumerate(report.results):
-                place = (report_index, result_index)
+                position = (report_index, result_index)
                 if self._revisions.get(key_of(report, result), 0) > result.revision:
                     state.not_sent["superseded"] += 1
                 elif not (
@@ -195,9 +195,9 @@ class AnnotationExporter(Exporter):
                 ):
                     state.not_sent["unscored"] += 1
                 elif problem := problem_of(report, result, self._known.name_of(result)):
-                    state.refused[place] = problem
+                    state.refused[position] = problem
                 else:
-                    state.scores.append(score_of(self._known, place, report, result))
+                    state.scores.append(score_of(self._known, position, report, result))
         return state
 
     # ---------------------------------------------------------------------- how it is sent

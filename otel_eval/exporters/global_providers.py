@@ -160,9 +160,9 @@ class GlobalProvidersExporter(ProviderExporter):
         """Start the counters of these results at 0, if metrics are exported."""
         if self._signals is not None and "metrics" not in self._signals:
             return
-        known = self._exporter_of("metrics")
-        if known is not None and not is_shut_down(known[1]):
-            known[0].expect(evaluation, scorers, source)
+        metrics = self._exporter_of("metrics")
+        if metrics is not None and not is_shut_down(metrics[1]):
+            metrics[0].expect(evaluation, scorers, source)
 
     def _export(self, report: Report) -> bool:
         failure: Exception | None = None
@@ -185,16 +185,16 @@ class GlobalProvidersExporter(ProviderExporter):
         return ("spans", *metrics) if self._only or self._exporter_of("spans") else metrics
 
     def _send(self, signal: str, report: Report) -> bool:
-        known = self._exporter_of(signal)
-        if known is None:
-            subject, why = signal, f"there is {_MISSING[signal]}"
-        elif is_shut_down(known[1]):
-            subject, why = f"{signal} closed", _SHUT_DOWN
+        exporter = self._exporter_of(signal)
+        if exporter is None:
+            subject, reason = signal, f"there is {_MISSING[signal]}"
+        elif is_shut_down(exporter[1]):
+            subject, reason = f"{signal} closed", _SHUT_DOWN
         else:
-            known[0].export((report,))
+            exporter[0].export((report,))
             return True
         self._counters.add("results.undeliverable", len(report.results), signal=signal)
-        self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, why)
+        self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, reason)
         return False
 
     def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:

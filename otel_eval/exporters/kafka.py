@@ -104,8 +104,8 @@ class KafkaTopicExporter(Exporter):
         producer, failures = self._open_producer(), list[tuple[Place, Any]]()
         for report_index, report in enumerate(batch):
             for result_index, (key, value) in enumerate(self._records(report)):
-                place = (report_index, result_index) if report.results else report_index
-                self._produce(producer, key, value, partial(_add_failure, failures, place))
+                position = (report_index, result_index) if report.results else report_index
+                self._produce(producer, key, value, partial(_add_failure, failures, position))
         if producer.flush(self._timeout_s + _LAST_S):
             producer.purge()
             producer.flush(_LAST_S)
@@ -149,7 +149,7 @@ class KafkaTopicExporter(Exporter):
             return ExportResult.retryable(_reason(retryable))
         if failures:
             return ExportResult(
-                "ok", _reason(failures[0][1]), failed=tuple([place for place, _ in failures])
+                "ok", _reason(failures[0][1]), failed=tuple([position for position, _ in failures])
             )
         return ExportResult.ok()
 

@@ -177,8 +177,8 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         """
         with self._lock:
             parked = sum([entry.size for entry in self._parked])
-            waiting = self._reserved + self._size + parked
-        return {named_count("forward.waiting_bytes", self._labels): waiting, **super().counts()}
+            unsent = self._reserved + self._size + parked
+        return {named_count("forward.waiting_bytes", self._labels): unsent, **super().counts()}
 
     # ----------------------------------------------------------------- end
 

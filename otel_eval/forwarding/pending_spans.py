@@ -69,7 +69,7 @@ class PendingSpans:
         with self._lock:
             for root in roots:
                 if (trace := self._traces.get(root.trace_id)) is not None:
-                    trace.roots = [each for each in trace.roots if each is not root]
+                    trace.roots = [other for other in trace.roots if other is not root]
                     if not trace.roots:
                         del self._traces[root.trace_id]
 
@@ -132,10 +132,10 @@ class PendingSpans:
             held_ids = {
                 id(root) for trace in traces.values() if trace is not None for root in trace.roots
             }
-            held = [root for root in roots if id(root) in held_ids]
-            ack.rest, ack.left = False, len(held)
-            former = [root.ack for root in held]
-            for root in held:
+            still_held = [root for root in roots if id(root) in held_ids]
+            ack.rest, ack.left = False, len(still_held)
+            former = [root.ack for root in still_held]
+            for root in still_held:
                 root.ack = ack
             return former
 
@@ -211,7 +211,7 @@ class HoldFilter:
 
     def chosen(self, spans: Sequence[SpanFrame]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of the spans to hold, in order."""
-        held = []
+        chosen = []
         for trace_id, span_id, frame, _ in spans:
             _, payload, resource_scope = frame
             span, scope = (
@@ -219,12 +219,12 @@ class HoldFilter:
                 self._reader.of_scope(resource_scope.scope_name),
             )
             classified = scope.read(span)
-            own = classified is not DROPPED and (
+            may_be_run = classified is not DROPPED and (
                 classified.kind is Kind.AGENT or is_local_root(frame, span)
             )
-            if own and self._may_apply(trace_id, frame, span):
-                held.append((trace_id, span_id, payload))
-        return held
+            if may_be_run and self._may_apply(trace_id, frame, span):
+                chosen.append((trace_id, span_id, payload))
+        return chosen
 
     def _may_apply(self, trace_id: bytes, frame: Frame, span: SpanReader) -> bool:
         # The hash costs as much as the rest of the check, and few configurations sample.
@@ -232,5 +232,7 @@ class HoldFilter:
         attributes: dict[str, Any] = {}
         if self._attributes.keys:
             attributes = {**frame[2].shared(self._attributes), **span.attributes(self._attributes)}
-        known = {"service": frame[2].service, "name": span.name}
-        return any(each.may_apply(trace_hash, known, attributes) for each in self._evaluations)
+        names = {"service": frame[2].service, "name": span.name}
+        return any(
+            matcher.may_apply(trace_hash, names, attributes) for matcher in self._evaluations
+        )

@@ -54,18 +54,18 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
     """
     # Spans are found by their bytes: the order is that of the request, so one pass is enough and no
     # id has to be decoded.
-    wanted, containers, view = list(spans), list[SpanContainer](), memoryview(body)
-    rest: _Pieces = []
-    for each in fields(body, 0, len(body)):
-        is_searched = wanted and each.number == _GROUP
-        rest += (
-            _group(body, each, wanted, containers)
+    payloads, containers, view = list(spans), list[SpanContainer](), memoryview(body)
+    remainder: _Pieces = []
+    for field in fields(body, 0, len(body)):
+        is_searched = payloads and field.number == _GROUP
+        remainder += (
+            _group(body, field, payloads, containers)
             if is_searched
-            else [view[each.start : each.stop]]
+            else [view[field.start : field.stop]]
         )
-    if wanted:
+    if payloads:
         raise ValueError("a span is not where it was")
-    return b"".join(rest), containers
+    return b"".join(remainder), containers
 
 
 _Pieces = list[bytes | memoryview]
@@ -80,33 +80,33 @@ def _nested(number: int, pieces: _Pieces) -> _Pieces:
 
 
 def _group(
-    body: bytes, group: WireField, wanted: list[bytes], containers: list[SpanContainer]
+    body: bytes, group: WireField, payloads: list[bytes], containers: list[SpanContainer]
 ) -> _Pieces:
     """Return a ResourceSpans without those of its spans that are next in `wanted`; nothing if no
     other span is in it.
     """
     pieces: _Pieces = []
     group_fields: list[bytes] = []
-    found: list[bytes] = []
+    scopes: list[bytes] = []
     spans_left = False
-    for each in fields(body, group.content, group.stop):
-        if each.number != _SCOPE:
-            group_fields.append(body[each.start : each.stop])
+    for field in fields(body, group.content, group.stop):
+        if field.number != _SCOPE:
+            group_fields.append(body[field.start : field.stop])
             pieces.append(group_fields[-1])
             continue
-        rest, container, removed = _scope(body, each, wanted)
-        pieces += rest
-        found += [container] * removed
-        spans_left = spans_left or bool(rest)
-    if not found:
+        remainder, container, removed = _scope(body, field, payloads)
+        pieces += remainder
+        scopes += [container] * removed
+        spans_left = spans_left or bool(remainder)
+    if not scopes:
         return [memoryview(body)[group.start : group.stop]]
     # A schema URL may follow the scopes, so the container of a span is known only at the end of the
     # group.
-    containers.extend(_container(b"".join(group_fields), container) for container in found)
+    containers.extend(_container(b"".join(group_fields), container) for container in scopes)
     return _nested(_GROUP, pieces) if spans_left else []
 
 
-def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces, bytes, int]:
+def _scope(body: bytes, scope: WireField, payloads: list[bytes]) -> tuple[_Pieces, bytes, int]:
     """Remove the spans that are next in `wanted`; return the rest (empty without a span), other
     fields, the removed count.
     """
@@ -114,14 +114,14 @@ def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces,
     pieces: _Pieces = []
     scope_fields: list[bytes] = []
     removed, at, spans_left = 0, scope.content, False
-    fields_of_scope = plain_fields(body, scope.content, scope.stop) if wanted else ()
+    fields_of_scope = plain_fields(body, scope.content, scope.stop) if payloads else ()
     for number, start, content, stop in fields_of_scope:
         if number != _SPAN:
             scope_fields.append(body[start:stop])
         elif (
-            removed < len(wanted)
-            and stop - content == len(wanted[removed])
-            and body.startswith(wanted[removed], content)
+            removed < len(payloads)
+            and stop - content == len(payloads[removed])
+            and body.startswith(payloads[removed], content)
         ):
             pieces.append(view[at:start])  # all bytes between two removed spans are one piece
             removed, at = removed + 1, stop
@@ -129,7 +129,7 @@ def _scope(body: bytes, scope: WireField, wanted: list[bytes]) -> tuple[_Pieces,
             spans_left = True
     if not removed:
         return [view[scope.start : scope.stop]], b"", 0
-    del wanted[:removed]
+    del payloads[:removed]
     pieces.append(view[at : scope.stop])
     return _nested(_SCOPE, pieces) if spans_left else [], b"".join(scope_fields), removed
 

@@ -135,14 +135,14 @@ class Forwarder(Exporter):
         queue = self._queues.get(signal)
         if queue is None:
             return to_assembly(None)  # only other signals are forwarded
-        ack, rest, roots = (
+        ack, remainder, roots = (
             Ack() if self._journal is not None and body else None,
             body,
             list[PendingSpan](),
         )
         queue.reserve(len(body))
         try:
-            rest, roots = self._split(body, self._hold_filter.chosen(spans), ack)
+            remainder, roots = self._split(body, self._hold_filter.chosen(spans), ack)
             # before assembly has the spans, so that no result comes too early
             self._pending.hold(roots)
             to_assembly(ack)
@@ -152,7 +152,7 @@ class Forwarder(Exporter):
             if self._journal is not None and ack is not None:
                 self._journal.dropped(ack)
             raise
-        queue.put(rest, items - len(roots), len(body), ack)
+        queue.put(remainder, items - len(roots), len(body), ack)
         # A trace that was closed, and whose grace period is over, is not evaluated again: its spans
         # need not be held.
         ids = {root.trace_id for root in roots}
@@ -161,19 +161,19 @@ class Forwarder(Exporter):
         return None
 
     def _split(
-        self, body: bytes, held: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None
+        self, body: bytes, spans: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None
     ) -> tuple[bytes, list[PendingSpan]]:
         """Split a request into the part without the spans to hold, and these spans."""
-        if not held:
+        if not spans:
             return body, []
-        rest, containers = remove_spans(body, [payload for _, _, payload in held])
+        remainder, containers = remove_spans(body, [payload for _, _, payload in spans])
         roots = [
-            PendingSpan(*each, container, ack)
-            for each, container in zip(held, containers, strict=True)
+            PendingSpan(*span, container, ack)
+            for span, container in zip(spans, containers, strict=True)
         ]
         if ack is not None:
-            ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
-        return rest, roots
+            ack.rest, ack.cut, ack.left = bool(remainder), checksum_of(roots), len(roots)
+        return remainder, roots
 
     def is_forwarded(self, signal: str) -> bool:
         """Whether the signal is forwarded."""
@@ -186,7 +186,7 @@ class Forwarder(Exporter):
         with its results.
         """
         queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
-        rest, roots = (
+        remainder, roots = (
             self._split(unsent.body, self._spans_to_hold(unsent), ack)
             if queue is not None
             else (b"", [])
@@ -194,11 +194,11 @@ class Forwarder(Exporter):
         items = unsent.items - len(roots)
         # If the spans to hold are others than before the restart, everything is forwarded again.
         if unsent.held or unsent.waiting == ack.cut:
-            rest = b""
+            remainder = b""
         roots = [root for root in roots if (root.trace_id, root.span_id) not in unsent.moved]
-        ack.rest, ack.left = bool(rest), len(roots)
-        if queue is not None and (rest or roots):
-            queue.put(rest, items, 0, ack)
+        ack.rest, ack.left = bool(remainder), len(roots)
+        if queue is not None and (remainder or roots):
+            queue.put(remainder, items, 0, ack)
             for root in roots:
                 self._resume(queue, root, unsent.evaluated.get(root.trace_id), undecided)
         elif self._journal is not None:

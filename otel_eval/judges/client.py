@@ -169,11 +169,11 @@ class JudgeClient:
         none is accepted.
         """
         best = self._forms.best
-        others = self._forms.weaker(request.key) if best == refused else range(best, best + 1)
-        for form in others:
+        alternatives = self._forms.weaker(request.key) if best == refused else range(best, best + 1)
+        for form in alternatives:
             with suppress(_Refused):
                 return await self._ask_in_format(form, request)
-        if others and best == refused:
+        if alternatives and best == refused:
             self._forms.in_vain()
         return None
 
@@ -184,7 +184,7 @@ class JudgeClient:
         self._forms.accepted(request.key, form)
         return answer
 
-    async def _attempt(self, request: _JudgeRequest, more: Mapping[str, Any]) -> str:
+    async def _attempt(self, request: _JudgeRequest, parameters: Mapping[str, Any]) -> str:
         import openai
 
         self.count("judges.attempts")
@@ -195,7 +195,7 @@ class JudgeClient:
         with suppress_tracing():
             try:
                 async with asyncio.timeout(limit_s):
-                    completion = completion_of(await self._body(request.prompt, more))
+                    completion = completion_of(await self._body(request.prompt, parameters))
                     self._count_tokens(completion)
                     return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
@@ -218,7 +218,7 @@ class JudgeClient:
         if not tokens:
             self.count("judges.responses_without_usage")
 
-    async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
+    async def _body(self, prompt: str, parameters: Mapping[str, Any]) -> bytes:
         state = await self._state_of_loop()
         state.in_flight += 1
         body = bytearray()
@@ -226,7 +226,7 @@ class JudgeClient:
             async with state.client.chat.completions.with_streaming_response.create(
                 model=self.model,
                 messages=[{"role": "user", "content": prompt}],
-                extra_body={**self.parameters, **more},
+                extra_body={**self.parameters, **parameters},
                 extra_headers=_headers(self.read_key()),
             ) as response:
                 async for chunk in response.iter_bytes():

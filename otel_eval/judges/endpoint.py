@@ -129,7 +129,7 @@ class SharedRequests:
         self._open: Final[dict[bytes, asyncio.Future[str | JudgeError]]] = {}
 
     async def once(
-        self, key: bytes, ask: Callable[[], Awaitable[str]], joined: Callable[[], None]
+        self, key: bytes, ask: Callable[[], Awaitable[str]], on_joined: Callable[[], None]
     ) -> str:
         """Return the answer of `ask`, or of an equal request in flight; in that case call `joined`
         first.
@@ -140,7 +140,7 @@ class SharedRequests:
         while (other := self._open.get(key)) is not None:
             await asyncio.wait([other])  # does not cancel the future if this task is cancelled
             if not other.cancelled():
-                joined()
+                on_joined()
                 answer = other.result()
                 if isinstance(answer, JudgeError):
                     raise JudgeError(answer.kind, str(answer), answer.status)
@@ -148,15 +148,15 @@ class SharedRequests:
         return await self._lead(key, ask)
 
     async def _lead(self, key: bytes, ask: Callable[[], Awaitable[str]]) -> str:
-        mine = self._open[key] = asyncio.get_running_loop().create_future()
+        future = self._open[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await ask()
-            mine.set_result(answer)
+            future.set_result(answer)
         except JudgeError as error:
-            mine.set_result(error)
+            future.set_result(error)
             raise
         finally:
-            mine.cancel()  # if no result was set, one of the waiting tasks makes the request
+            future.cancel()  # if no result was set, one of the waiting tasks makes the request
             del self._open[key]
         return answer
 

@@ -152,14 +152,14 @@ class ForwardedRequests:
         already queued.
         """
         with self._lock:
-            place, ack.place = ack.place, None
-        if place is not None:
-            self._journal_forwarded([(*place, 0)])
+            position, ack.place = ack.place, None
+        if position is not None:
+            self._journal_forwarded([(*position, 0)])
 
     def _journal_forwarded(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
         if not notes:
             return
-        requests = (ForwardedRequest(segment.number, *rest) for segment, *rest in notes)
+        requests = (ForwardedRequest(segment.number, *fields) for segment, *fields in notes)
         self._append(RecordKind.FORWARDED, [record_types.pack_forwarded(requests)])
         for segment, _, waiting in notes:
             if not waiting:
@@ -278,11 +278,11 @@ class Durable:
             raise self._disk_error(error) from None
 
     def _disk_error(self, error: OSError) -> Overloaded:
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
         self._warnings.say(
-            "unwritten", "storage cannot be written (%s): clients get a retryable error", why
+            "unwritten", "storage cannot be written (%s): clients get a retryable error", reason
         )
-        return Overloaded(f"storage cannot be written ({why}); retry later")
+        return Overloaded(f"storage cannot be written ({reason}); retry later")
 
     def closing(self, traces: Sequence[Closing]) -> bool:
         """Journal that these traces close with the spans received so far; False if that fails.
@@ -291,8 +291,8 @@ class Durable:
         memory are evaluated and delivered without a record.
         """
         payload = [record_types.pack_closings(traces)]
-        written = self._append(RecordKind.CLOSED, payload, is_needed=True)
-        return written is not None or self.is_removed
+        appended = self._append(RecordKind.CLOSED, payload, is_needed=True)
+        return appended is not None or self.is_removed
 
     @property
     def is_removed(self) -> bool:
@@ -309,11 +309,11 @@ class Durable:
         takes; False if `stop` is called first. Does not wait for a directory that was removed.
         """
         unconfirmed, self._unconfirmed = self._unconfirmed, []
-        for evaluated, written in unconfirmed:
-            while (segment := self._wait_for_disk(written)) is None and not self.is_removed:
+        for evaluated, appended in unconfirmed:
+            while (segment := self._wait_for_disk(appended)) is None and not self.is_removed:
                 if self._stopping.wait(_RETRY_S):
                     return False
-                written = self._append_evaluated(evaluated)
+                appended = self._append_evaluated(evaluated)
             if segment is None:
                 continue
             for trace in evaluated:
@@ -341,30 +341,30 @@ class Durable:
             is_needed: evaluation waits for the record; a failure is shown in `waits`.
             is_synced: wait until the record is on the disk.
         """
-        written, why = None, ""
+        appended, reason = None, ""
         try:
-            written = self.journal.append(kind, payload)
+            appended = self.journal.append(kind, payload)
             if is_synced:
-                self.journal.commit(written.position)
+                self.journal.commit(appended.position)
         except OSError as error:
-            written, why = None, str(self._disk_error(error))
+            appended, reason = None, str(self._disk_error(error))
         if is_needed:
-            self.waits = why
-        return written
+            self.waits = reason
+        return appended
 
-    def _wait_for_disk(self, written: Appended | None) -> Segment | None:
+    def _wait_for_disk(self, appended: Appended | None) -> Segment | None:
         """Wait until a record is on the disk; return its segment, or None if there is no record or
         it may be lost.
         """
-        if written is None:
+        if appended is None:
             return None
         try:
-            self.journal.commit(written.position)
+            self.journal.commit(appended.position)
         except OSError as error:
             self.waits = str(self._disk_error(error))
             return None
         self.waits = ""
-        return written.segment
+        return appended.segment
 
     def tidy(self, buffer: TraceBuffer) -> None:
         """Remove the oldest segments that are not needed, after journaling the tombstones, and
@@ -407,15 +407,15 @@ class Durable:
                 self._copy_trace(trace.trace_id, records)
 
     def _copy_trace(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
-        roots, held = self.forwarded.held_spans(trace_id)
-        written = self._append(
+        roots, records_of_spans = self.forwarded.held_spans(trace_id)
+        appended = self._append(
             RecordKind.COMPACTED,
-            record_types.pack_nested(trace_id, [*records, *held]),
+            record_types.pack_nested(trace_id, [*records, *records_of_spans]),
             is_synced=True,
         )
-        if written is not None:
-            self.segment_refs.reassign(trace_id, written.segment)
-            self.forwarded.copied(roots, written.segment, written.end)
+        if appended is not None:
+            self.segment_refs.reassign(trace_id, appended.segment)
+            self.forwarded.copied(roots, appended.segment, appended.end)
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         clock_offset = self.now() - self._clock()
@@ -456,20 +456,20 @@ class Durable:
         if self._stopping.is_set():
             return False
         trace_id = bytes.fromhex(report.trajectory.trace_id)
-        written = self._append_evaluated([EvaluatedTrace(trace_id, reports=[report], late=True)])
+        appended = self._append_evaluated([EvaluatedTrace(trace_id, reports=[report], late=True)])
         # before the wait for the disk: a kill during it must not lead to an export, too
-        if is_set_aside and written is not None:
-            self.expect_delivery(report, written.segment)
+        if is_set_aside and appended is not None:
+            self.expect_delivery(report, appended.segment)
             for exporter in names_of_exporters(self._exporters, report):
                 self.delivered(exporter, [report])
-        if (segment := self._wait_for_disk(written)) is not None and not is_set_aside:
+        if (segment := self._wait_for_disk(appended)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
-            left = self._pending.pop(trace_id, set()).difference(
+            missing = self._pending.pop(trace_id, set()).difference(
                 result.result_id for result in report.results
             )
-            if left:
-                self._pending[trace_id] = left
+            if missing:
+                self._pending[trace_id] = missing
         return True
 
     def delivered(self, exporter: str, reports: Iterable[Report]) -> None:

@@ -312,12 +312,12 @@ def _is_synced(file: int) -> bool:
 def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
     """Write all pieces at an offset; on an error raise it and truncate the file to the offset."""
     try:
-        written = os.pwritev(file, pieces[:_MAX_PIECES], at)
+        size_written = os.pwritev(file, pieces[:_MAX_PIECES], at)
         # more pieces than fit, a nearly full disk, or the kernel's limit of one write
-        if written < size:
+        if size_written < size:
             content = memoryview(b"".join(pieces))
-            while written < size:
-                written += os.pwrite(file, content[written:], at + written)
+            while size_written < size:
+                size_written += os.pwrite(file, content[size_written:], at + size_written)
     except OSError:
         with suppress(OSError):
             os.ftruncate(file, at)

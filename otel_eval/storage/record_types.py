@@ -150,10 +150,10 @@ def report_from_json(values: list[Any]) -> Report:
 
 
 def _result_from_json(values: list[Any], evaluation: str, revision: int) -> Result:
-    known: dict[str, Any] = dict(zip(_RESULT_FIELDS, values, strict=False))
+    common: dict[str, Any] = dict(zip(_RESULT_FIELDS, values, strict=False))
     kind, *fields = values[len(_RESULT_FIELDS) :]
     return Result(
-        evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known
+        evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **common
     )
 
 
@@ -211,8 +211,8 @@ class RecordKind(IntEnum):
 def pack_closings(closed: Iterable[Closing]) -> bytes:
     """Return the payload of a CLOSED record."""
     return b"".join(
-        _CLOSED.pack(trace_id, _REASONS.index(why), len(roots)) + b"".join(roots)
-        for trace_id, why, roots in closed
+        _CLOSED.pack(trace_id, _REASONS.index(reason), len(roots)) + b"".join(roots)
+        for trace_id, reason, roots in closed
     )
 
 

@@ -226,9 +226,9 @@ def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:
     """
     number, worst = min(workers, key=lambda worker: (worker[1].ready, not worker[1].why))
     ready = sum(readiness.ready for _, readiness in workers)
-    why = f"worker {number}: {worst.why}" if worst.why else ""
+    reason = f"worker {number}: {worst.why}" if worst.why else ""
     return Readiness(
-        worst.ready, why, {"workers_ready": f"{ready} of {len(workers)}", **worst.evaluation}
+        worst.ready, reason, {"workers_ready": f"{ready} of {len(workers)}", **worst.evaluation}
     )
 
 
@@ -329,7 +329,7 @@ class SplittingHandler(ExportHandler):
         reservation.grow(json_decoded_size(body) if encoding is Encoding.JSON else len(body))
 
     def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
-        body, rejected, why = request
+        body, rejected, reason = request
         answers = self._send(
             transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body)
         )
@@ -337,7 +337,7 @@ class SplittingHandler(ExportHandler):
             self.count(transport, **{_REJECTED[signal]: rejected})
             answers.append(
                 ExportResponse(
-                    ExportStatus.ACCEPTED, f"{rejected} rejected, the first: {why}", rejected
+                    ExportStatus.ACCEPTED, f"{rejected} rejected, the first: {reason}", rejected
                 )
             )
         return _merged(answers)
@@ -364,8 +364,10 @@ class SplittingHandler(ExportHandler):
         under_way, refused = _call_all(calls)
         answers, refused_later = _call_all(under_way)
         if refusals := refused + refused_later:
-            others = [refusal for refusal in refusals if not isinstance(refusal, Overloaded)]
-            raise (others or refusals)[0]
+            final_refusals = [
+                refusal for refusal in refusals if not isinstance(refusal, Overloaded)
+            ]
+            raise (final_refusals or refusals)[0]
         return answers
 
 

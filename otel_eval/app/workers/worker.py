@@ -76,11 +76,11 @@ def work(
     """
     # The front stops its workers. A signal to the whole process group must not end them while the
     # front sends requests.
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, lambda *_: None)
-    given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, lambda *_: None)
+    attributes = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     os.environ["OTEL_RESOURCE_ATTRIBUTES"] = (
-        f"{given}{',' if given else ''}service.instance.id={instance}"
+        f"{attributes}{',' if attributes else ''}service.instance.id={instance}"
     )
     prepare(number)
     expect_no_spans()
@@ -127,11 +127,11 @@ def _signs_of_life(front: Connection) -> Iterator[None]:
     """A context in which the front is told every second that the process runs: to read a large
     journal takes long.
     """
-    ended = threading.Event()
+    has_started = threading.Event()
 
     def beat() -> None:
         with suppress(OSError):  # the front has ended
-            while not ended.wait(_BEAT_S):
+            while not has_started.wait(_BEAT_S):
                 front.send(None)
 
     thread = threading.Thread(target=beat, name="otel-eval-start", daemon=True)
@@ -139,7 +139,7 @@ def _signs_of_life(front: Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        has_started.set()
         thread.join()
 
 
@@ -253,13 +253,13 @@ class WorkerProcess:
 
     def _result(self, connection: Connection, report: tuple[bool, Any]) -> Any:
         """Return or raise what the process reported over a connection, which is idle now."""
-        returned, found = report
+        returned, result = report
         with self._lock:
             self._in_use.discard(connection)
         self._idle.append(connection)
         if not returned:
-            raise found
-        return found
+            raise result
+        return result
 
     @contextmanager
     def _communication(self, connection: Connection | None = None) -> Iterator[None]:
@@ -381,12 +381,12 @@ class SupervisedWorker:
                 self._run_process()
             except Exception as error:  # noqa: BLE001 - it could not start; if an earlier process did, this is retried
                 # one that ended, for instance by a signal, is said to be started again
-                ended = isinstance(error, Overloaded)
-                is_last = not ended or self._restarts + 1 >= _FIRST_STARTS
+                has_ended = isinstance(error, Overloaded)
+                is_last = not has_ended or self._restarts + 1 >= _FIRST_STARTS
                 if is_last and not self.first_ready.done():
                     self.first_ready.set_exception(error)
                     return
-                if not (self._stopping.is_set() or ended):
+                if not (self._stopping.is_set() or has_ended):
                     _log.warning("worker %d cannot start: %s", self.number, error)
             if not self._stopping.is_set():
                 self._prepare_restart(time.monotonic() - began)
@@ -527,14 +527,19 @@ class SupervisedWorker:
         process, label = self._ready, {"worker": str(self.number)}
         process = process if self._silent_since is None else None
         try:
-            found: list[Family] = process.call(_ANSWER_S, "scores") if process is not None else []
+            families: list[Family] = (
+                process.call(_ANSWER_S, "scores") if process is not None else []
+            )
         except (Overloaded, RuntimeError):
             return []
         return [
             replace(
-                each, rows=[(suffix, {**own, **label}, value) for suffix, own, value in each.rows]
+                family,
+                rows=[
+                    (suffix, {**labels, **label}, value) for suffix, labels, value in family.rows
+                ],
             )
-            for each in found
+            for family in families
         ]
 
     def held_runs(self, after: int) -> HeldByWorker | None:
@@ -551,6 +556,6 @@ class SupervisedWorker:
         """The counters of all its processes, as reported up to a second ago."""
         label = {"worker": str(self.number)}
         is_up = self._ready is not None and self._silent_since is None
-        own = {named_count("workers.up", label): int(is_up)}
-        own[named_count("workers.restarts", label)] = self._restarts
-        return total_counts([self._former_counts, self._counts, self._lost.snapshot()]) | own
+        counts = {named_count("workers.up", label): int(is_up)}
+        counts[named_count("workers.restarts", label)] = self._restarts
+        return total_counts([self._former_counts, self._counts, self._lost.snapshot()]) | counts
