@@ -175,7 +175,7 @@ class AgentComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ResultComparison:
     """The result of `compare`.
 
     Attributes:
@@ -331,7 +331,7 @@ _FIELDS: Final = {
 
 def compare(
     before: Sequence[ComparedResult], after: Sequence[ComparedResult], *, declared: bool
-) -> Comparison:
+) -> ResultComparison:
     """Compare two sets of results.
 
     Args:
@@ -346,7 +346,7 @@ def compare(
         _Plan(scorer, sides[0][scorer], sides[1][scorer], declared=declared) for scorer in common
     ]
     level = LEVEL / max(1, sum(plan.number_of_tests for plan in plans))
-    return Comparison(
+    return ResultComparison(
         scorers=[plan.decide(level) for plan in plans],
         agents=list(_compare_agents(before, after)),
         not_compared=list(_not_compared(sides[0].keys(), sides[1].keys())),

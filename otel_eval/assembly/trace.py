@@ -246,15 +246,15 @@ class Trace:
     def _tree(self, ids: list[bytes], missing: bytes) -> Tree:
         times = [self.arrived[span_id] for span_id in ids]
         return Tree(
-            ids[0],
-            missing,
-            ids,
-            not self.agents.isdisjoint(ids),
-            not self.steps.isdisjoint(ids),
-            is_local_root(self.frames[ids[0]]),
-            min(times),
-            max(times),
-            self.fresh is None or not self.fresh.isdisjoint(ids),
+            root=ids[0],
+            missing=missing,
+            ids=ids,
+            has_agent=not self.agents.isdisjoint(ids),
+            has_steps=not self.steps.isdisjoint(ids),
+            is_entry=is_local_root(self.frames[ids[0]]),
+            first=min(times),
+            last=max(times),
+            is_fresh=self.fresh is None or not self.fresh.isdisjoint(ids),
         )
 
     def is_open_question(self, tree: Tree) -> bool:

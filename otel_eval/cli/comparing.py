@@ -20,7 +20,7 @@ from otel_eval.cli.summary import percent
 from otel_eval.comparison import (
     AgentComparison,
     ComparedScorer,
-    Comparison,
+    ResultComparison,
     ScorerComparison,
     SideSummary,
     WorseRun,
@@ -128,7 +128,7 @@ def _finding(comparison: ScorerComparison) -> str:
     return f"{comparison.finding}{p_value}{severity}"
 
 
-def _scorer_table(comparison: Comparison) -> Table:
+def _scorer_table(comparison: ResultComparison) -> Table:
     header = ("scorer", "before", "after", "mean", "by", "finding")
     return Table(header, [_scorer_row(scorer) for scorer in comparison.scorers])
 
@@ -188,14 +188,14 @@ def _agent_lines(agent: AgentComparison) -> Iterator[str]:
             yield f"{name}: tools that {label}: {named}"
 
 
-def _other_lines(comparison: Comparison) -> list[str]:
+def _other_lines(comparison: ResultComparison) -> list[str]:
     lines = [line for scorer in comparison.scorers for line in _worse_lines(scorer)]
     lines += [f"{case}: the case did not run" for case in comparison.missing_cases]
     lines += [line for agent in comparison.agents for line in _agent_lines(agent)]
     return lines + [f"not compared: {sentence}" for sentence in comparison.not_compared]
 
 
-def _summary(comparison: Comparison) -> str:
+def _summary(comparison: ResultComparison) -> str:
     """Whether something got worse, and how often each finding occurs."""
     if not comparison.scorers:
         return "nothing to compare"
@@ -206,14 +206,14 @@ def _summary(comparison: Comparison) -> str:
     return f"{'worse than before' if worse else 'nothing got worse'}: {counts}"
 
 
-def _table(comparison: Comparison) -> str:
+def _table(comparison: ResultComparison) -> str:
     lines = _scorer_table(comparison).text_lines(layout_of(sys.stdout), 48)
     lines_below = [plain(line) for line in _other_lines(comparison)]
     blank = [""] if lines and lines_below else []
     return "\n".join([*lines, *blank, *lines_below, _summary(comparison), ""])
 
 
-def _markdown(comparison: Comparison) -> str:
+def _markdown(comparison: ResultComparison) -> str:
     """The comparison as a comment on a change."""
     comment = Comment("otel-eval compare")
     comment.add(f"### otel-eval: {escape(_summary(comparison))}", "")
@@ -222,7 +222,7 @@ def _markdown(comparison: Comparison) -> str:
     return comment.text()
 
 
-def _json(comparison: Comparison, before: int, after: int) -> str:
+def _json(comparison: ResultComparison, before: int, after: int) -> str:
     fields = asdict(comparison) | {
         "regressed": comparison.regressed,
         "lost": comparison.lost,

@@ -175,7 +175,15 @@ def write_line(
     exc_info: ExceptionInfo | None = None,
 ) -> None:
     """Write a line to stderr in the format of the log lines, regardless of log levels."""
-    record = logging.LogRecord("otel_eval", level, "", 0, message, (), exc_info)
+    record = logging.LogRecord(
+        name="otel_eval",
+        level=level,
+        pathname="",
+        lineno=0,
+        msg=message,
+        args=(),
+        exc_info=exc_info,
+    )
     line = JsonFormatter().format(record) if writes_json() else f"{prefix}{message}"
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

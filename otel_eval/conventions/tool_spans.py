@@ -182,14 +182,14 @@ class ToolSpanReader:
         error = table.value(attributes, Field.ERROR_TYPE)
         is_paused = table.is_paused(attributes)
         return ToolFields(
-            name,
-            table.is_call(attributes, name) and not is_paused,
-            "" if error is None else text_of(error),
-            table.marked(attributes, table.convention.errors),
-            not recorded,
-            is_paused,
-            table.marked(attributes, table.convention.request_marks),
-            table.is_marked_refused(attributes),
+            name=name,
+            is_call=table.is_call(attributes, name) and not is_paused,
+            error_type="" if error is None else text_of(error),
+            failed=table.marked(attributes, table.convention.errors),
+            unnamed=not recorded,
+            is_paused=is_paused,
+            is_request=table.marked(attributes, table.convention.request_marks),
+            is_refused=table.is_marked_refused(attributes),
         )
 
 

@@ -84,7 +84,15 @@ def _encoder(item: str, key: str) -> Callable[[Any], str]:
     # `encode` creates a new C encoder for each value, which costs as much as using it for a short
     # one.
     encode_c = c_make_encoder and c_make_encoder(
-        None, str, encode_basestring, None, key, item, False, False, False
+        markers=None,
+        default=str,
+        encoder=encode_basestring,
+        indent=None,
+        key_separator=key,
+        item_separator=item,
+        sort_keys=False,
+        skipkeys=False,
+        allow_nan=False,
     )
 
     def encode(value: Any) -> str:

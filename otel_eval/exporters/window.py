@@ -26,7 +26,7 @@ PERCENTILES: Final = (50, 90, 95)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class WindowState:
     """The aggregates of a window at an instant. Unknown is None, never zero.
 
     Attributes:
@@ -108,14 +108,14 @@ class ResultWindow:
         """Remove the oldest result."""
         self._entries.popitem(last=False)
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> WindowState:
         """Compute the aggregates of the window."""
         self._expire(now)
         results = [result for _, result in self._entries.values() if result.is_counted]
         values = sorted(result.value for result in results if result.value is not None)
         passes = [result.passed for result in results if result.passed is not None]
         labels = distribution(result.label for result in results if result.label is not None)
-        return State(
+        return WindowState(
             results=len(results),
             pass_rate=sum(passes) / len(passes) if passes else None,
             mean=math.fsum(values) / len(values) if values else None,
@@ -204,7 +204,7 @@ class WindowGauges:
         self._held = 0  # results in all windows
         self._warnings = Warnings()
         self._known: dict[tuple[str, str, str], BoundedNames] = {}
-        self._states: list[tuple[dict[str, str], State]] = []  # of each window, its labels
+        self._states: list[tuple[dict[str, str], WindowState]] = []  # of each window, its labels
 
     def add(self, report: Report) -> None:
         """Add the results of a report; those of a revision replace the earlier ones of the run."""
@@ -248,7 +248,7 @@ class WindowGauges:
                 for key, state in states.items()
             ]
 
-    def _named(self, key: tuple[str, str, str], state: State) -> State:
+    def _named(self, key: tuple[str, str, str], state: WindowState) -> WindowState:
         """Return the state with counts of the labels that are reported by name, and one of all
         others.
         """
@@ -260,7 +260,7 @@ class WindowGauges:
         return replace(state, counts=counts)
 
     def _observe(
-        self, name: str, points: Callable[[State], _Points]
+        self, name: str, points: Callable[[WindowState], _Points]
     ) -> Callable[[Any], list[Observation]]:
         """Return the callback of one gauge."""
 
@@ -279,16 +279,16 @@ class WindowGauges:
         return observe
 
 
-def _by_label(state: State) -> _Points:
+def _by_label(state: WindowState) -> _Points:
     return [(number, {"otel_eval.label": label}) for label, number in state.counts.items()]
 
 
-def _fractions(state: State) -> _Points:
+def _fractions(state: WindowState) -> _Points:
     total = sum(state.counts.values())
     return [(number / total, {"otel_eval.label": label}) for label, number in state.counts.items()]
 
 
-_GAUGES: Final[Mapping[str, tuple[str, str, Callable[[State], _Points]]]] = {
+_GAUGES: Final[Mapping[str, tuple[str, str, Callable[[WindowState], _Points]]]] = {
     "results": ("{result}", "Results in the window.", lambda state: [(state.results, {})]),
     "pass_rate": (
         "{share}",

@@ -329,7 +329,7 @@ class RedundantCalls(IdenticalCalls):
         return Finding(len(first) / len(calls), explained, {"repeated": repeated})
 
 
-class _Repetition(NamedTuple):
+class _RepeatedStretch(NamedTuple):
     """`times` repetitions in a row of the `length` calls from `first` on."""
 
     first: int
@@ -382,7 +382,7 @@ class LoopDetection(IdenticalCalls):
             )
         return Finding(0.0 if loops else 1.0, "; ".join(explained) or "no loop", {"loops": details})
 
-    def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
+    def _loops(self, keys: Sequence[Hashable]) -> list[_RepeatedStretch]:
         """The most repeated cycle of each length that occurs more than `max_repeats` times in a
         row, the shortest first.
 
@@ -392,7 +392,7 @@ class LoopDetection(IdenticalCalls):
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
         if len(lengths) * len(keys) > _MOST_COMPARED:
             raise NoScore(too_large("too many calls for cycles of so many lengths"))
-        loops: list[_Repetition] = []
+        loops: list[_RepeatedStretch] = []
         for length in lengths:
             loop = _most_repeated(keys, length)
             # A cycle that consists of repetitions of a shorter one is listed already.
@@ -401,14 +401,14 @@ class LoopDetection(IdenticalCalls):
         return loops
 
 
-def _most_repeated(keys: Sequence[Hashable], length: int) -> _Repetition:
+def _most_repeated(keys: Sequence[Hashable], length: int) -> _RepeatedStretch:
     """The cycle of a length with most repetitions in a row: a stretch where each call equals the
     one `length` before it.
     """
-    best, stretch = _Repetition(0, length, 1), 0
+    best, stretch = _RepeatedStretch(0, length, 1), 0
     for position in range(length, len(keys)):
         stretch = stretch + 1 if keys[position] == keys[position - length] else 0
         times = stretch // length + 1
         if times > best.times:
-            best = _Repetition(position - times * length + 1, length, times)
+            best = _RepeatedStretch(position - times * length + 1, length, times)
     return best

@@ -293,7 +293,15 @@ def classified_with(
         for resource_scope, span in zip(resource_scopes, readers, strict=True)
     ]
     kinds = [each.kind for each in classifications]
-    spans = ClassifiedTrace(trace, plan, tree, readers, resource_scopes, classifications, kinds)
+    spans = ClassifiedTrace(
+        trace=trace,
+        plan=plan,
+        tree=tree,
+        readers=readers,
+        resource_scopes=resource_scopes,
+        classifications=classifications,
+        kinds=kinds,
+    )
     if DROPPED not in classifications:
         return spans, set()
     return spans, {

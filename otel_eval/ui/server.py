@@ -46,7 +46,7 @@ _LOGIN: Final = """<!DOCTYPE html>
 """
 
 
-class Source(Protocol):
+class RunsSource(Protocol):
     """What a live page shows. Called from the threads of its server."""
 
     @property
@@ -195,7 +195,7 @@ class _RunsHandler(PageHandler):
             self.server.viewers.release()
         return None
 
-    def _send_events(self, source: Source) -> None:
+    def _send_events(self, source: RunsSource) -> None:
         """Send every run, then each that changes, until the page is closed or the server stops."""
         self.wfile.write(b"retry: 1000\n\n" + event("start", {"most": source.runs.most}))
         number, shown, written_s, is_first = 0, b"", time.monotonic(), True
@@ -247,7 +247,7 @@ class RunsServer(PageServer):
         endpoint: str,
         page: Callable[[], str],
         *,
-        source: Source | None = None,
+        source: RunsSource | None = None,
         allow: Callable[[str | None], bool] | None = None,
         names: Collection[str] = (),
         public_url: str | None = None,

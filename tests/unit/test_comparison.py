@@ -13,7 +13,7 @@ from otel_eval.comparison import (
     ComparedResult,
     ComparedRun,
     ComparedScorer,
-    Comparison,
+    ResultComparison,
     compare,
     fisher_exact,
     mcnemar_exact,
@@ -60,7 +60,7 @@ def results(
     return found
 
 
-def findings(comparison: Comparison) -> dict[str, str]:
+def findings(comparison: ResultComparison) -> dict[str, str]:
     return {one.scorer.scorer: one.finding for one in comparison.scorers}
 
 

@@ -190,7 +190,15 @@ def compile_expression(source: str, labels: Mapping[str, Any] | None = None) -> 
     _check_patterns(tree, cel)
     returned = expression.return_type()
     named = reading.names.intersection(labels or ())
-    return Program(source, reading, returned.name(), named, returned, environment, expression)
+    return Program(
+        source=source,
+        reading=reading,
+        returns=returned.name(),
+        labels=named,
+        type=returned,
+        _environment=environment,
+        _expression=expression,
+    )
 
 
 def _check_patterns(tree: Expr, cel: Any) -> None:

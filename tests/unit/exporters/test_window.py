@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.exporters.window import PERCENTILES, ResultWindow, RunResult, State, WindowLimits
+from otel_eval.exporters.window import (
+    PERCENTILES,
+    ResultWindow,
+    RunResult,
+    WindowLimits,
+    WindowState,
+)
 
 LABELS = st.none() | st.sampled_from("abc")
 SCORES = st.none() | st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
@@ -44,14 +50,14 @@ class Slow:
             row = (self.now, run, value, passed, label, revision)
             self.rows = [*[each for each in self.rows if each[1] != run], row][-self.results :]
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> WindowState:
         self.at(now)
         values, verdicts, labels = (
             [row[at] for row in self.rows if row[at] is not None] for at in (2, 3, 4)
         )
         counts = Counter(labels)
         shares = {label: counts[label] / len(labels) for label in sorted(counts)}
-        return State(
+        return WindowState(
             results=sum(row[2:5] != (None, None, None) for row in self.rows),
             pass_rate=verdicts.count(True) / len(verdicts) if verdicts else None,
             mean=float(sum(map(Fraction, values))) / len(values) if values else None,
@@ -102,7 +108,7 @@ def test_an_earlier_revision_that_comes_later_does_not_replace_one_without_a_val
 
 def test_an_empty_window_has_no_rate_mean_or_quantile():
     """There is no rate, no mean and no quantile of nothing; nothing is uneven in it."""
-    empty = State(results=0, pass_rate=None, mean=None, quantiles={}, counts={}, skew=0.0)
+    empty = WindowState(results=0, pass_rate=None, mean=None, quantiles={}, counts={}, skew=0.0)
     assert ResultWindow(60, 10).state(0) == empty
 
 
