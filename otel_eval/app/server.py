@@ -264,15 +264,13 @@ class Server:
     def _recover(self) -> None:
         if self._durable is None:
             return
-        exports, later = self._exports, self._evaluation.later
+        later = self._evaluation.later
         resuming = (
             ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         )
-        limits = (receiver_limits(self._config.receivers.otlp).max_attributes, resuming)
-        recovery = Recovery(self._durable, exports.requeue, *limits, exports.revised)
+        max_attributes = receiver_limits(self._config.receivers.otlp).max_attributes
+        recovery = Recovery(self._durable, self._exports, max_attributes, resuming)
         self._pipeline.recover(recovery)
-        if self._durable.journal.recovery.is_damaged:
-            exports.expect_duplicates()
         unfinished = recovery.unfinished(self._evaluation.engine) if later is not None else []
         if later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout

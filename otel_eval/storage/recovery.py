@@ -56,6 +56,19 @@ class ForwardingRecords(Protocol):
         """
 
 
+class RecoveredResults(Protocol):
+    """Gets the results of earlier processes (`delivery.exports.Exports`)."""
+
+    def requeue(self, unacknowledged: Sequence[tuple[Report, Collection[str]]]) -> None:
+        """Export reports, oldest first, each by the exporters with these names."""
+
+    def revised(self, report: Report) -> None:
+        """There is a report of a revision above 0, delivered or not."""
+
+    def expect_duplicates(self) -> None:
+        """Results that were exported before may be exported again."""
+
+
 _RunKey = tuple[str, str, str, int]
 
 
@@ -71,19 +84,16 @@ class Recovery:
 
     Args:
         durable: holds the journal.
-        deliver: called with the undelivered reports, oldest first, each with the names of its
-            exporters.
+        results: gets the undelivered reports.
         max_attributes: spans with more attributes were rejected when they were received, and are
             skipped again.
         forwarding: collects requests that have to be forwarded; None without forwarding.
-        revised: called with each report of a revision above 0, delivered or not.
     """
 
     durable: Durable
-    deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None]
+    results: RecoveredResults
     max_attributes: int = UNLIMITED
     forwarding: ForwardingRecords | None = None
-    revised: Callable[[Report], None] = lambda _: None
     _unreadable: int = field(default=0, init=False)  # number of requests
     # Closed traces that are not evaluated yet, each with a copy that keeps its last evaluations as
     # they were before.
@@ -123,7 +133,9 @@ class Recovery:
         for counter in fields(buffer.counts):  # they count from the start of the process
             setattr(buffer.counts, counter.name, 0)
         exporters_of = self.durable.segment_refs.unacknowledged_by
-        self.deliver([(report, exporters_of(key)) for key, report in self._reports.items()])
+        self.results.requeue([(report, exporters_of(key)) for key, report in self._reports.items()])
+        if self.durable.journal.recovery.is_damaged:
+            self.results.expect_duplicates()
         if self.forwarding:
             self.forwarding.take_over(
                 lambda trace_id: buffer.is_undecided(trace_id) or trace_id in self._closed
@@ -217,7 +229,7 @@ class Recovery:
                         report.standing, self._standings.get(run, report.standing)
                     )
                 if report.revision:
-                    self.revised(report)
+                    self.results.revised(report)
                 if (key := self.durable.expect_delivery(report, segment)) is not None:
                     self._reports[key] = report
 

@@ -16,6 +16,7 @@ from otel_eval.storage.recovery import Recovery
 from tests.support.listening import Listener
 from tests.support.named_exporter import NamedExporter
 from tests.support.receiver_process import request
+from tests.support.recovered_results import RecoveredReports
 
 
 class Lives:
@@ -70,7 +71,7 @@ class Lives:
             journal=self.durable,
         )
         owed: list[Any] = []
-        self.pipeline.recover(Recovery(self.durable, owed.extend))
+        self.pipeline.recover(Recovery(self.durable, RecoveredReports(owed)))
         for report, _ in owed:
             self.tell(report)
 

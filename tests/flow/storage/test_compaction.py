@@ -23,6 +23,7 @@ from otel_eval.testing import trajectory
 from tests.support.crashing_pipeline import Lives
 from tests.support.named_exporter import NamedExporter
 from tests.support.receiver_process import request
+from tests.support.recovered_results import RecoveredReports
 
 TRACE = (1).to_bytes(16)
 
@@ -113,7 +114,7 @@ def test_it_is_the_same_as_before(
             durable._copy_trace(TRACE, records)
     durable.close()
     again, after = Durable(given_), TraceBuffer(Limits())
-    assert Recovery(again, lambda _: None)(after, 0.0) == []
+    assert Recovery(again, RecoveredReports())(after, 0.0) == []
     again.close()
     assert state(after) == state(before)
 
@@ -161,7 +162,7 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
         assert durable.journal.size < 30_000
     durable.close()
     again, after = Durable(Storage(directory=str(tmp_path))), TraceBuffer(Limits())
-    Recovery(again, lambda _: None)(after, 0.0)
+    Recovery(again, RecoveredReports())(after, 0.0)
     again.close()
     held = after.held(TRACE)
     assert held is not None

@@ -37,6 +37,7 @@ from otel_eval.storage.segments import HEAD_BYTES
 from tests.support.listening import Listener
 from tests.support.named_exporter import NamedExporter
 from tests.support.receiver_process import request
+from tests.support.recovered_results import RecoveredReports
 
 ALLOWED = 3
 BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
@@ -109,7 +110,9 @@ class Lives:
         resuming = ForwardingRecovery(forwarded, self.forward)
         # 0: as if the scores were evicted after many runs
         resuming._reports = deque(maxlen=self.rng.choice((0, 100)))
-        self.pipeline.recover(Recovery(self.durable, undelivered.extend, forwarding=resuming))
+        self.pipeline.recover(
+            Recovery(self.durable, RecoveredReports(undelivered), forwarding=resuming)
+        )
         for report, _ in undelivered:
             self.emit(report)
 
