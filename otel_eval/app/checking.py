@@ -5,7 +5,7 @@ was intended.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -22,9 +22,12 @@ from otel_eval.config import (
 )
 from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.evaluations import is_awaited
 from otel_eval.interfaces import Scorer
-from otel_eval.model import Skipped, Trajectory
+from otel_eval.model import Failed, Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
+from otel_eval.scorers.base_scorer import BaseScorer, ReferencedScorer
+from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.rule_conflicts import contradictions
 
 _MOST_PROBLEMS: Final = 20
@@ -134,29 +137,36 @@ def _check_datasets(config: EvalConfig) -> None:
         raise ConfigError(*dict.fromkeys(problems[:_MOST_PROBLEMS]), *omitted)
 
 
-def _unusable_records(scorer: Any) -> Iterator[str]:
-    reference: Any = getattr(scorer, "reference", None)
-    read = getattr(scorer, "read_reference", None)
-    dataset = getattr(reference, "records", None)
-    if isinstance(dataset, Dataset) and read is not None:
-        for key in dataset.record_keys():
-            position = dataset.place_of(key)
-            # as for a run that carries the key
-            value = reference.of(Trajectory(attributes={reference.key: key}))
-            for problem in _problems(value, reference.field, read):
-                yield f"{position['dataset']} line {position['line']}: {problem}"
+def _unusable_records(scorer: object) -> Iterator[str]:
+    """A problem for each record that the scorer cannot use."""
     for further in getattr(scorer, "scorers", ()):
         yield from _unusable_records(further)
+    if not isinstance(scorer, ReferencedScorer) or is_awaited(scorer) or not scorer.reference:
+        return
+    reference, dataset = scorer.reference, scorer.reference.records
+    if not isinstance(dataset, Dataset):
+        return
+    for key in dataset.record_keys():
+        outcome = _outcome(scorer, Trajectory(attributes={reference.key: key}))
+        if isinstance(outcome, Failed):  # names the file and the line
+            yield outcome.message
+        elif outcome is not None and outcome.reason == "no_reference":
+            position = dataset.place_of(key)
+            missing = f"{reference.field}: missing; add it, or remove the record"
+            yield f"{position['dataset']} line {position['line']}: {missing}"
 
 
-def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence[str]:
-    if isinstance(value, Skipped):
-        return (f"{field}: missing; add it, or remove the record",)
+def _outcome(scorer: BaseScorer, run: Trajectory) -> Skipped | Failed | None:
+    """Why there is no score for a run of which only the reference counts; None if that is valid."""
     try:
-        read(value)
-    except ConfigError as error:
-        return error.problems
-    return ()
+        scorer.find(run)
+    except NoScore as error:
+        outcome = error.outcome
+        is_invalid = isinstance(outcome, Failed) and outcome.error_type == "InvalidReference"
+        return outcome if is_invalid or isinstance(outcome, Skipped) else None
+    except Exception:  # noqa: BLE001 - the run has no calls, which is checked before `find` is called
+        return None
+    return None
 
 
 def suggestions(config: EvalConfig) -> list[str]:
