@@ -41,8 +41,8 @@ NOT_NEEDED = (
     " otel_eval.scorers.alignment otel_eval.scorers.calls otel_eval.scorers.cel"
     " otel_eval.scorers.dag otel_eval.scorers.judge_scorers otel_eval.scorers.pattern"
     # Of others: what these parts use.
-    " asyncio click confluent_kafka google.protobuf grpc http.client http.server openai sqlite3"
-    " ssl yaml"
+    " asyncio click confluent_kafka google.protobuf grpc http.client http.server openai"
+    " opentelemetry.sdk._logs sqlite3 ssl yaml"
 )
 
 
