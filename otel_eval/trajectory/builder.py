@@ -63,7 +63,7 @@ def build(
     if not (spans.agents or spans.models or spans.tools):
         return ()
     candidates = find_runs(spans)
-    candidates.sort(key=lambda run: (spans.readers[run.first].start_ns, run.span_id))
+    candidates.sort(key=lambda run: (spans.starts[run.first], run.span_id))
     work = _Work(spans, limits_of(spans, candidates), inner=inner)
     work.find_calls(calls)
     runs = (work.run(candidate) for candidate in candidates)

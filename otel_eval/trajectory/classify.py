@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import gt, itemgetter, lt
 from typing import Any, Final
 
 from otel_eval.caching import cached_property
@@ -98,9 +98,13 @@ class ClassifiedTrace:
     the trace share.
 
     Attributes (lists are by place in the tree):
+        tables: the table that recognised each span.
         kinds: what each span is.
+        starts: when each span started, in Unix nanoseconds.
         ancestor: the nearest ancestor that is an agent, model or tool span, -1 if there is none.
         enclosing_agent: the nearest ancestor that is an agent span, -1 if there is none.
+        owners: the agent span that encloses a span, or where there is none a negative number for
+            the span's tree.
         arguments, argument_keys, call_ids: by place, what `tool_calls` read of calls whose content
             no scorer needs.
         pauses: place of each tool span that waits for a person → the tool's name; see `pauses`.
@@ -108,7 +112,7 @@ class ClassifiedTrace:
         agents, models, tools: their places, ascending.
         model_calls: those of the models that do not lie directly below another one: a framework's
             and its client's describe one model call. `call_builders` fills `tools`; `link` fills
-            the other three, `ancestor` and `enclosing_agent`.
+            the other three, `ancestor`, `enclosing_agent` and `owners`.
     """
 
     trace: ClosedTrace
@@ -117,9 +121,12 @@ class ClassifiedTrace:
     readers: list[SpanReader]
     resource_scopes: list[ResourceScope]
     classifications: list[Classification]
+    tables: list[ReadTable]
     kinds: list[Kind]
+    starts: list[int]
     ancestor: list[int] = field(default_factory=list)
     enclosing_agent: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
     agents: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     model_calls: list[int] = field(default_factory=list)
@@ -138,22 +145,23 @@ class ClassifiedTrace:
         """
         kinds, ancestor, enclosing_agent = self.kinds, self.ancestor, self.enclosing_agent
         other, agent, model = Kind.OTHER, Kind.AGENT, Kind.MODEL
+        root = 0
         for place, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
-            if up >= 0 and kinds[up] is other:
+            if up < 0:
+                root = place
+            elif kinds[up] is other:
                 up = ancestor[up]
+            enclosing = up if up < 0 or kinds[up] is agent else enclosing_agent[up]
             ancestor.append(up)
-            enclosing_agent.append(up if up < 0 or kinds[up] is agent else enclosing_agent[up])
+            enclosing_agent.append(enclosing)
+            self.owners.append(enclosing if enclosing >= 0 else -1 - root)
             if kind is model:
                 self.models.append(place)
                 if up < 0 or kinds[up] is not model:
                     self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
-        clients = {
-            place
-            for place in self.model_calls
-            if self.classifications[place].table.convention.repeats
-        }
+        clients = {place for place in self.model_calls if self.tables[place].convention.repeats}
         if clients:
             self._put_below_instrumentations(clients)
 
@@ -164,20 +172,18 @@ class ClassifiedTrace:
         beside: dict[int, list[tuple[int, int]]] = {}
         for place in self.model_calls:
             if place not in clients:
-                beside.setdefault(self.ancestor[place], []).append(
-                    (self.readers[place].start_ns, place)
-                )
+                beside.setdefault(self.ancestor[place], []).append((self.starts[place], place))
         for places in beside.values():
             places.sort()
         for client in clients:
-            others, start = beside.get(self.ancestor[client], []), self.readers[client].start_ns
+            others, start = beside.get(self.ancestor[client], []), self.starts[client]
             at = bisect_right(others, start, key=itemgetter(0)) - 1
             place = others[at][1] if at >= 0 else -1
             scope = self.resource_scopes[place].scope_name
             if (
                 at >= 0
                 and start <= self.readers[place].end_ns
-                and self.table(client).is_repeated_by(scope)
+                and self.tables[client].is_repeated_by(scope)
             ):
                 self.ancestor[client] = place
         self.model_calls = [
@@ -186,24 +192,13 @@ class ClassifiedTrace:
             if self.ancestor[place] < 0 or self.kinds[self.ancestor[place]] is not Kind.MODEL
         ]
 
-    def table(self, place: int) -> ReadTable:
-        """The table that recognised the span."""
-        return self.classifications[place].table
-
     def records_tools(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
         scope = self.resource_scopes[place].scope_name
-        promised = self.table(place).convention.tool_spans is True
+        promised = self.tables[place].convention.tool_spans is True
         return (
             promised and not self.plan.reader.of_scope(scope).lacks_tool_spans
         ) or self.plan.declared(scope)
-
-    def owner(self, place: int) -> int:
-        """The agent span that encloses a span, or where there is none a number for the span's
-        tree.
-        """
-        agent = self.enclosing_agent[place]
-        return agent if agent >= 0 else -1 - self.tree.root_of(place)
 
     def end(self, place: int) -> int:
         """Where the subtree of the span ends."""
@@ -211,8 +206,16 @@ class ClassifiedTrace:
 
     def moment(self, place: int) -> tuple[int, int, bytes]:
         """The key by which spans are ordered in time."""
-        span = self.readers[place]
-        return span.start_ns, span.end_ns, self.tree.ids[place]
+        return self.starts[place], self.readers[place].end_ns, self.tree.ids[place]
+
+    def in_order(self, places: list[int]) -> list[int]:
+        """The places in order of time; moments are compared only where the starts do not decide."""
+        starts = [self.starts[place] for place in places]
+        if all(map(lt, starts, starts[1:])):
+            return places
+        if all(map(gt, starts, starts[1:])):
+            return places[::-1]
+        return sorted(places, key=self.moment)
 
     def hex_id(self, place: int) -> str:
         """The span's id as text."""
@@ -245,12 +248,21 @@ class ClassifiedTrace:
     @cached_property
     def model_calls_in_order(self) -> list[int]:
         """The places of model calls in order of time."""
-        return sorted(self.model_calls, key=self.moment)
+        return self.in_order(self.model_calls)
 
     @cached_property
     def model_calls_of(self) -> dict[int, list[int]]:
         """Owner → places of its model calls in order of time."""
-        return grouped(self.model_calls_in_order, self.owner)
+        return grouped(self.model_calls_in_order, self.owners.__getitem__)
+
+    @cached_property
+    def model_starts_of(self) -> dict[int, list[int]]:
+        """Owner → when its model calls started, ascending."""
+        starts = self.starts
+        return {
+            owner: [starts[place] for place in models]
+            for owner, models in self.model_calls_of.items()
+        }
 
     def span_ref(self, place: int) -> SpanRef:
         """The span as scorers of spans see it; runs within runs share these."""
@@ -286,13 +298,15 @@ def classified_with(
     tree = span_tree_of(frames)
     ordered = [frames[span_id] for span_id in tree.ids]
     readers = [resource_scope.reader(payload) for _, payload, resource_scope in ordered]
-    resource_scopes = list(map(itemgetter(2), ordered))
-    read_by = {each: plan.reader.of_scope(each.scope_name).read for each in set(resource_scopes)}
+    resource_scopes = [resource_scope for _, _, resource_scope in ordered]
+    read_by = {
+        resource_scope: plan.reader.of_scope(resource_scope.scope_name).read
+        for resource_scope in dict.fromkeys(resource_scopes)
+    }
     classifications = [
         read_by[resource_scope](span)
         for resource_scope, span in zip(resource_scopes, readers, strict=True)
     ]
-    kinds = [each.kind for each in classifications]
     spans = ClassifiedTrace(
         trace=trace,
         plan=plan,
@@ -300,7 +314,9 @@ def classified_with(
         readers=readers,
         resource_scopes=resource_scopes,
         classifications=classifications,
-        kinds=kinds,
+        tables=[classification.table for classification in classifications],
+        kinds=[classification.kind for classification in classifications],
+        starts=[span.start_ns for span in readers],
     )
     if DROPPED not in classifications:
         return spans, set()

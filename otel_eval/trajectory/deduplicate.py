@@ -21,15 +21,13 @@ of a server.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final
 
 from otel_eval.model import UNRECORDED
-from otel_eval.span_trees import grouped
+from otel_eval.span_trees import grouped, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits, limit_overlaps
 from otel_eval.trajectory.messages import TraceMessages
@@ -216,15 +214,7 @@ def _merge_again(
     """The calls after spans of replayed ones were merged, and the places of those of which it is
     unknown whether they are attempts.
     """
-    groups = grouped(
-        [call for call in calls if call_id_of(spans, call)],
-        lambda call: (spans.owner(call.place), call.name, call_id_of(spans, call)),
-    )
-    groups = {
-        key: group
-        for key, group in groups.items()
-        if len(group) > 1 and not any(call.error for call in group)
-    }
+    groups = _of_one_id(spans, calls)
     if not groups:
         return calls, []
     replayed: set[int] = set()
@@ -232,14 +222,18 @@ def _merge_again(
     requests: dict[int, Counter[str]] = {}  # owner → in how many outputs each id stands
     for (owner, _, call_id), group in groups.items():
         if owner not in requests:
-            outputs = map(messages.ids_in_output, spans.model_calls_of.get(owner, ()))
-            requests[owner] = Counter(chain.from_iterable(map(set, outputs)))
+            outputs = map(messages.of_span, spans.model_calls_of.get(owner, ()))
+            requests[owner] = Counter(
+                call_id
+                for output in outputs
+                for call_id in {request.call_id for request in output.requests}
+            )
         if requests[owner][call_id] > 1:
             continue
         group.sort(key=MOMENT)
         first = group[0]
         for call in group[1:]:
-            if _is_model_called(spans, owner, first.end, call.start):
+            if holds(spans.model_starts_of.get(owner, []), first.end, call.start + 1):
                 first = call
             elif first.scope == call.scope and call.start >= first.end:
                 if first.unsure or call.unsure:
@@ -249,11 +243,22 @@ def _merge_again(
     return [call for call in calls if call.place not in replayed], sorted(doubtful)
 
 
-def _is_model_called(spans: ClassifiedTrace, owner: int, first: int, last: int) -> bool:
-    """Whether a model call of the agent started between two instants."""
-    places, readers = spans.model_calls_of.get(owner, []), spans.readers
-    at = bisect_left(places, first, key=lambda place: readers[place].start_ns)
-    return at < len(places) and readers[places[at]].start_ns <= last
+def _of_one_id(
+    spans: ClassifiedTrace, calls: list[ToolCallBuilder]
+) -> dict[tuple[int, str, str], list[ToolCallBuilder]]:
+    """The groups of calls that have the same owner, name and id, and none of which failed."""
+    ids = [call_id_of(spans, call) for call in calls]
+    if len(ids) - ids.count("") == len({*ids} - {""}):
+        return {}  # as in nearly every trace
+    groups: dict[tuple[int, str, str], list[ToolCallBuilder]] = {}
+    for call, call_id in zip(calls, ids, strict=True):
+        if call_id:
+            groups.setdefault((spans.owners[call.place], call.name, call_id), []).append(call)
+    return {
+        key: group
+        for key, group in groups.items()
+        if len(group) > 1 and not any(call.error for call in group)
+    }
 
 
 _Key = tuple[str, Hashable]

@@ -78,14 +78,13 @@ def restored(value: Any) -> SpanMessages | None:
     answers, results = (_results(read.get(key)) for key in ("answers", "results"))
     if requests is None or earlier is None or answers is None or results is None:
         return None
-    messages = SpanMessages(
+    return SpanMessages(
         requests=requests,
+        answers=answers,
         recorded=read.get("recorded") is True,
         broken=read.get("broken") is True,
-        answers=answers,
+        read_history=lambda: (*earlier, *results),
     )
-    messages.put_off(lambda: (*earlier, *results))
-    return messages
 
 
 def _requests(rows: Any) -> list[ToolRequest] | None:

@@ -151,7 +151,7 @@ def _recorded_size(spans: ClassifiedTrace, ranges: Iterable[tuple[int, int]]) ->
         _size_of_span(spans, place)
         for first, last in ranges
         for place in range(first, last)
-        if spans.table(place) is not NO_TABLE
+        if spans.tables[place] is not NO_TABLE
     )
 
 

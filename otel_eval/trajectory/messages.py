@@ -8,11 +8,11 @@ Outputs of models are always read; histories only where something is missing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_eval.caching import cached_property
 from otel_eval.conventions import Field, MessageRow, Side
@@ -24,6 +24,7 @@ from otel_eval.conventions.messages import (
     may_mention,
     nested,
     read_messages,
+    without_positional_id,
 )
 from otel_eval.conventions.model_calls import (
     OFFERED_WANTED,
@@ -69,38 +70,119 @@ class TraceMessages:
         """The requests and results in the span's messages; for a model span without any, those of
         the model spans below it.
         """
-        known = self._of_spans.get(place)
-        if known is None:
-            known = self.of_span_itself(place)
-            if not known.recorded and self._spans.kinds[place] is Kind.MODEL:
-                known = _merged(
-                    known,
-                    [self.of_span_itself(inner) for inner in self._spans.nested_models(place)],
-                )
-            self._of_spans[place] = known
-        return known
-
-    def is_known_to_request(self, place: int) -> bool:
-        """Whether messages that were read before show that the model span requested calls; reads no
-        messages.
-        """
-        return place in self._of_spans and bool(self._of_spans[place].requests)
+        messages = self._of_spans.get(place)
+        if messages is None:
+            messages = self.of_span_itself(place)
+            if not messages.recorded and self._spans.kinds[place] is Kind.MODEL:
+                inner = self._spans.nested_models(place)
+                if inner:
+                    messages = _merged(messages, [*map(self.of_span_itself, inner)])
+            self._of_spans[place] = messages
+        return messages
 
     def of_span_itself(self, place: int) -> SpanMessages:
         """The requests and results in the messages of this span alone."""
-        known = self._of_spans_alone.get(place)
-        if known is None:
-            table = self._spans.table(place)
-            known = self._of_spans_alone[place] = (
-                SpanMessages()
-                if table is NO_TABLE
-                else _read_span(self._spans, place, table, self._histories)
-            )
-        return known
+        messages = self._of_spans_alone.get(place)
+        if messages is None:
+            messages = self._of_spans_alone[place] = self._read(place)
+        return messages
 
-    def ids_in_output(self, place: int) -> list[str]:
-        """The ids of the calls that a model span requested."""
-        return [request.call_id for request in self.of_span(place).requests if request.call_id]
+    def _read(self, place: int) -> SpanMessages:
+        """Read the messages of the span's output, span events and log records; those of its input
+        are read when they are first needed.
+        """
+        table = self._spans.tables[place]
+        if table is NO_TABLE:
+            return SpanMessages()
+        attributes = self._attributes(place, table.messages_wanted[Side.OUTPUT])
+        if KEPT_MESSAGES in attributes:
+            kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
+            if kept_messages_of_span is not None:
+                return kept_messages_of_span
+        of_attributes = [
+            part
+            for row, value in (table.message_rows(Side.OUTPUT, attributes) if attributes else ())
+            for part in _read_output(row, value, attributes, table)
+        ]
+        of_events = self._read_events(place, table)
+        if not (of_attributes or of_events):
+            return SpanMessages(read_history=partial(self._read_history, place))
+        parts = [part for part in (*of_attributes, *of_events) if part.side is Side.OUTPUT]
+        output = [mention for part in parts for mention in part.mentions]
+        requests = [
+            mention for mention in output if isinstance(mention, ToolRequest) and mention.name
+        ]
+        answers = [mention for mention in output if isinstance(mention, ToolResult)]
+        is_broken = len(requests) + len(answers) < len(output)
+        if table.convention.positional_ids:
+            requests = list(map(without_positional_id, requests))
+        return SpanMessages(
+            requests=requests,
+            answers=answers,
+            recorded=not is_broken and any(part.conclusive for part in parts),
+            broken=is_broken,
+            read_history=partial(self._read_history, place, of_attributes, of_events),
+        )
+
+    def _read_events(self, place: int, table: ReadTable) -> list[_Part]:
+        """Read the messages in the span's events and log records."""
+        parts: list[_Part] = []
+        for event in chain(self._spans.readers[place].events(), self._spans.logs(place)):
+            parts += [
+                _Part(side, mentions, table.convention.conclusive_events)
+                for side, mentions in self._histories.of_event(event)
+            ]
+            if table.convention.results_in_user_events:
+                parts.append(_Part(Side.HISTORY, self._histories.of_user_event(event)))
+        return parts
+
+    def _read_history(
+        self, place: int, before: Sequence[_Part] = (), after: Sequence[_Part] = ()
+    ) -> Sequence[Mention]:
+        """Read the messages from before the span. They are decoded only here, so histories that are
+        not needed take no memory.
+
+        Args:
+            place: the span.
+            before, after: further messages of the span, which come before and after those.
+        """
+        spans, histories, table = self._spans, self._histories, self._spans.tables[place]
+        attributes = self._attributes(place, table.messages_wanted[Side.HISTORY])
+        if not (attributes or before or after):
+            return ()
+        mentions = _from_before(before)
+        for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
+            conversation = (spans.enclosing_agent[place], row.key)
+            if row.key.endswith("."):
+                mentions += histories.of_family(conversation, value)
+            elif not isinstance(value, str):
+                mentions += read_messages(value)
+            elif table.is_masked(value):
+                history = histories.of_text(conversation, value)
+                mentions += [_unmasked(mention, table) for mention in history]
+            else:
+                mentions += histories.of_text(conversation, value)
+        mentions += _from_before(after)
+        if table.convention.positional_ids:
+            return list(map(without_positional_id, mentions))
+        return mentions
+
+    def _attributes(self, place: int, wanted: Wanted) -> dict[str, Any]:
+        """The attributes of a span, and those of its log records that it has not itself; of equal
+        keys the first one counts.
+        """
+        attributes = self._spans.readers[place].attributes(wanted)
+        if self._spans.trace.logs:
+            for event in self._spans.logs(place):
+                attributes = {
+                    **{
+                        key: value
+                        for key, value in event.attributes.items()
+                        if key not in attributes
+                    },
+                    **attributes,
+                }
+        return attributes
 
     def finish(self, place: int) -> Finish:
         """How the model call of a span ended, by the span, or by one within it that says so."""
@@ -113,7 +195,7 @@ class TraceMessages:
         return known
 
     def _finish_of_span_itself(self, place: int) -> Finish:
-        table, span = self._spans.table(place), self._spans.readers[place]
+        table, span = self._spans.tables[place], self._spans.readers[place]
         attributes = span.attributes(table.finish_wanted)
         finish = finish_of(table, attributes)
         if finish is not Finish.UNKNOWN:
@@ -172,7 +254,7 @@ class TraceMessages:
             for step in self._steps_of.get(agent, ())
             for place in self._models_of.get(step, ())
         ]
-        return self.joined(sorted(models, key=self._spans.moment))
+        return self.joined(self._spans.in_order(models))
 
     def _of_agent(self, agent: int) -> AgentMessages:
         models = self._models_of.get(agent, [])
@@ -181,7 +263,7 @@ class TraceMessages:
     @cached_property
     def _models_of(self) -> dict[int, list[int]]:
         """The places of model spans in order of time, by the agent that encloses them."""
-        models = sorted(self._spans.models, key=self._spans.moment)
+        models = self._spans.in_order(self._spans.models)
         return grouped(models, self._spans.enclosing_agent.__getitem__)
 
     @cached_property
@@ -201,81 +283,58 @@ class TraceMessages:
 
         They may start before the model call ends, since its output may be streamed.
         """
-        readers = [self._spans.readers[place] for place in models]
-        starts = [span.start_ns for span in readers]
-        after = [max(at + 1, bisect_left(starts, span.end_ns)) for at, span in enumerate(readers)]
-        return [
-            (span.start_ns, starts[next_at] if next_at < len(starts) else None)
-            for span, next_at in zip(readers, after, strict=True)
+        readers = self._spans.readers
+        starts = [self._spans.starts[place] for place in models]
+        following = [
+            max(number, bisect_left(starts, readers[place].end_ns))
+            for number, place in enumerate(models, 1)
         ]
+        return [
+            (start, starts[number] if number < len(starts) else None)
+            for start, number in zip(starts, following, strict=True)
+        ]
+
+
+class _Part(NamedTuple):
+    """What one attribute or event of a span holds.
+
+    Attributes:
+        side: whether that was produced in the span, or is from before it.
+        conclusive: see `MessageRow`.
+    """
+
+    side: Side
+    mentions: Sequence[Mention]
+    conclusive: bool = False
+
+
+def _from_before(parts: Sequence[_Part]) -> list[Mention]:
+    """The requests from before the span, and the results of tools, also those in its output."""
+    return [
+        mention
+        for part in parts
+        for mention in part.mentions
+        if part.side is Side.HISTORY or isinstance(mention, ToolResult)
+    ]
 
 
 def _merged(outer: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     """Combine the messages of a model span with those of the spans below it that describe the same
     model call.
     """
-    if not inner:
-        return outer
-    merged = SpanMessages(
-        requests=outer.requests or [request for each in inner for request in each.requests],
-        recorded=all(each.recorded for each in inner) and not outer.broken,
+
+    def read_history() -> Sequence[Mention]:
+        requests, results = outer.history()
+        requests = requests or list(chain.from_iterable(span.history()[0] for span in inner))
+        results = results or list(chain.from_iterable(span.history()[1] for span in inner))
+        return (*requests, *results)
+
+    return SpanMessages(
+        requests=outer.requests or list(chain.from_iterable(span.requests for span in inner)),
+        recorded=all(span.recorded for span in inner) and not outer.broken,
         broken=outer.broken,
+        read_history=read_history,
     )
-    merged.put_off(
-        lambda: outer.history()[0] or [request for each in inner for request in each.history()[0]]
-    )
-    merged.put_off(
-        lambda: outer.history()[1] or [result for each in inner for result in each.history()[1]]
-    )
-    return merged
-
-
-def _read_span(
-    spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
-) -> SpanMessages:
-    """Read the messages of the span at an index: those of its output, span events and log records
-    now, those of its input when they are first needed.
-    """
-    messages = SpanMessages(positional_ids=table.convention.positional_ids)
-    attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
-    if KEPT_MESSAGES in attributes:
-        kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
-        if kept_messages_of_span is not None:
-            return kept_messages_of_span
-    for row, value in table.message_rows(Side.OUTPUT, attributes):
-        mentions, earlier = _read_output(row, value, attributes, table)
-        messages.add(row.side, mentions, conclusive=row.conclusive)
-        messages.add(Side.HISTORY, earlier, conclusive=row.conclusive)
-    messages.put_off(partial(_read_history, spans, place, table, histories))
-    for event in chain(spans.readers[place].events(), spans.logs(place)):
-        for side, mentions in histories.of_event(event):
-            messages.add(side, mentions, conclusive=table.convention.conclusive_events)
-        if table.convention.results_in_user_events:
-            messages.add(Side.HISTORY, histories.of_user_event(event), conclusive=False)
-    return messages
-
-
-def _read_history(
-    spans: ClassifiedTrace, place: int, table: ReadTable, histories: Histories
-) -> list[Mention]:
-    """Read the messages from before the span. They are decoded only here, so histories that are not
-    needed take no memory.
-    """
-    history: list[Mention] = []
-    attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
-    for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
-        conversation = (spans.enclosing_agent[place], row.key)
-        if row.key.endswith("."):
-            history += histories.of_family(conversation, value)
-        else:
-            mentions = (
-                histories.of_text(conversation, value)
-                if isinstance(value, str)
-                else read_messages(value)
-            )
-            is_masked = table.is_masked(value)
-            history += [_unmasked(each, table) for each in mentions] if is_masked else mentions
-    return history
 
 
 def _unmasked(mention: Mention, table: ReadTable) -> Mention:
@@ -286,43 +345,31 @@ def _unmasked(mention: Mention, table: ReadTable) -> Mention:
     return ToolResult(mention.call_id, name)
 
 
-def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
-    """The attributes of a span, and those of its log records that it has not itself; of equal keys
-    the first one counts.
-    """
-    attributes = spans.readers[place].attributes(wanted)
-    for event in spans.logs(place) if spans.trace.logs else ():
-        attributes = {
-            **{key: value for key, value in event.attributes.items() if key not in attributes},
-            **attributes,
-        }
-    return attributes
-
-
 def _read_output(
     row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable
-) -> tuple[Sequence[Mention], Sequence[Mention]]:
+) -> Iterator[_Part]:
     """The requests and results that were produced in the span, and those from before it."""
-    if row.key.endswith("."):
-        if not may_mention_in(value):
-            return (), ()
-    elif isinstance(value, str) and not may_mention(value):
-        return (), ()
-    messages = _decoded(row, value)
+    is_family = row.key.endswith(".")
+    may_be_tools = (
+        may_mention_in(value) if is_family else not isinstance(value, str) or may_mention(value)
+    )
+    messages = _decoded(row, value) if may_be_tools else []
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
         messages = messages[first_new:]  # some record the messages of earlier runs before their own
     earlier: list[Any] = []
     if row.choices and isinstance(messages, list):
-        earlier = [each for each in messages if not is_choice(each)]
-        messages = [each for each in messages if is_choice(each)]
+        earlier = [message for message in messages if not is_choice(message)]
+        messages = [message for message in messages if is_choice(message)]
     mentions = read_messages(messages, plain=not isinstance(messages, str))
     if row.made:
         mentions = [
-            replace(each, hosted=True) if isinstance(each, ToolRequest) else each
-            for each in mentions
+            replace(mention, hosted=True) if isinstance(mention, ToolRequest) else mention
+            for mention in mentions
         ]
-    return mentions, read_messages(earlier, plain=True)
+    yield _Part(Side.OUTPUT, mentions, row.conclusive)
+    if earlier:
+        yield _Part(Side.HISTORY, read_messages(earlier, plain=True))
 
 
 def _decoded(row: MessageRow, value: Any) -> Any:
@@ -340,7 +387,7 @@ def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]
     kept: dict[bytes, dict[str, str]] = {}
     tables = {id(each.table): each.table for each in spans.classifications}.values()
     for place, kind in enumerate(spans.kinds):
-        if kind not in (Kind.MODEL, Kind.AGENT) or spans.table(place) is NO_TABLE:
+        if kind not in (Kind.MODEL, Kind.AGENT) or spans.tables[place] is NO_TABLE:
             continue
         attributes = {KEPT_MESSAGES: written(messages.of_span_itself(place), tables)}
         offered = spans.readers[place].attributes(OFFERED_WANTED)

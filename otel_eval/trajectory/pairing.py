@@ -11,8 +11,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.conventions import Side
-from otel_eval.conventions.messages import Mention, ToolRequest, ToolResult, without_positional_id
+from otel_eval.conventions.messages import Mention, ToolRequest, ToolResult
 from otel_eval.conventions.values import frozen
 from otel_eval.model import UNRECORDED
 from otel_eval.span_trees import grouped
@@ -26,61 +25,40 @@ class SpanMessages:
 
     Attributes:
         requests: calls requested in the span.
+        answers: results in the span's own output: the model's provider ran the tool.
         recorded: whether the span's own output was recorded in a form that would show a call, and
             every call in it.
         broken: a call was requested whose name was not recorded.
-        answers: results in the span's own output: the model's provider ran the tool.
-        positional_ids: an id may consist of a tool's name and a number, as those of later calls do;
-            such ids are removed.
+        read_history: reads the requests that the messages repeat from before the span, and the
+            results of tools in them. It is called when they are first needed.
     """
 
-    requests: list[ToolRequest] = field(default_factory=list)
+    requests: Sequence[ToolRequest] = ()
+    answers: Sequence[ToolResult] = ()
     recorded: bool = False
     broken: bool = False
-    answers: list[ToolResult] = field(default_factory=list)
-    positional_ids: bool = False
-    _others: list[Sequence[Mention] | Callable[[], Sequence[Mention]]] = field(default_factory=list)
-    _history: tuple[list[ToolRequest], list[ToolResult]] | None = None
+    read_history: Callable[[], Sequence[Mention]] = tuple
+    _history: tuple[Sequence[ToolRequest], Sequence[ToolResult]] | None = None
 
-    def add(self, side: Side, mentions: Sequence[Mention], *, conclusive: bool) -> None:
-        """Add the requests and results of one attribute or event."""
-        if side is not Side.OUTPUT:
-            self._others.append(mentions)
-            return
-        for each in mentions:
-            if isinstance(each, ToolResult):
-                self._others.append((each,))
-                self.answers.append(each)
-            elif each.name:
-                self.requests.append(without_positional_id(each) if self.positional_ids else each)
-            else:
-                self.broken = True
-        self.recorded = not self.broken and (self.recorded or conclusive)
-
-    def put_off(self, read: Callable[[], Sequence[Mention]]) -> None:
-        """Add messages from before the span; `read` is called when they are first needed."""
-        self._others.append(read)
-
-    def history(self) -> tuple[list[ToolRequest], list[ToolResult]]:
+    def history(self) -> tuple[Sequence[ToolRequest], Sequence[ToolResult]]:
         """The tool requests that the messages repeat from before the span, and the results of tools
         in them.
         """
         if self._history is None:
-            earlier: list[ToolRequest] = []
-            results: list[ToolResult] = []
-            for other in self._others:
-                mentions = other() if callable(other) else other
-                for each in (
-                    map(without_positional_id, mentions) if self.positional_ids else mentions
-                ):
-                    if isinstance(each, ToolResult):
-                        results.append(each)
-                    elif each.name or each.call_id:
-                        earlier.append(each)
-            self._history = earlier, results
+            self._history = _NO_HISTORY
+            if mentions := self.read_history():
+                self._history = (
+                    [
+                        mention
+                        for mention in mentions
+                        if isinstance(mention, ToolRequest) and (mention.name or mention.call_id)
+                    ],
+                    [mention for mention in mentions if isinstance(mention, ToolResult)],
+                )
         return self._history
 
 
+_NO_HISTORY: Final = ((), ())
 _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
@@ -159,7 +137,7 @@ class AgentMessages:
         if self._history is not None:
             return self._history
         history = self._history = History()
-        longest: list[ToolResult] = []
+        longest: Sequence[ToolResult] = ()
         for span in self.spans:
             earlier, results = span.history()
             for request in earlier:

@@ -65,11 +65,11 @@ class Pauses:
         if paused:
             latest = max(paused, key=lambda place: (spans.readers[place].end_ns, place))
             if not self._is_over(latest, models, calls):
-                since = max((spans.readers[place].start_ns for place in models), default=0)
+                since = max((spans.starts[place] for place in models), default=0)
                 names = [
                     spans.pauses[place]
                     for place in tools
-                    if place == latest or spans.readers[place].start_ns >= since
+                    if place == latest or spans.starts[place] >= since
                 ]
                 return _waits_for(names or self._unanswered(run, models))
         if run.fragment or spans.readers[run.first].status_code == 2:
@@ -80,7 +80,7 @@ class Pauses:
                 f"the run ended in a call of {_quoted(silent.name)} without a result: it may wait"
                 " for an approval"
             )
-        if not models or not spans.table(models[-1]).convention.pauses_unanswered:
+        if not models or not spans.tables[models[-1]].convention.pauses_unanswered:
             return ""
         names = self._unanswered(run, models)
         return (
@@ -99,7 +99,7 @@ class Pauses:
         if not any(call.table.convention.pauses_unrecorded for call in calls):
             return None  # as in nearly every run
         latest = (
-            [call for call in calls if call.start >= self._spans.readers[models[-1]].start_ns]
+            [call for call in calls if call.start >= self._spans.starts[models[-1]]]
             if models
             else _not_followed(calls)
         )
@@ -121,7 +121,7 @@ class Pauses:
         """The agent spans with the mark of a pause."""
         spans, paused = self._spans, set[int]()
         for place in spans.agents:
-            table = spans.table(place)
+            table = spans.tables[place]
             if table.convention.pause_marks:
                 attributes = spans.readers[place].attributes(table.pause_wanted)
                 if table.is_paused(attributes):
@@ -137,14 +137,10 @@ class Pauses:
         if any(call.start >= end and call.name == name for call in calls):
             return True
         for place in models:
-            if spans.readers[place].start_ns < end:
+            if spans.starts[place] < end:
                 continue
             agent = spans.enclosing_agent[place]
-            if (
-                agent < 0
-                or agent <= pause < spans.end(agent)
-                or spans.readers[agent].start_ns >= end
-            ):
+            if agent < 0 or agent <= pause < spans.end(agent) or spans.starts[agent] >= end:
                 return True
         return False
 
@@ -159,7 +155,7 @@ class Pauses:
             for request in self._recovery.open_of(run.first, run.last)
             if request.place == models[-1]
         ]
-        start = self._spans.readers[models[-1]].start_ns
+        start = self._spans.starts[models[-1]]
         return names if len(names) > self.others_since(run, start) else []
 
     def others_since(self, run: Candidate, start: int) -> int:
@@ -168,7 +164,7 @@ class Pauses:
         """
         spans = self._spans
         return sum(
-            spans.readers[place].start_ns >= start
+            spans.starts[place] >= start
             and (spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff)
             for place in range(run.first + 1, run.last)
         )

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -174,22 +174,24 @@ class UnspannedCalls:
         """The requests of the trace, each once, in order of time; those of agents' own messages
         last.
         """
+        spans, messages = self._spans, self._messages
         requests: list[Request] = []
         known: dict[tuple[int, str], int] = {}
-        for owner, models in self._spans.model_calls_of.items():
-            asked_in = [self._asked_in(place) for place in models]
-            if not any(asked_in):
-                continue
-            windows = self._messages.windows(models)
-            for place, window, asked in zip(models, windows, asked_in, strict=True):
-                requests += self._requests_of(place, owner, window, asked, known)
+        for owner, models in spans.model_calls_of.items():
+            for place, following in zip(models, (*models[1:], None), strict=True):
+                of_span = messages.of_span(place)
+                self._asked[place] = of_span.requests
+                if following is not None and not (of_span.recorded or of_span.requests):
+                    self._asked[place] = self._repeated_first(place, following)
+            if any(map(self._asked.get, models)):
+                for place, window in zip(models, messages.windows(models), strict=True):
+                    asked = self._asked[place]
+                    requests += self._requests_of(place, owner, window, asked, known)
         # An agent's messages repeat those of the agents inside it, so these are read first.
-        for agent in reversed(self._spans.agents):
+        for agent in reversed(spans.agents):
             if not self._are_conclusive(agent):
-                window, asked = (
-                    (self._spans.readers[agent].start_ns, None),
-                    self._asked_in(agent),
-                )
+                asked = self._asked[agent] = messages.of_span(agent).requests
+                window = spans.starts[agent], None
                 requests += self._requests_of(agent, agent, window, asked, known)
         return requests
 
@@ -201,7 +203,7 @@ class UnspannedCalls:
         asked_in: Sequence[ToolRequest],
         known: dict[tuple[int, str], int],
     ) -> Iterator[Request]:
-        table, root = self._spans.table(place), self._spans.tree.root_of(place)
+        table, root = self._spans.tables[place], self._spans.tree.root_of(place)
         is_model = self._spans.kinds[place] is Kind.MODEL
         ids: set[str] = set()
         for position, asked in enumerate(asked_in, 1):
@@ -216,25 +218,14 @@ class UnspannedCalls:
             if table.is_request(asked.name):
                 yield Request(place, owner, asked, asked.call_id, window, position)
 
-    def _asked_in(self, place: int) -> Sequence[ToolRequest]:
-        """The requests of a span; for a model call whose output was not recorded, those that the
-        next one of its agent repeats.
+    def _repeated_first(self, place: int, following: int) -> Sequence[ToolRequest]:
+        """The requests of a model call whose output was not recorded: those that the next one of
+        its agent is the first to repeat.
         """
-        if place not in self._asked:
-            self._asked[place] = self._find_asked(place)
-        return self._asked[place]
-
-    def _find_asked(self, place: int) -> Sequence[ToolRequest]:
-        messages = self._messages.of_span(place)
-        if messages.recorded or messages.requests or self._spans.kinds[place] is not Kind.MODEL:
-            return messages.requests
-        following = self._following.get(place)
-        if following is None:
-            return ()
         after, _ = self._messages.of_span(following).history()
         if not after:
             return ()
-        before, _ = messages.history()
+        before, _ = self._messages.of_span(place).history()
         known = Counter(request.identity for request in before)
         added: list[ToolRequest] = []
         for request in after:
@@ -243,13 +234,6 @@ class UnspannedCalls:
             elif request.name:
                 added.append(request)
         return added
-
-    @cached_property
-    def _following(self) -> dict[int, int]:
-        """The place of each model call but the last of its agent → that of the next one."""
-        return dict(
-            pair for models in self._spans.model_calls_of.values() for pair in pairwise(models)
-        )
 
     def _number_of(self, place: int, models: list[int]) -> int:
         """The index of a model call among those of its agent."""
@@ -262,14 +246,14 @@ class UnspannedCalls:
         first, second = self._spans.readers[one], self._spans.readers[other]
         if first.end_ns <= second.start_ns or second.end_ns <= first.start_ns:
             return True
-        owners = self._spans.owner(one), self._spans.owner(other)
+        owners = self._spans.owners[one], self._spans.owners[other]
         return not (owners[0] in self._agents(owners[1]) or owners[1] in self._agents(owners[0]))
 
     def _agents(self, owner: int) -> list[int]:
         """The owner, and the nearest agents around it."""
         agents = [owner]
         while agents[-1] >= 0 and len(agents) < _MOST_AGENTS:
-            agents.append(self._spans.owner(agents[-1]))
+            agents.append(self._spans.owners[agents[-1]])
         return agents
 
     @cached_property
@@ -329,7 +313,7 @@ class UnspannedCalls:
         if surplus and len(spans.tools) + len(spans.agents) + len(spans.models) < len(spans.kinds):
             for place, classification in enumerate(spans.classifications):
                 if classification.handoff:
-                    starts.setdefault(spans.owner(place), []).append(spans.readers[place].start_ns)
+                    starts.setdefault(spans.owners[place], []).append(spans.starts[place])
         if not starts:
             return surplus
         for owner in starts:
@@ -444,7 +428,7 @@ class UnspannedCalls:
         for key, number, least in (
             (request.key, request.number, request.number),
             # Results without ids and names are in the order of the requests if all are there.
-            (_NAMELESS, request.position, len(self._asked_in(request.place))),
+            (_NAMELESS, request.position, len(self._asked[request.place])),
         ):
             known = len(before.get(key, ())) - len(own.get(key, ()))
             for place in self._later(request):
@@ -472,7 +456,7 @@ class UnspannedCalls:
         if owner not in self._asked_before:
             by_name = self._asked_before[owner] = {"": []}
             for number, place in enumerate(self._spans.model_calls_of.get(owner, ())):
-                for asked in self._asked_in(place):
+                for asked in self._asked[place]:
                     by_name[""].append(number)
                     if asked.name:
                         by_name.setdefault(asked.name, []).append(number)
@@ -499,7 +483,7 @@ class UnspannedCalls:
         others = (
             place
             for place in models[after : after + _MOST_LATER]
-            if spans.owner(place) != request.owner and spans.tree.root_of(place) == root
+            if spans.owners[place] != request.owner and spans.tree.root_of(place) == root
         )
         repeated = request.asked.name, request.call_id
         yield from (place for place in others if repeated in self._repeated_in(place))
@@ -559,10 +543,10 @@ class UnspannedCalls:
 
     def _tables(self, request: Request) -> Iterator[ReadTable]:
         """The tables of the model call and of the agents around it."""
-        yield self._spans.table(request.place)
+        yield self._spans.tables[request.place]
         for agent in self._agents(request.owner):
             if agent >= 0:
-                yield self._spans.table(agent)
+                yield self._spans.tables[agent]
 
     def _recovered(self, request: Request, answer: ToolResult | None, message: str) -> ToolCall:
         needs, asked = self._spans.plan.needs, request.asked
@@ -575,7 +559,7 @@ class UnspannedCalls:
             error = ToolError(REFUSED)
         elif asked.failed or (answer is not None and answer.failed):
             error = ToolError("_OTHER")
-        unrecorded = self._spans.table(request.place).convention.failures_unrecorded
+        unrecorded = self._spans.tables[request.place].convention.failures_unrecorded
         is_known = answer is not None and answer.marked and not unrecorded
         shown = UNRECORDED if answer is None or "results" not in needs else answer.result
         return ToolCall(
@@ -802,15 +786,15 @@ class _ScopePairing:
     def _model_before(self, call: ToolCallBuilder) -> int:
         """The last model call of the call's agent that started before it, -1 if there is none."""
         spans = self._spans
-        owner = spans.owner(call.place)
+        owner = spans.owners[call.place]
         for _ in range(_MOST_AGENTS):
             models = self._spans.model_calls_of.get(owner)
             if models or owner < 0:
                 break
-            owner = spans.owner(owner)
+            owner = spans.owners[owner]
         if not models:
             models = self._spans.model_calls_in_order
-        at = bisect_right(models, call.start, key=lambda place: spans.readers[place].start_ns)
+        at = bisect_right(models, call.start, key=lambda place: spans.starts[place])
         return models[at - 1] if at else -1
 
 

@@ -53,7 +53,7 @@ class RunAttributes:
         """The attributes of an agent span that its table asks for."""
         known = self._agents.get(place)
         if known is None:
-            wanted = self._spans.table(place).keys_wanted(*self._spans.plan.agent_fields)
+            wanted = self._spans.tables[place].keys_wanted(*self._spans.plan.agent_fields)
             known = self._agents[place] = self._spans.readers[place].attributes(wanted)
         return known
 
@@ -62,7 +62,7 @@ class RunAttributes:
         known = self._names.get(place)
         if known is None:
             name = self._spans.readers[place].name
-            known = self._names[place] = self._spans.table(place).agent_name(
+            known = self._names[place] = self._spans.tables[place].agent_name(
                 self.attributes(place), name
             )
         return known
@@ -99,7 +99,7 @@ class RunAttributes:
         own = (
             self.agent(run.first)
             if kind is Kind.AGENT
-            else self._of_other(self._spans.table(run.first), run.first)
+            else self._of_other(self._spans.tables[run.first], run.first)
         )
         if own or kind is Kind.TOOL:
             return own
@@ -143,13 +143,13 @@ class RunAttributes:
     def _conversation_id_at(self, place: int) -> str:
         known = self._conversation_ids.get(place)
         if known is None:
-            known = self._spans.table(place).text(self.attributes(place), Field.CONVERSATION)
+            known = self._spans.tables[place].text(self.attributes(place), Field.CONVERSATION)
             self._conversation_ids[place] = known
         return known
 
     def response_id(self, place: int) -> str:
         """The id of the response that a span records, or ""."""
-        return self._spans.table(place).text(self.attributes(place), Field.RESPONSE_ID)
+        return self._spans.tables[place].text(self.attributes(place), Field.RESPONSE_ID)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
         """Sums over model calls; where none of these has any, what the run's own span records.
@@ -165,7 +165,7 @@ class RunAttributes:
         return (
             TokenCounts()
             if run.fragment
-            else _tokens(self._spans.table(run.first), self.attributes(run.first))
+            else _tokens(self._spans.tables[run.first], self.attributes(run.first))
         )
 
     def _tokens(self, place: int) -> TokenCounts:
@@ -180,7 +180,7 @@ class RunAttributes:
         )
 
     def _tokens_of_span(self, place: int) -> TokenCounts:
-        table = self._spans.table(place)
+        table = self._spans.tables[place]
         return _tokens(table, self._spans.readers[place].attributes(table.tokens_wanted))
 
     def labels(self, run: Candidate) -> dict[str, Any]:
@@ -222,7 +222,7 @@ class RunAttributes:
         if self._spans.readers[place].dropped_attributes:
             return (Field.INPUT, Field.OUTPUT)
         return (
-            self._spans.table(place).convention.own_content
+            self._spans.tables[place].convention.own_content
             if self._spans.kinds[place] in (Kind.AGENT, Kind.OTHER)
             else ()
         )
@@ -248,7 +248,7 @@ class RunAttributes:
         """The span's table; for a root that no table recognises, the table of the first model or
         tool span below it.
         """
-        table = self._spans.table(place)
+        table = self._spans.tables[place]
         if table is not NO_TABLE:
             return table
         inside = [
@@ -256,7 +256,7 @@ class RunAttributes:
             for places in (self._spans.models, self._spans.tools)
             for each in within(places, place, self._spans.end(place))
         ]
-        return self._spans.table(min(inside, key=self._spans.moment)) if inside else table
+        return self._spans.tables[min(inside, key=self._spans.moment)] if inside else table
 
 
 def _whole(table: ReadTable, attributes: dict[str, Any]) -> bool:

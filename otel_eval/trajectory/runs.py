@@ -281,7 +281,7 @@ def _describe_tree(spans: ClassifiedTrace, root: int) -> _Tree:
         last=last,
         missing=missing,
         origin=origin,
-        start=spans.readers[root].start_ns,
+        start=spans.starts[root],
         service=spans.resource_scopes[root].service,
         agents=holds(spans.agents, root, last),
         content=holds(spans.tools, root, last) or holds(spans.models, root, last),

@@ -84,7 +84,7 @@ class UnknownCalls:
         """Whether a span that lost attributes may have shown a call with them: a model's without
         its whole messages, a tool's without its name, and one that nothing shows to be neither.
         """
-        spans, table = self._spans, self._spans.table(place)
+        spans, table = self._spans, self._spans.tables[place]
         if spans.kinds[place] is Kind.MODEL:
             outputs = [row.key for row in table.convention.messages if row.side is Side.OUTPUT]
             whole = frozenset(key for key in outputs if not key.endswith("."))
@@ -143,7 +143,7 @@ class UnknownCalls:
             )
         if not models:
             return ""
-        start = self._spans.readers[models[-1]].start_ns
+        start = self._spans.starts[models[-1]]
         latest = [call for call in calls if call.start >= start]
         if self._requested(models[-1]) > len(latest) + self.pauses.others_since(run, start):
             return (
@@ -175,7 +175,7 @@ class UnknownCalls:
 
     def _requested(self, place: int) -> int:
         """How many calls the model call certainly asked for."""
-        table = self._spans.table(place)
+        table = self._spans.tables[place]
         requests = self._messages.of_span(place).requests
         requests = [request for request in requests if table.is_request(request.name)]
         # A request may be recorded twice, in an attribute and in an event.
@@ -281,7 +281,7 @@ class UnknownCalls:
         return sorted(
             place
             for place in (*self._spans.models, *self._spans.agents)
-            if self._spans.table(place).convention.hosted_unrecorded
+            if self._spans.tables[place].convention.hosted_unrecorded
         )
 
     def _asked_nothing(self, place: int) -> bool:
@@ -301,19 +301,12 @@ class UnknownCalls:
     @cached_property
     def _gaps(self) -> list[int]:
         """The model calls that asked for tools of which there is no trace."""
-        # Where messages were read already, those that hold a request need no finish reason.
-        unknown = [
-            place
-            for place in self._of_no_agent_below(self._unanswered())
-            if not self._messages.is_known_to_request(place)
-        ]
+        messages, requesting = self._messages, self._recovery.requesting
         return [
             place
-            for place in unknown
-            if not (self._messages.of_span(place).requests or place in self._recovery.requesting)
-            and (
-                self._messages.of_span(place).broken or self._messages.finish(place) is Finish.TOOLS
-            )
+            for place in self._of_no_agent_below(self._unanswered())
+            if not (messages.of_span(place).requests or place in requesting)
+            and (messages.of_span(place).broken or messages.finish(place) is Finish.TOOLS)
             and not self._is_answered_before(place)
         ]
 
@@ -321,12 +314,12 @@ class UnknownCalls:
         """Whether the model call is the one before a pause, whose span was written when the run
         went on, after those of the calls that it asked for.
         """
-        table, agent = self._spans.table(place), self._spans.enclosing_agent[place]
+        table, agent = self._spans.tables[place], self._spans.enclosing_agent[place]
         if agent < 0 or not table.convention.resume_marks:
             return False
         span, answers = self._spans.readers[place], self._answers.get(agent)
         return (
-            self._models[agent][0] == span.start_ns
+            self._spans.model_starts_of[agent][0] == span.start_ns
             and answers is not None
             and answers[0] < span.start_ns
             and table.marked(span.attributes(table.resume_wanted), table.convention.resume_marks)
@@ -334,30 +327,49 @@ class UnknownCalls:
 
     def _unanswered(self) -> list[int]:
         """The model calls after which no call, handoff or agent started before the next model call
-        of the same agent.
+        of the same agent, in order of place.
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        readers, unanswered = self._spans.readers, []
-        for place in self._spans.model_calls:
-            owner, start = self._spans.owner(place), readers[place].start_ns
-            answers, models = self._answers.get(owner, ()), self._models[owner]
-            at = bisect_left(answers, start)
-            following = bisect_left(models, start) + 1
-            if at == len(answers):
-                unanswered.append(place)
-            elif following < len(models) and answers[at] > models[following]:
-                # Model calls that start before this one ends were made beside it.
-                after = bisect_left(models, readers[place].end_ns)
-                if after <= following or (after < len(models) and answers[at] > models[after]):
+        spans, unanswered = self._spans, list[int]()
+        for owner, models in spans.model_calls_of.items():
+            starts, answers = spans.model_starts_of[owner], self._answers.get(owner, [])
+            answer = first = 0  # the first that did not start before, and that started with it
+            for number, (place, start) in enumerate(zip(models, starts, strict=True)):
+                while answer < len(answers) and answers[answer] < start:
+                    answer += 1
+                if start > starts[first]:
+                    first = number
+                if not (
+                    answer < len(answers)
+                    and self._is_before_next(answers[answer], starts, first + 1, place)
+                ):
                     unanswered.append(place)
+        unanswered.sort()
         return unanswered
+
+    def _is_before_next(self, answer: int, starts: list[int], following: int, place: int) -> bool:
+        """Whether something started before the model call after that at `place`.
+
+        Args:
+            answer: when it started.
+            starts: when the model calls of the agent started.
+            following: the number of the next one among them.
+            place: the model call.
+        """
+        if following == len(starts) or answer <= starts[following]:
+            return True
+        # Model calls that start before this one ends were made beside it.
+        following_end = bisect_left(starts, self._spans.readers[place].end_ns)
+        return following_end > following and (
+            following_end == len(starts) or answer <= starts[following_end]
+        )
 
     def _of_no_agent_below(self, places: list[int]) -> list[int]:
         """Those of the model calls that no agent called by theirs answered: while such an agent
         works, some record its model calls as the caller's.
         """
-        if not places:
+        if not places or len(self._spans.agents) < 2:
             return places
         readers, below = self._spans.readers, dict[int, list[tuple[int, int]]]()
         for agent in self._spans.agents:
@@ -371,7 +383,10 @@ class UnknownCalls:
             agents = below.get(owner, []) if owner >= 0 else []
             at = bisect_left(agents, (span.start_ns, place)) - 1  # the last one that started before
             agent = agents[at][1] if at >= 0 else -1
-            answers, models = self._answers.get(agent, ()), self._models.get(owner, ())
+            answers, models = (
+                self._answers.get(agent, ()),
+                self._spans.model_starts_of.get(owner, ()),
+            )
             following = bisect_right(models, span.start_ns)
             until = models[following] if following < len(models) else None
             after = bisect_left(answers, span.start_ns)
@@ -383,11 +398,6 @@ class UnknownCalls:
             ):
                 left.append(place)
         return left
-
-    @cached_property
-    def _models(self) -> dict[int, list[int]]:
-        """Agent → when its model calls started, ascending."""
-        return self._starts(self._spans.model_calls)
 
     @cached_property
     def _answers(self) -> dict[int, list[int]]:
@@ -405,8 +415,7 @@ class UnknownCalls:
         """Agent → when these spans of it started, ascending."""
         by_agent: dict[int, list[int]] = {}
         for place in places:
-            starts = by_agent.setdefault(self._spans.owner(place), [])
-            starts.append(self._spans.readers[place].start_ns)
+            by_agent.setdefault(self._spans.owners[place], []).append(self._spans.starts[place])
         for starts in by_agent.values():
             starts.sort()
         return by_agent
