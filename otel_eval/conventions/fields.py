@@ -94,6 +94,9 @@ class ReadTable:
         self.resume_wanted = Wanted(frozenset(mark.key for mark in convention.resume_marks))
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.messages_wanted = {side: self._messages_of(side) for side in Side}
+        self._rows = {
+            side: tuple(row for row in convention.messages if row.side is side) for side in Side
+        }
 
     def _messages_of(self, side: Side) -> Wanted:
         """The attributes that hold messages of a side, with those that are needed to interpret
@@ -130,9 +133,9 @@ class ReadTable:
         """The recorded value of a field: the first of its attributes that is neither a placeholder,
         cut nor masked; else None.
         """
-        for key in self._fields.get(wanted, ()):
-            value = self.recorded(read, key)
-            if value is not None:
+        for key in self._fields.get(wanted, ()) if read else ():
+            value = read.get(key)
+            if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
                 return decode(value, literals=False) if self._encoded else value
         return None
 
@@ -147,13 +150,12 @@ class ReadTable:
 
     def _is_recorded(self, read: Mapping[str, Any], key: str, value: Any) -> bool:
         """Whether the value of an attribute is neither a placeholder, cut nor masked."""
-        if (
-            isinstance(value, str)
-            and value in self.placeholder_texts
-            and self.is_placeholder(key, value)
+        if isinstance(value, str) and (
+            (value in self.placeholder_texts and self.is_placeholder(key, value))
+            or (self._masks and self.is_masked(value))
         ):
             return False
-        return not self.is_cut(read, key) and not self.is_masked(value)
+        return not (self.convention.truncated and self.is_cut(read, key))
 
     def is_cut(self, read: Mapping[str, Any], key: str) -> bool:
         """Whether another attribute marks this one as truncated."""
@@ -191,16 +193,19 @@ class ReadTable:
             read: the attributes of `messages_wanted`.
             masked_too: whether also values of which a part was replaced.
         """
+        if not read:
+            return
         has_families = not self.messages_wanted[side].keys.issuperset(read)
-        for row in self.convention.messages if read else ():
-            if row.side is not side:
-                continue
+        for row in self._rows[side]:
             if not row.key.endswith("."):
-                value = self.recorded(read, row.key)
-                if value is None and masked_too and self.is_masked(read.get(row.key)):
-                    value = read[row.key]
-                is_null = isinstance(value, str) and value.strip(SPACES) == "null"
-                if value is not None and not is_null:
+                value = read.get(row.key)
+                if value is None or (isinstance(value, str) and value.strip(SPACES) == "null"):
+                    continue
+                if (
+                    self._takes_all
+                    or self._is_recorded(read, row.key, value)
+                    or (masked_too and self.is_masked(value))
+                ):
                     yield row, value
             elif has_families:
                 family = {

@@ -115,8 +115,8 @@ Mention = ToolRequest | ToolResult
 
 
 # Each shape and each list of requests has a key or a text with one of these in it; only escapes of
-# JSON and Python could hide it. An expression with a fixed beginning is searched as fast as plain
-# text, so there is one for each beginning.
+# JSON and Python could hide it. There is one expression for each beginning, because plain text is
+# searched in a tenth of the time: most texts hold none of the beginnings.
 _WORDS_OF_TOOLS: Final = re.compile(
     r"tool(?:_[cru]|_name(?:_\d|\\*[\"'])|-[cre]|[CNRU]|\.m|[\"'\\])"
 )
@@ -130,10 +130,10 @@ def may_mention(text: str) -> bool:
     decoding.
     """
     return bool(
-        _WORDS_OF_TOOLS.search(text)
-        or _WORDS_OF_FUNCTIONS.search(text)
-        or _WORDS_OF_CALLS.search(text)
-        or _ESCAPES.search(text)
+        ("tool" in text and _WORDS_OF_TOOLS.search(text))
+        or ("unction" in text and _WORDS_OF_FUNCTIONS.search(text))
+        or ("call" in text and _WORDS_OF_CALLS.search(text))
+        or ("\\" in text and _ESCAPES.search(text))
     )
 
 

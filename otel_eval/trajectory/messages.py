@@ -8,7 +8,7 @@ Outputs of models are always read; histories only where something is missing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -94,21 +94,25 @@ class TraceMessages:
         table = self._spans.tables[place]
         if table is NO_TABLE:
             return SpanMessages()
-        attributes = self._attributes(place, table.messages_wanted[Side.OUTPUT])
+        attributes = _attributes(self._spans, place, table.messages_wanted[Side.OUTPUT])
         if KEPT_MESSAGES in attributes:
             kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
             if kept_messages_of_span is not None:
                 return kept_messages_of_span
         of_attributes = [
             part
-            for row, value in (table.message_rows(Side.OUTPUT, attributes) if attributes else ())
+            for row, value in table.message_rows(Side.OUTPUT, attributes)
             for part in _read_output(row, value, attributes, table)
         ]
         of_events = self._read_events(place, table)
-        if not (of_attributes or of_events):
-            return SpanMessages(read_history=partial(self._read_history, place))
-        parts = [part for part in (*of_attributes, *of_events) if part.side is Side.OUTPUT]
-        output = [mention for part in parts for mention in part.mentions]
+        parts = of_attributes + of_events
+        is_recorded = any(part.conclusive for part in parts)
+        if not any(part.mentions for part in parts):
+            read_history = partial(_read_history, self._spans, self._histories, place)
+            return SpanMessages(recorded=is_recorded, read_history=read_history)
+        output = [
+            mention for part in parts if part.side is Side.OUTPUT for mention in part.mentions
+        ]
         requests = [
             mention for mention in output if isinstance(mention, ToolRequest) and mention.name
         ]
@@ -119,70 +123,23 @@ class TraceMessages:
         return SpanMessages(
             requests=requests,
             answers=answers,
-            recorded=not is_broken and any(part.conclusive for part in parts),
+            recorded=is_recorded and not is_broken,
             broken=is_broken,
-            read_history=partial(self._read_history, place, of_attributes, of_events),
+            read_history=partial(
+                _read_history, self._spans, self._histories, place, of_attributes, of_events
+            ),
         )
 
     def _read_events(self, place: int, table: ReadTable) -> list[_Part]:
         """Read the messages in the span's events and log records."""
         parts: list[_Part] = []
         for event in chain(self._spans.readers[place].events(), self._spans.logs(place)):
-            parts += [
-                _Part(side, mentions, table.convention.conclusive_events)
-                for side, mentions in self._histories.of_event(event)
-            ]
+            for side, mentions in self._histories.of_event(event):
+                is_conclusive = side is Side.OUTPUT and table.convention.conclusive_events
+                parts.append(_Part(side, mentions, is_conclusive))
             if table.convention.results_in_user_events:
                 parts.append(_Part(Side.HISTORY, self._histories.of_user_event(event)))
         return parts
-
-    def _read_history(
-        self, place: int, before: Sequence[_Part] = (), after: Sequence[_Part] = ()
-    ) -> Sequence[Mention]:
-        """Read the messages from before the span. They are decoded only here, so histories that are
-        not needed take no memory.
-
-        Args:
-            place: the span.
-            before, after: further messages of the span, which come before and after those.
-        """
-        spans, histories, table = self._spans, self._histories, self._spans.tables[place]
-        attributes = self._attributes(place, table.messages_wanted[Side.HISTORY])
-        if not (attributes or before or after):
-            return ()
-        mentions = _from_before(before)
-        for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
-            conversation = (spans.enclosing_agent[place], row.key)
-            if row.key.endswith("."):
-                mentions += histories.of_family(conversation, value)
-            elif not isinstance(value, str):
-                mentions += read_messages(value)
-            elif table.is_masked(value):
-                history = histories.of_text(conversation, value)
-                mentions += [_unmasked(mention, table) for mention in history]
-            else:
-                mentions += histories.of_text(conversation, value)
-        mentions += _from_before(after)
-        if table.convention.positional_ids:
-            return list(map(without_positional_id, mentions))
-        return mentions
-
-    def _attributes(self, place: int, wanted: Wanted) -> dict[str, Any]:
-        """The attributes of a span, and those of its log records that it has not itself; of equal
-        keys the first one counts.
-        """
-        attributes = self._spans.readers[place].attributes(wanted)
-        if self._spans.trace.logs:
-            for event in self._spans.logs(place):
-                attributes = {
-                    **{
-                        key: value
-                        for key, value in event.attributes.items()
-                        if key not in attributes
-                    },
-                    **attributes,
-                }
-        return attributes
 
     def finish(self, place: int) -> Finish:
         """How the model call of a span ended, by the span, or by one within it that says so."""
@@ -300,7 +257,7 @@ class _Part(NamedTuple):
 
     Attributes:
         side: whether that was produced in the span, or is from before it.
-        conclusive: see `MessageRow`.
+        conclusive: whether finding no tool call in it proves that none was requested.
     """
 
     side: Side
@@ -337,6 +294,57 @@ def _merged(outer: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     )
 
 
+def _read_history(
+    spans: ClassifiedTrace,
+    histories: Histories,
+    place: int,
+    before: Sequence[_Part] = (),
+    after: Sequence[_Part] = (),
+) -> Sequence[Mention]:
+    """Read the messages from before the span. They are decoded only here, so histories that are
+    not needed take no memory.
+
+    Args:
+        spans, histories: the trace, and the histories of its messages that were read.
+        place: the span.
+        before, after: further messages of the span, which come before and after those.
+    """
+    table = spans.tables[place]
+    attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
+    if not (attributes or before or after):
+        return ()
+    mentions = _from_before(before)
+    for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
+        conversation = (spans.enclosing_agent[place], row.key)
+        if row.key.endswith("."):
+            mentions += histories.of_family(conversation, value)
+        elif not isinstance(value, str):
+            mentions += read_messages(value)
+        elif table.is_masked(value):
+            history = histories.of_text(conversation, value)
+            mentions += [_unmasked(mention, table) for mention in history]
+        else:
+            mentions += histories.of_text(conversation, value)
+    mentions += _from_before(after)
+    if table.convention.positional_ids:
+        return list(map(without_positional_id, mentions))
+    return mentions
+
+
+def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
+    """The attributes of a span, and those of its log records that it has not itself; of equal
+    keys the first one counts.
+    """
+    attributes = spans.readers[place].attributes(wanted)
+    if spans.trace.logs:
+        for event in spans.logs(place):
+            attributes = {
+                **{key: value for key, value in event.attributes.items() if key not in attributes},
+                **attributes,
+            }
+    return attributes
+
+
 def _unmasked(mention: Mention, table: ReadTable) -> Mention:
     """What messages of which a part was replaced still show: ids, and names that are whole."""
     name = "" if table.is_masked(mention.name) else mention.name
@@ -347,13 +355,14 @@ def _unmasked(mention: Mention, table: ReadTable) -> Mention:
 
 def _read_output(
     row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable
-) -> Iterator[_Part]:
+) -> list[_Part]:
     """The requests and results that were produced in the span, and those from before it."""
     is_family = row.key.endswith(".")
-    may_be_tools = (
+    if not (
         may_mention_in(value) if is_family else not isinstance(value, str) or may_mention(value)
-    )
-    messages = _decoded(row, value) if may_be_tools else []
+    ):
+        return [_Part(Side.OUTPUT, (), row.conclusive)]
+    messages = _decoded(row, value)
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
         messages = messages[first_new:]  # some record the messages of earlier runs before their own
@@ -367,9 +376,10 @@ def _read_output(
             replace(mention, hosted=True) if isinstance(mention, ToolRequest) else mention
             for mention in mentions
         ]
-    yield _Part(Side.OUTPUT, mentions, row.conclusive)
+    parts = [_Part(Side.OUTPUT, mentions, row.conclusive)]
     if earlier:
-        yield _Part(Side.HISTORY, read_messages(earlier, plain=True))
+        parts.append(_Part(Side.HISTORY, read_messages(earlier, plain=True)))
+    return parts
 
 
 def _decoded(row: MessageRow, value: Any) -> Any:
