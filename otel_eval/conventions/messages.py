@@ -246,7 +246,7 @@ class _ShapeReader:
                 return False
         if self.shape.text and not isinstance(self._payload(value), str):
             return False
-        return all(each(value) is None for each in self._lacks)
+        return not self._lacks or all(lacked(value) is None for lacked in self._lacks)
 
     def _request(self, value: dict[str, Any]) -> ToolRequest:
         payload = self._payload(value)
@@ -262,7 +262,7 @@ class _ShapeReader:
             or value.get("type") in self._hosted_types
             or any(value.get(mark) is True for mark in HOSTED_MARKS)
         )
-        failed = any(_has_failed(error(value)) is True for error in self._errors)
+        failed = True in [_has_failed(error(value)) for error in self._errors]
         return ToolRequest(name, call_id, arguments, hosted, failed)
 
     def _result(self, value: dict[str, Any]) -> ToolResult:
@@ -275,7 +275,7 @@ class _ShapeReader:
             name,
             UNRECORDED if payload is None else taken.value,
             taken.failed or True in marks,
-            taken.marked or any(each is not None for each in marks),
+            taken.marked or marks.count(None) < len(marks),
         )
 
 

@@ -146,8 +146,10 @@ class ToolSpanReader:
         fields = self._known.get(fingerprint)
         if fields is None or not fields.succeeded or call_id in self._no_ids:
             return None
-        is_unknown = self.table.convention.failures_in_results and not has_result
-        return None if is_unknown or self.table.is_masked(call_id) else (fields, known_id(call_id))
+        convention = self.table.convention
+        is_unknown = convention.failures_in_results and not has_result
+        is_masked = convention.masks and self.table.is_masked(call_id)
+        return None if is_unknown or is_masked else (fields, known_id(call_id))
 
     def read_fields(self, span: SpanReader) -> ToolFields:
         """The fields of the span."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.interfaces import ClosedTrace
@@ -59,15 +58,14 @@ def build(
     """
     spans = classified(trace, plan)
     calls = call_builders(spans)
-    spans.link()
     if not (spans.agents or spans.models or spans.tools):
         return ()
     candidates = find_runs(spans)
     candidates.sort(key=lambda run: (spans.starts[run.first], run.span_id))
     work = _Work(spans, limits_of(spans, candidates), inner=inner)
     work.find_calls(calls)
-    runs = (work.run(candidate) for candidate in candidates)
-    return tuple(run for run in runs if lone_calls or not run.trajectory.is_tool_call)
+    runs = map(work.run, candidates)
+    return tuple([run for run in runs if lone_calls or not run.trajectory.is_tool_call])
 
 
 @dataclass(slots=True)
@@ -189,7 +187,7 @@ class _Work:
                 calls_unknown=_NOT_READ,
                 conversation=self.run_attributes.conversation_id(run, agents or models),
             )
-        models.sort(key=self.spans.moment)
+        models = self.spans.in_order(models)
         calls, calls_unknown, waiting = self._calls(run, agents, models)
         run_input, run_output = self.run_attributes.exchange(run, models)
         return _Contents(
@@ -240,19 +238,17 @@ class _Work:
         enclosing = self._enclosing(spanned) if spanned else {}
         enclosing_agent = self.spans.enclosing_agent
         paths: dict[int, tuple[str, ...]] = {-1: ()}
-        ordered: list[tuple[Moment, ToolCallBuilder | Recovered]] = [
-            *((MOMENT(call), call) for call in spanned),
-            *((each.moment, each) for each in recovered),
-        ]
-        ordered.sort(key=itemgetter(0))
+        ordered: list[ToolCallBuilder | Recovered] = [*sorted(spanned, key=MOMENT), *recovered]
+        if recovered:
+            ordered.sort(key=_moment)
         calls = []
-        for _, call in ordered:
+        for call in ordered:
             is_agent = self.spans.kinds[call.place] is Kind.AGENT
             agent = call.place if is_agent else enclosing_agent[call.place]
             if agent not in paths:
                 paths[agent] = self.run_attributes.agent_path(agent, run.first)
             calls.append(
-                replace(call.call, agent_path=paths[agent])
+                _call_of_request(call, paths[agent])
                 if isinstance(call, Recovered)
                 else _call(call, enclosing.get(call.place, ()), paths[agent])
             )
@@ -274,6 +270,10 @@ class _Work:
             own = (*enclosing[call.place], call.span_id.hex())[-MAX_ENCLOSING:]
             stack.append((self.spans.end(call.place), own))
         return enclosing
+
+
+def _moment(call: ToolCallBuilder | Recovered) -> Moment:
+    return call.moment if isinstance(call, Recovered) else MOMENT(call)
 
 
 def _completeness(spans: ClassifiedTrace, run: Candidate) -> Completeness:
@@ -311,6 +311,20 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
         enclosing=enclosing,
         agent_path=path,
         failure_unknown=call.error is None and call.unsure,
+        message=call.message,
+        refusal=call.refusal,
+    )
+
+
+def _call_of_request(call: Recovered, path: tuple[str, ...]) -> ToolCall:
+    return ToolCall(
+        name=call.name,
+        arguments=call.arguments,
+        result=call.result,
+        error=call.error,
+        call_id=call.call_id,
+        agent_path=path,
+        failure_unknown=call.failure_unknown,
         message=call.message,
         refusal=call.refusal,
     )

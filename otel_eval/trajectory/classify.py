@@ -7,8 +7,9 @@ Spans of evaluations, of this project and of others, are left out with everythin
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import gt, itemgetter, lt
 from typing import Any, Final
 
@@ -232,6 +233,11 @@ class ClassifiedTrace:
                 resource_scope.event(payload) for payload, resource_scope in frames
             )
         return known
+
+    def events(self, place: int) -> Iterable[SpanEvent]:
+        """The span's events and the log records joined to it; see `SpanReader.events`."""
+        events = self.readers[place].events()
+        return chain(events, self.logs(place)) if self.trace.logs else events
 
     def nested_models(self, place: int) -> Sequence[int]:
         """The model spans directly below a model span: a framework's and its client's describe one

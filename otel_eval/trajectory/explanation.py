@@ -114,7 +114,6 @@ def explain_trace(trace: ClosedTrace, plan: Plan, *, lone_calls: bool = False) -
     whole, evaluations = classified_with(trace, trace.frames, plan)
     spans = classified(trace, plan)
     builders = call_builders(spans)
-    spans.link()
     candidates = find_runs(spans)
     limits = limits_of(spans, candidates)
     runs = [

@@ -9,10 +9,12 @@ So the same trace has the same outcome wherever it is evaluated.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
+from otel_eval.caching import cached_property
 from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.interfaces import SpanEvent, Wanted, all_but
 from otel_eval.span_trees import within
@@ -52,18 +54,31 @@ class RunLimits:
     """
 
     def __init__(self, runs: Sequence[Sequence[tuple[int, int]]]) -> None:
-        ranges = sorted(
-            (*span_range, run) for run, of_run in enumerate(runs) for span_range in of_run
-        )
-        self._ranges: Final = ranges
-        self._starts: Final = [first for first, _, _ in ranges]
+        self._runs: Final = runs
         self._reasons: Final[dict[int, str]] = {}
         self._pairs: Final[dict[int, int]] = {}
 
+    @cached_property
+    def _ranges(self) -> list[tuple[int, int, int]]:
+        """The first and the last place of each range, and the number of its run."""
+        return sorted(
+            (*span_range, run) for run, ranges in enumerate(self._runs) for span_range in ranges
+        )
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [first for first, _, _ in self._ranges]
+
     def run_of(self, place: int) -> int:
         """The number of the outermost run that a span is part of, -1 if there is none."""
-        at = bisect_right(self._starts, place) - 1
-        return self._ranges[at][2] if at >= 0 and place < self._ranges[at][1] else -1
+        number = bisect_right(self._starts, place) - 1
+        is_within = number >= 0 and place < self._ranges[number][1]
+        return self._ranges[number][2] if is_within else -1
+
+    @property
+    def is_any_refused(self) -> bool:
+        """Whether a run is not read."""
+        return bool(self._reasons)
 
     def refuse(self, run: int, reason: str) -> None:
         """Do not read an outermost run any further."""
@@ -77,17 +92,14 @@ class RunLimits:
         """The places that are in no run that is not read."""
         return [place for place in places if not self.reason(place)] if self._reasons else places
 
-    def limit_requests(self, places: Iterable[int]) -> None:
+    def limit_requests(self, places: Collection[int]) -> None:
         """Refuse runs with too many requests; `places` are the spans that hold one, each as often
         as it holds one.
         """
-        counts: dict[int, int] = {}
-        for place in places:
-            run = self.run_of(place)
-            counts[run] = counts.get(run, 0) + 1
-        for run, count in counts.items():
-            if count > MOST_CALLS:
-                self.refuse(run, _CALLS)
+        if len(places) > MOST_CALLS:
+            for run, count in Counter(map(self.run_of, places)).items():
+                if count > MOST_CALLS:
+                    self.refuse(run, _CALLS)
 
     def allow_pairs(self, place: int, pairs: int) -> bool:
         """Whether so many more pairs of spans or requests may be compared for the run that a span
@@ -158,7 +170,7 @@ def _recorded_size(spans: ClassifiedTrace, ranges: Iterable[tuple[int, int]]) ->
 def _size_of_span(spans: ClassifiedTrace, place: int) -> int:
     span = spans.readers[place]
     size = _size(span.attributes(_EVERY_ATTRIBUTE))
-    return size + sum(map(_size_of_event, (*span.events(), *spans.logs(place))))
+    return size + sum(map(_size_of_event, spans.events(place)))
 
 
 def _size_of_event(event: SpanEvent) -> int:

@@ -91,24 +91,23 @@ class TraceMessages:
         """Read the messages of the span's output, span events and log records; those of its input
         are read when they are first needed.
         """
-        table = self._spans.tables[place]
+        spans, table = self._spans, self._spans.tables[place]
         if table is NO_TABLE:
             return SpanMessages()
-        attributes = _attributes(self._spans, place, table.messages_wanted[Side.OUTPUT])
+        attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
         if KEPT_MESSAGES in attributes:
             kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
             if kept_messages_of_span is not None:
                 return kept_messages_of_span
-        of_attributes = [
-            part
-            for row, value in table.message_rows(Side.OUTPUT, attributes)
-            for part in _read_output(row, value, attributes, table)
-        ]
+        of_attributes: list[_Part] = []
+        if attributes:
+            for row, value in table.message_rows(Side.OUTPUT, attributes):
+                of_attributes += _read_output(row, value, attributes, table)
         of_events = self._read_events(place, table)
         parts = of_attributes + of_events
-        is_recorded = any(part.conclusive for part in parts)
-        if not any(part.mentions for part in parts):
-            read_history = partial(_read_history, self._spans, self._histories, place)
+        is_recorded = True in [part.conclusive for part in parts]
+        if not parts or not any(part.mentions for part in parts):
+            read_history = partial(_read_history, spans, self._histories, place)
             return SpanMessages(recorded=is_recorded, read_history=read_history)
         output = [
             mention for part in parts if part.side is Side.OUTPUT for mention in part.mentions
@@ -126,14 +125,14 @@ class TraceMessages:
             recorded=is_recorded and not is_broken,
             broken=is_broken,
             read_history=partial(
-                _read_history, self._spans, self._histories, place, of_attributes, of_events
+                _read_history, spans, self._histories, place, of_attributes, of_events
             ),
         )
 
     def _read_events(self, place: int, table: ReadTable) -> list[_Part]:
         """Read the messages in the span's events and log records."""
         parts: list[_Part] = []
-        for event in chain(self._spans.readers[place].events(), self._spans.logs(place)):
+        for event in self._spans.events(place):
             for side, mentions in self._histories.of_event(event):
                 is_conclusive = side is Side.OUTPUT and table.convention.conclusive_events
                 parts.append(_Part(side, mentions, is_conclusive))
@@ -164,8 +163,7 @@ class TraceMessages:
             # A key in JSON text could also hide in an escape.
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
-        events = [*span.events(), *self._spans.logs(place)]
-        return finish_of_messages(table, attributes, outputs, events)
+        return finish_of_messages(table, attributes, outputs, self._spans.events(place))
 
     def fill(self, calls: list[ToolCallBuilder], limits: RunLimits) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the
@@ -392,7 +390,6 @@ def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]
     """What to keep of the messages of a trace whose content is left out: span id → attributes."""
     spans = classified(trace, plan)
     call_builders(spans)
-    spans.link()
     messages = TraceMessages(spans)
     kept: dict[bytes, dict[str, str]] = {}
     tables = {id(each.table): each.table for each in spans.classifications}.values()

@@ -22,12 +22,12 @@ from otel_eval.conventions.messages import ToolRequest, ToolResult
 from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offered_tools
 from otel_eval.conventions.tool_spans import result_text
 from otel_eval.conventions.values import frozen
-from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolCall, ToolError
+from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolError
 from otel_eval.span_trees import grouped, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.pairing import Window, ids_of
+from otel_eval.trajectory.pairing import SpanMessages, Window, ids_of
 from otel_eval.trajectory.tool_calls import (
     MOMENT,
     ToolCallBuilder,
@@ -83,7 +83,7 @@ class Request:
 
 @dataclass(slots=True)
 class Recovered:
-    """A call that left no span.
+    """A call that left no span; fields that are not listed as in `ToolCall`.
 
     Attributes:
         place: the span whose output requested it.
@@ -92,7 +92,14 @@ class Recovered:
 
     place: int
     moment: Moment
-    call: ToolCall
+    name: str
+    arguments: Any
+    result: Any
+    error: ToolError | None
+    call_id: str
+    failure_unknown: bool
+    message: str
+    refusal: bool | None
 
 
 class UnspannedCalls:
@@ -127,14 +134,16 @@ class UnspannedCalls:
             calls: those that left spans; each learns which message requested it.
         """
         requests = self._requests()
-        self._limits.limit_requests(request.place for request in requests)
-        requests = self._readable(requests)
-        self.requesting = {request.place for request in requests}
         if not requests:
             return
+        self._limits.limit_requests([request.place for request in requests])
+        requests = self._readable(requests)
+        self.requesting = {request.place for request in requests}
         surplus = self._without_span(requests, calls)
-        if surplus:
+        if surplus and (
             self._name_ids(requests)
+            or any(call_id_of(self._spans, call) != call.attribute_id for call in calls)
+        ):
             surplus = self._without_span(requests, calls, ids_of_content=True)
         surplus = [request for request in surplus if self._is_for_a_tool(request)]
         surplus = self._without_handoffs(self._readable(surplus))
@@ -142,6 +151,8 @@ class UnspannedCalls:
 
     def _readable(self, requests: list[Request]) -> list[Request]:
         """The requests of runs that are not too large."""
+        if not self._limits.is_any_refused:
+            return requests
         return [request for request in requests if not self._limits.reason(request.place)]
 
     def _without_span(
@@ -159,6 +170,8 @@ class UnspannedCalls:
             calls: the calls.
             ids_of_content: whether to read ids that stand only in the content of calls.
         """
+        if not calls:
+            return requests
         for request in requests:
             request.calls = []
         index = _RequestIndex(requests)
@@ -178,21 +191,22 @@ class UnspannedCalls:
         requests: list[Request] = []
         known: dict[tuple[int, str], int] = {}
         for owner, models in spans.model_calls_of.items():
-            for place, following in zip(models, (*models[1:], None), strict=True):
-                of_span = messages.of_span(place)
-                self._asked[place] = of_span.requests
-                if following is not None and not (of_span.recorded or of_span.requests):
-                    self._asked[place] = self._repeated_first(place, following)
-            if any(map(self._asked.get, models)):
-                for place, window in zip(models, messages.windows(models), strict=True):
-                    asked = self._asked[place]
-                    requests += self._requests_of(place, owner, window, asked, known)
+            outputs = [messages.of_span(place) for place in models]
+            asked = [output.requests for output in outputs]
+            for number, output in enumerate(outputs[:-1]):
+                if not (output.recorded or asked[number]):
+                    asked[number] = _first_repeated(output, outputs[number + 1])
+            self._asked.update(zip(models, asked, strict=True))
+            if any(asked):
+                windows = messages.windows(models)
+                for place, window, asked_in in zip(models, windows, asked, strict=True):
+                    requests += self._requests_of(place, owner, window, asked_in, known)
         # An agent's messages repeat those of the agents inside it, so these are read first.
         for agent in reversed(spans.agents):
             if not self._are_conclusive(agent):
-                asked = self._asked[agent] = messages.of_span(agent).requests
+                asked_in = self._asked[agent] = messages.of_span(agent).requests
                 window = spans.starts[agent], None
-                requests += self._requests_of(agent, agent, window, asked, known)
+                requests += self._requests_of(agent, agent, window, asked_in, known)
         return requests
 
     def _requests_of(
@@ -217,23 +231,6 @@ class UnspannedCalls:
             ids.update([asked.call_id] if asked.call_id else [])
             if table.is_request(asked.name):
                 yield Request(place, owner, asked, asked.call_id, window, position)
-
-    def _repeated_first(self, place: int, following: int) -> Sequence[ToolRequest]:
-        """The requests of a model call whose output was not recorded: those that the next one of
-        its agent is the first to repeat.
-        """
-        after, _ = self._messages.of_span(following).history()
-        if not after:
-            return ()
-        before, _ = self._messages.of_span(place).history()
-        known = Counter(request.identity for request in before)
-        added: list[ToolRequest] = []
-        for request in after:
-            if known[request.identity]:
-                known[request.identity] -= 1
-            elif request.name:
-                added.append(request)
-        return added
 
     def _number_of(self, place: int, models: list[int]) -> int:
         """The index of a model call among those of its agent."""
@@ -261,10 +258,10 @@ class UnspannedCalls:
         """Places of the model calls that hold requests, and of those whose output was not
         recorded.
         """
-        messages_of = [(place, self._messages.of_span(place)) for place in self._spans.model_calls]
+        models, of_span = self._spans.model_calls, self._messages.of_span
         return (
-            [place for place, messages in messages_of if messages.requests],
-            [place for place, messages in messages_of if not messages.recorded],
+            [place for place in models if of_span(place).requests],
+            [place for place in models if not of_span(place).recorded],
         )
 
     def _are_conclusive(self, agent: int) -> bool:
@@ -278,21 +275,24 @@ class UnspannedCalls:
         )
         return is_requesting or (has_models and not is_silent)
 
-    def _name_ids(self, requests: list[Request]) -> None:
-        """Give requests without ids those by which later messages repeat them."""
+    def _name_ids(self, requests: list[Request]) -> bool:
+        """Give requests without ids those by which later messages repeat them; whether there are
+        any.
+        """
         if all(request.call_id for request in requests):
-            return
+            return False
         root_of = self._spans.tree.root_of
         places_of = grouped((*self._spans.model_calls, *self._spans.agents), root_of)
         by_root = grouped(requests, lambda request: root_of(request.place))
         for root, group in by_root.items():
-            places = sorted(places_of.get(root, ()), key=self._spans.moment)
+            places = self._spans.in_order(places_of.get(root, []))
             ids = ids_of(
                 self._messages.joined(places),
                 [(self._messages.of_span(request.place), request.asked) for request in group],
             )
             for request, call_id in zip(group, ids, strict=True):
                 request.call_id = call_id
+        return True
 
     # What was no request for a tool
 
@@ -356,7 +356,7 @@ class UnspannedCalls:
                 self.open += [] if self._is_for_client(request) else [request]
             elif answer is None or not self._is_output(request, answer):
                 at = (*moment[:2], moment[2] + number.to_bytes(4))
-                self.calls.append(Recovered(place, at, self._recovered(request, answer, message)))
+                self.calls.append(self._recovered(request, answer, message, at))
         self.calls.sort(key=_PLACE)
         self.open.sort(key=_PLACE)
 
@@ -470,7 +470,8 @@ class UnspannedCalls:
             yield from models[at + 1 : at + 1 + _MOST_LATER]
             if at + 1 + _MOST_LATER < len(models):
                 yield models[-1]
-            yield from self._later_steps(request)
+            if len(spans.model_calls_of) > 1:
+                yield from self._later_steps(request)
         yield from (agent for agent in self._agents(request.owner) if agent >= 0)
 
     def _later_steps(self, request: Request) -> Iterator[int]:
@@ -548,7 +549,9 @@ class UnspannedCalls:
             if agent >= 0:
                 yield self._spans.tables[agent]
 
-    def _recovered(self, request: Request, answer: ToolResult | None, message: str) -> ToolCall:
+    def _recovered(
+        self, request: Request, answer: ToolResult | None, message: str, moment: Moment
+    ) -> Recovered:
         needs, asked = self._spans.plan.needs, request.asked
         error, unknown = None, None
         if request.asked.hosted or not any(
@@ -562,7 +565,9 @@ class UnspannedCalls:
         unrecorded = self._spans.tables[request.place].convention.failures_unrecorded
         is_known = answer is not None and answer.marked and not unrecorded
         shown = UNRECORDED if answer is None or "results" not in needs else answer.result
-        return ToolCall(
+        return Recovered(
+            place=request.place,
+            moment=moment,
             name=asked.name,
             arguments=in_an_object(asked.arguments) if "arguments" in needs else UNRECORDED,
             result=shown,
@@ -572,6 +577,24 @@ class UnspannedCalls:
             message=message,
             refusal=self._refusal(request, answer, unknown=unknown),
         )
+
+
+def _first_repeated(output: SpanMessages, following: SpanMessages) -> Sequence[ToolRequest]:
+    """The requests of a model call whose output was not recorded: those that the next one of its
+    agent is the first to repeat.
+    """
+    after, _ = following.history()
+    if not after:
+        return ()
+    before, _ = output.history()
+    counts = Counter(request.identity for request in before)
+    requests: list[ToolRequest] = []
+    for request in after:
+        if counts[request.identity]:
+            counts[request.identity] -= 1
+        elif request.name:
+            requests.append(request)
+    return requests
 
 
 def _text_of(answer: ToolResult | None) -> str:
@@ -662,8 +685,9 @@ class _ScopePairing:
     def pair(self) -> None:
         """Add to the requests the calls that they are paired with."""
         self._by_id()
-        self._by_window()
-        self._by_name()
+        if self._free:
+            self._by_window()
+            self._by_name()
 
     def _by_id(self) -> None:
         for call in self._calls:

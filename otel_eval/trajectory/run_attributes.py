@@ -7,7 +7,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, Side
@@ -234,9 +233,7 @@ class RunAttributes:
         attributes = self._spans.readers[place].attributes(table.keys_wanted(wanted))
         value = table.value(attributes, wanted)
         if value is None or value == "[]":
-            return text_in_events(
-                chain(self._spans.readers[place].events(), self._spans.logs(place)), wanted
-            )
+            return text_in_events(self._spans.events(place), wanted)
         last = wanted is Field.OUTPUT
         return message_text(
             decode(value),

@@ -88,54 +88,56 @@ def in_an_object(arguments: Any) -> Any:
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     """A builder for each tool span that is a call, by place; the kind of artefacts that are no
-    calls becomes `OTHER`. The content of calls is not read yet.
+    calls becomes `OTHER`. The content of calls is not read yet. Ancestors are found then, see
+    `ClassifiedTrace.link`.
     """
     calls: dict[int, ToolCallBuilder] = {}
-    is_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
-    for place, classification in enumerate(spans.classifications):
-        if classification.kind is not Kind.TOOL:
+    may_be_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
+    for place, kind in enumerate(spans.kinds):
+        if kind is not Kind.TOOL:
             continue
-        call = _call_builder(spans, place, classification.table, is_plain=is_plain)
-        if call is None:
-            spans.kinds[place] = Kind.OTHER
+        span, table = spans.readers[place], spans.tables[place]
+        reader = spans.plan.tool_reader(table)
+        is_plain = may_be_plain and not span.dropped_attributes
+        succeeded = reader.succeeded(span) if is_plain else None
+        tool_span, call_id = None, ""
+        if succeeded is not None:
+            fields, call_id = succeeded
         else:
-            calls[place] = call
+            tool_span = reader.read(span, spans.logs(place))
+            fields = tool_span.fields
+            if not _is_call(spans, place, tool_span):
+                spans.kinds[place] = Kind.OTHER
+                continue
+        calls[place] = ToolCallBuilder(
+            place=place,
+            table=table,
+            name=fields.name,
+            scope=spans.resource_scopes[place].scope_name,
+            start=spans.starts[place],
+            end=span.end_ns,
+            span_id=spans.tree.ids[place],
+            call_id=call_id,
+            attribute_id=call_id,
+            unnamed=fields.unnamed,
+            certain=not table.convention.failures_in_results,
+            unread=tool_span,
+        )
     spans.tools = list(calls)
+    spans.link()
     return calls
 
 
-def _call_builder(
-    spans: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool
-) -> ToolCallBuilder | None:
-    span = spans.readers[place]
-    reader = spans.plan.tool_reader(table)
-    succeeded = reader.succeeded(span) if is_plain and not span.dropped_attributes else None
-    tool_span = None
-    if succeeded is not None:
-        fields, call_id = succeeded
-    else:
-        tool_span = reader.read(span, spans.logs(place))
-        fields, call_id, state = tool_span.fields, "", tool_span.state()
-        if state is SpanState.PAUSED:
-            spans.pauses[place] = fields.name
-        elif state is SpanState.NOT_EXECUTED:
-            spans.unexecuted[place] = fields.name
-        if state is not SpanState.CALL:
-            return None
-    return ToolCallBuilder(
-        place=place,
-        table=table,
-        name=fields.name,
-        scope=spans.resource_scopes[place].scope_name,
-        start=span.start_ns,
-        end=span.end_ns,
-        span_id=spans.tree.ids[place],
-        call_id=call_id,
-        attribute_id=call_id,
-        unnamed=fields.unnamed,
-        certain=not table.convention.failures_in_results,
-        unread=tool_span,
-    )
+def _is_call(spans: ClassifiedTrace, place: int, tool_span: ToolSpan) -> bool:
+    """Whether a tool span stands for a call; the trace learns of pauses and of requests that were
+    not executed.
+    """
+    state, name = tool_span.state(), tool_span.fields.name
+    if state is SpanState.PAUSED:
+        spans.pauses[place] = name
+    elif state is SpanState.NOT_EXECUTED:
+        spans.unexecuted[place] = name
+    return state is SpanState.CALL
 
 
 def read_contents(calls: Iterable[ToolCallBuilder]) -> None:

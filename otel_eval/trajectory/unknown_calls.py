@@ -208,7 +208,7 @@ class UnknownCalls:
                 "calls are known from messages only, and the output of a model call of"
                 f" {self._scope(silent)} was not recorded"
             )
-        if len({bool(each.call.call_id) for each in calls}) > 1:
+        if len({bool(call.call_id) for call in calls}) > 1:
             return (
                 "calls are known from messages only, and some of them have no call id to tell"
                 " repetitions by"
