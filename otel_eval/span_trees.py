@@ -22,15 +22,15 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(slots=True)
 class SpanTree:
-    """Spans in preorder, so that a subtree is a range of places. Where parents are missing there
+    """Spans in preorder, so that a subtree is a range of indexes. Where parents are missing there
     are several roots.
 
     Attributes:
         ids: span ids.
-        parent: place of the parent, -1 for the root of a tree.
+        parent: index of the parent, -1 for the root of a tree.
         size: number of spans in the subtree, itself included.
-        roots: places of the roots, in order of their ids: spans without a parent, and orphans.
-        missing: place of a root → the id of the parent that did not arrive, b"" if it has none. The
+        roots: indexes of the roots, in order of their ids: spans without a parent, and orphans.
+        missing: index of a root → the id of the parent that did not arrive, b"" if it has none. The
             root of a circle is an orphan like any other, and names the parent to which it is
             linked.
     """
@@ -41,9 +41,9 @@ class SpanTree:
     roots: list[int] = field(default_factory=list)
     missing: dict[int, bytes] = field(default_factory=dict)
 
-    def root_of(self, place: int) -> int:
+    def root_of(self, index: int) -> int:
         """The root of the tree that the span is in."""
-        return self.roots[bisect_right(self.roots, place) - 1]
+        return self.roots[bisect_right(self.roots, index) - 1]
 
 
 def grouped(values: Iterable[_Value], key: Callable[[_Value], _Key]) -> dict[_Key, list[_Value]]:
@@ -54,20 +54,20 @@ def grouped(values: Iterable[_Value], key: Callable[[_Value], _Key]) -> dict[_Ke
     return groups
 
 
-def within(places: list[int], first: int, last: int) -> list[int]:
-    """Those of ascending places that are in a range."""
-    return places[bisect_left(places, first) : bisect_left(places, last)]
+def within(indexes: list[int], first: int, last: int) -> list[int]:
+    """Those of ascending indexes that are in a range."""
+    return indexes[bisect_left(indexes, first) : bisect_left(indexes, last)]
 
 
-def first_within(places: Sequence[int], first: int, last: int) -> int | None:
-    """The first of ascending places that is in a range, or None."""
-    at = bisect_left(places, first)
-    return places[at] if at < len(places) and places[at] < last else None
+def first_within(indexes: Sequence[int], first: int, last: int) -> int | None:
+    """The first of ascending indexes that is in a range, or None."""
+    at = bisect_left(indexes, first)
+    return indexes[at] if at < len(indexes) and indexes[at] < last else None
 
 
-def holds(places: list[int], first: int, last: int) -> bool:
-    """Whether one of ascending places is in a range."""
-    return first_within(places, first, last) is not None
+def holds(indexes: list[int], first: int, last: int) -> bool:
+    """Whether one of ascending indexes is in a range."""
+    return first_within(indexes, first, last) is not None
 
 
 def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
@@ -103,8 +103,8 @@ def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> No
     stack = [(root, -1)]
     while stack:
         span_id, parent = stack.pop()
-        place = len(ids)
-        visited.append(place)
+        index = len(ids)
+        visited.append(index)
         ids.append(span_id)
         parents.append(parent)
         size.append(1)
@@ -113,22 +113,22 @@ def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> No
             continue
         if children.keys().isdisjoint(below):
             ids += reversed(below)
-            parents += [place] * len(below)
+            parents += [index] * len(below)
             size += [1] * len(below)
-            size[place] += len(below)
+            size[index] += len(below)
         else:
-            stack += [(each, place) for each in below]
-    for place in reversed(visited[1:]):
-        size[parents[place]] += size[place]
+            stack += [(child, index) for child in below]
+    for index in reversed(visited[1:]):
+        size[parents[index]] += size[index]
 
 
 def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Children) -> None:
     """Add the spans that no root leads to: those of each circle of links, whose smallest id becomes
     a root, and those below.
     """
-    left = set(frames).difference(tree.ids)
-    for start in sorted(left):
-        if start not in left:
+    unreached = set(frames).difference(tree.ids)
+    for start in sorted(unreached):
+        if start not in unreached:
             continue
         walked: dict[bytes, None] = {}
         span_id = start
@@ -141,4 +141,4 @@ def _cut_circles(tree: SpanTree, frames: Mapping[bytes, Frame], children: _Child
         parent = frames[root][0]
         children[parent].remove(root)  # opens the circle: it is a tree now
         _add(tree, root, parent, children)
-        left.difference_update(tree.ids[first:])
+        unreached.difference_update(tree.ids[first:])

@@ -36,7 +36,7 @@ def evidence_of(span_ids: Collection[bytes]) -> Evidence:
     return Evidence(len(span_ids), f"{total % _MODULUS:016x}")
 
 
-def joined(some: Evidence, others: Evidence) -> Evidence:
+def joined(some: Evidence, other: Evidence) -> Evidence:
     """Return the evidence of two disjoint sets of spans together.
 
     >>> joined(evidence_of([b"12345678"]), evidence_of([b"abcdefgh"])) == evidence_of(
@@ -44,5 +44,5 @@ def joined(some: Evidence, others: Evidence) -> Evidence:
     ... )
     True
     """
-    total = int(some.digest, 16) + int(others.digest, 16)
-    return Evidence(some.spans + others.spans, f"{total % _MODULUS:016x}")
+    total = int(some.digest, 16) + int(other.digest, 16)
+    return Evidence(some.spans + other.spans, f"{total % _MODULUS:016x}")

@@ -18,8 +18,8 @@ class Tombstones:
     At most `most` recent and `most` compacted ids are held; the oldest are dropped first.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most: Final = most
+    def __init__(self, limit: int) -> None:
+        self._most: Final = limit
         self._recent = OrderedDict[bytes, float]()  # in the order in which they expire
         self._ids = b""  # compacted ids in ascending order
         self._until: array[float] = array("d")
@@ -54,7 +54,9 @@ class Tombstones:
 
     def compact(self, now: float) -> None:
         """Move the recent ids into the compacted block and drop expired ids; O(n log n)."""
-        kept = {trace_id: until for trace_id, until in self.items() if until > now}
-        latest = sorted(islice(sorted(kept, key=kept.__getitem__, reverse=True), self._most))
-        self._ids, self._until = b"".join(latest), array("d", map(kept.__getitem__, latest))
+        until_of = {trace_id: until for trace_id, until in self.items() if until > now}
+        latest = sorted(
+            islice(sorted(until_of, key=until_of.__getitem__, reverse=True), self._most)
+        )
+        self._ids, self._until = b"".join(latest), array("d", map(until_of.__getitem__, latest))
         self._recent.clear()

@@ -326,22 +326,24 @@ class Trace:
         is missing; from now on they are evaluated.
         """
         frames = self.frames
-        own = {span_id: frames[span_id] for tree in chosen for span_id in tree.ids}
-        others = self._possible_parts([tree for tree in trees if tree.root not in own], chosen)
+        evaluated = {span_id: frames[span_id] for tree in chosen for span_id in tree.ids}
+        possible_parts = self._possible_parts(
+            [tree for tree in trees if tree.root not in evaluated], chosen
+        )
         if self.fresh is None:
             self.fresh = set(frames)
-        changed = self.fresh & own.keys()
+        changed = self.fresh & evaluated.keys()
         is_late = self.is_thinned and all(tree.is_fragment for tree in chosen)
         self.fresh -= changed
         self.parents |= dict.fromkeys([tree.missing for tree in chosen if not tree.is_fragment])
         return ClosedTrace(
             self.trace_id,
-            others | own,
+            possible_parts | evaluated,
             closing.reason,
-            logs=self._logs_of({*own, *others}),
+            logs=self._logs_of({*evaluated, *possible_parts}),
             changed=frozenset(changed),
             last_evaluations=self.last_evaluations,
-            part=Part(tuple([tree.root for tree in chosen]), frozenset(own)),
+            part=Part(tuple([tree.root for tree in chosen]), frozenset(evaluated)),
             released=self.released(),
             evidence=self.evidence(),
             is_late=is_late,
@@ -367,7 +369,11 @@ class Trace:
     def _logs_of(self, span_ids: Collection[bytes]) -> dict[bytes, tuple[LogFrame, ...]]:
         """Return copies of log records: more may be added while the trace is evaluated."""
         logs = self.logs
-        return {each: tuple(logs[each]) for each in span_ids if each in logs} if logs else {}
+        return (
+            {span_id: tuple(logs[span_id]) for span_id in span_ids if span_id in logs}
+            if logs
+            else {}
+        )
 
     def make_slim(self, span_ids: Iterable[bytes], slim: Callable[[Frame], Frame]) -> int:
         """Reduce spans that are part of no run to what shows their place and time; return the bytes

@@ -287,14 +287,14 @@ class TraceBuffer:
         return True
 
     def _push(self, trace: Trace, span_id: bytes, frame: Frame, size: int, now: float) -> None:
-        frames, most = trace.frames, self.limits.max_spans_per_trace
+        frames, limit = trace.frames, self.limits.max_spans_per_trace
         if trace.cut:
             self.counts.spans_over_limit += 1
         elif span_id in frames:
             self._keep_higher_rank(trace, span_id, frame, size)
         elif not self._has_room(trace, 1, size):
-            is_full = len(trace.frames) >= most
-            self._overflow(trace, f"more than {most} {_SPANS_LIMIT}" if is_full else "")
+            is_full = len(trace.frames) >= limit
+            self._overflow(trace, f"more than {limit} {_SPANS_LIMIT}" if is_full else "")
         else:
             trace.writable_frames()[span_id] = frame
             self._count_new(trace, 1)
@@ -325,13 +325,13 @@ class TraceBuffer:
         """Add log records, given as `(trace id, span id, frame, size)`: content that is sent apart
         from its span.
         """
-        most = RECORDS_PER_SPAN * self.limits.max_spans_per_trace
+        limit = RECORDS_PER_SPAN * self.limits.max_spans_per_trace
         for trace_id, span_id, frame, size in logs:
             trace = self._trace_for_spans(trace_id, now, 1)
             if trace is None or frame in trace.logs.get(span_id, ()):
                 continue
-            if trace.log_count >= most:
-                self._overflow(trace, f"more than {most} {_RECORDS_LIMIT}")
+            if trace.log_count >= limit:
+                self._overflow(trace, f"more than {limit} {_RECORDS_LIMIT}")
             elif not self._has_room(trace, 0, size):
                 self._overflow(trace)
             else:
@@ -357,15 +357,15 @@ class TraceBuffer:
         return fits()
 
     def _keep_higher_rank(self, trace: Trace, span_id: bytes, frame: Frame, size: int) -> None:
-        held = trace.frames[span_id]
-        known = trace.versions.get(span_id)
-        if known is None:
-            known = trace.versions[span_id] = Version(rank(held), 0)
+        current = trace.frames[span_id]
+        version = trace.versions.get(span_id)
+        if version is None:
+            version = trace.versions[span_id] = Version(rank(current), 0)
             self._resize(trace, SPAN_OVERHEAD_BYTES)
         new = rank(frame)
         # of a span without its attributes only the end can be compared
-        is_greater = new[0] > known.rank[0] if trace.slim.get(span_id) else new > known.rank
-        if is_greater and not self._has_room(trace, 0, size - known.size):
+        is_greater = new[0] > version.rank[0] if trace.slim.get(span_id) else new > version.rank
+        if is_greater and not self._has_room(trace, 0, size - version.size):
             return self._overflow(trace)
         self.counts.spans_duplicate += 1
         if is_greater:
@@ -373,7 +373,7 @@ class TraceBuffer:
             trace.slim.pop(span_id, None)
             trace.versions[span_id] = Version(new, size)
             trace.note_change(span_id)
-            self._resize(trace, size - known.size)
+            self._resize(trace, size - version.size)
         return None
 
     # ------------------------------------------------------------------ limits
@@ -382,9 +382,10 @@ class TraceBuffer:
         """Close a trace that reached a limit: the span or log record is dropped, and so are those
         that follow.
         """
-        most = self.limits.max_bytes_per_trace
+        max_bytes = self.limits.max_bytes_per_trace
         self.counts.spans_over_limit += 1
-        trace.cut = trace.cut or limit or f"more than {most} bytes (traces.max_bytes_per_trace)"
+        by_bytes = f"more than {max_bytes} bytes (traces.max_bytes_per_trace)"
+        trace.cut = trace.cut or limit or by_bytes
         self._close(trace, Completeness.OVERFLOW)
 
     def _close(self, trace: Trace, reason: Completeness) -> None:
@@ -412,10 +413,10 @@ class TraceBuffer:
         """Whether this many more bytes and traces are within the limits. What is closed and not yet
         taken is limited by backpressure instead.
         """
-        held = len(self._traces) - self._closed_count()
+        open_traces = len(self._traces) - self._closed_count()
         return (
             self.held_bytes - self.backlog_bytes + size <= self.limits.max_bytes
-            and held + traces <= self.limits.max_traces
+            and open_traces + traces <= self.limits.max_traces
         )
 
     def _make_room(self, size: int, traces: int) -> bool:
@@ -497,10 +498,10 @@ class TraceBuffer:
         trace = self._traces.get(trace_id)
         return trace if trace is not None and trace.check_number == number else None
 
-    def _check(self, now: float, most: int) -> None:
-        """Close what is due, and forget what is over, until `most` traces are closed."""
+    def _check(self, now: float, limit: int) -> None:
+        """Close what is due, and forget what is over, until `limit` traces are closed."""
         checks = self._checks
-        while checks and checks[0][0] <= now and self._closed_count() < most:
+        while checks and checks[0][0] <= now and self._closed_count() < limit:
             _, number, trace_id = heapq.heappop(checks)
             trace = self._scheduled(number, trace_id)
             if trace is not None:
@@ -527,10 +528,10 @@ class TraceBuffer:
             # it is not due whatever it waits for, so its spans need not be read
             return self._schedule(trace, soonest)
         trace.examine_by = now + self._interval_s
-        rest = trace.rest(limits)
-        if rest is None:
+        wait = trace.rest(limits)
+        if wait is None:
             return self._examine_trees(trace, now)
-        when, reason = min((trace.touched + rest[0], rest[1]), (aged, Completeness.AGED), key=_WHEN)
+        when, reason = min((trace.touched + wait[0], wait[1]), (aged, Completeness.AGED), key=_WHEN)
         return self._close(trace, reason) if when <= now else self._schedule(trace, when)
 
     def _examine_trees(self, trace: Trace, now: float) -> None:
@@ -541,7 +542,9 @@ class TraceBuffer:
             deadlines = [(*self._deadline(trace, tree), tree.root) for tree in trees]
             following, reason, _ = min(deadlines, key=_WHEN)
             if following <= now:
-                roots = [root for when, why, root in deadlines if when <= now and why is reason]
+                roots = [
+                    root for when, of_tree, root in deadlines if when <= now and of_tree is reason
+                ]
                 trace.closing = Closing(trace.trace_id, reason, tuple(roots))
                 return self._apply(trace, Event.CLOSE_PART)
         if following == inf and trace.fresh is None:
@@ -587,8 +590,8 @@ class TraceBuffer:
         limits, following = self.limits, inf
         trees = [tree for tree in trees if not (tree.is_fresh and tree.has_steps)]
         span_bytes = max(1, trace.size // max(1, len(trace.frames)))
-        most = min(limits.max_spans_per_trace, limits.max_bytes_per_trace // span_bytes) // _SHARE
-        excess = sum(len(tree.ids) for tree in trees) - most
+        limit = min(limits.max_spans_per_trace, limits.max_bytes_per_trace // span_bytes) // _SHARE
+        excess = sum(len(tree.ids) for tree in trees) - limit
         for tree in sorted(trees, key=lambda tree: tree.last):
             is_done = tree.has_steps and not trace.is_open_question(tree)
             until = tree.last + (limits.keep_s if is_done else limits.max_age_s)
@@ -605,30 +608,30 @@ class TraceBuffer:
 
     # -------------------------------------------------------------------- out
 
-    def due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
+    def due(self, now: float, limit: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
         """Close what is due at `now` and return closed traces, limited as in `pop_closed`."""
-        self.close_due(now, most, most_bytes)
-        return self.pop_closed(now, most, most_bytes)
+        self.close_due(now, limit, most_bytes)
+        return self.pop_closed(now, limit, most_bytes)
 
-    def close_due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[Closing]:
+    def close_due(self, now: float, limit: int = ALL, most_bytes: int = ALL) -> list[Closing]:
         """Close what is due at `now`; return the closings of what `pop_closed` returns next."""
         for tombstones in self._gone.values():
             tombstones.expire(now)
-        self._check(now, most)
-        return [trace.closing for trace in self._next(most, most_bytes) if trace.closing]
+        self._check(now, limit)
+        return [trace.closing for trace in self._next(limit, most_bytes) if trace.closing]
 
-    def pop_closed(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
-        """Take at most `most` closed traces and parts; more than one whole trace only within
+    def pop_closed(self, now: float, limit: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
+        """Take at most `limit` closed traces and parts; more than one whole trace only within
         `most_bytes`.
         """
-        return [self._take(trace, now) for trace in self._next(most, most_bytes)]
+        return [self._take(trace, now) for trace in self._next(limit, most_bytes)]
 
-    def _next(self, most: int, most_bytes: int) -> list[Trace]:
+    def _next(self, limit: int, most_bytes: int) -> list[Trace]:
         traces: list[Trace] = []
         size = 0
         for trace in chain.from_iterable(self._queues[state].values() for state in _CLOSED):
             size += trace.size if trace.state is not State.PART else 0
-            if len(traces) >= most or (traces and size > most_bytes):
+            if len(traces) >= limit or (traces and size > most_bytes):
                 break
             traces.append(trace)
         return traces
@@ -763,14 +766,16 @@ class TraceBuffer:
         trace = self._traces.get(trace_id)
         if trace is not None:
             trace.parents.update(dict.fromkeys(parents))
-            trace.lost.update(dict.fromkeys([each for each, is_lost in parents.items() if is_lost]))
+            trace.lost.update(
+                dict.fromkeys([span_id for span_id, is_lost in parents.items() if is_lost])
+            )
             trace.is_thinned = bool(trace.lost)
 
     def evict(self, trace_ids: Iterable[bytes]) -> None:
         """Give up those of the traces that were evaluated or wait without a run, because the
         storage of their spans is nearly full.
         """
-        for trace in [self._traces[each] for each in trace_ids if each in self._traces]:
+        for trace in [self._traces[id_] for id_ in trace_ids if id_ in self._traces]:
             if trace.state in (State.WAITING, *_EVALUATED):
                 self.counts.late_given_up += 1
                 # only an id outlasts a restart, so nothing more is kept of an evaluated one
@@ -827,7 +832,7 @@ class TraceBuffer:
 
     def age(self, now: float) -> float:
         """Return the age of the oldest open trace in seconds; 0 if none is open."""
-        oldest = [next(iter(self._queues[each].values()), None) for each in _OPEN]
+        oldest = [next(iter(self._queues[state].values()), None) for state in _OPEN]
         return max([now - trace.created for trace in oldest if trace is not None], default=0.0)
 
     def is_undecided(self, trace_id: bytes) -> bool:
@@ -837,7 +842,7 @@ class TraceBuffer:
 
     def undecided(self) -> set[bytes]:
         """Return the ids of the traces that are open, or closed and not yet taken."""
-        return {each for each, trace in self._traces.items() if trace.state in _UNDECIDED}
+        return {id_ for id_, trace in self._traces.items() if trace.state in _UNDECIDED}
 
     def is_over(self, trace_id: bytes) -> bool:
         """Whether the trace is closed and not yet taken, or open with its root or a local root.
@@ -883,6 +888,6 @@ class TraceBuffer:
 
 def _reason(trace: Trace, limits: Limits) -> Completeness:
     """Return the completeness of a trace that is closed before it has rested."""
-    rest = trace.rest(limits)
-    is_complete = rest is not None and rest[1] is Completeness.COMPLETE
+    wait = trace.rest(limits)
+    is_complete = wait is not None and wait[1] is Completeness.COMPLETE
     return Completeness.COMPLETE if is_complete else Completeness.REMOTE_PARENT

@@ -40,12 +40,12 @@ class WithoutContent:
     """
 
     def __init__(self, tables: Iterable[Convention], further: Iterable[str] = ()) -> None:
-        known = tuple(tables)
-        rows = {row.key for table in known for row in table.messages}
-        fields = [(field, keys) for table in known for field, keys in table.fields.items()]
+        conventions = tuple(tables)
+        rows = {row.key for table in conventions for row in table.messages}
+        fields = [(field, keys) for table in conventions for field, keys in table.fields.items()]
         marks = [
             mark
-            for table in known
+            for table in conventions
             for mark in (
                 *table.errors,
                 *table.not_call_marks,
@@ -65,21 +65,24 @@ class WithoutContent:
         )
         # what only the rules read, by the names that they look for in JSON
         self._tested: dict[str, set[str]] = {}
-        for rule in (rule for table in known for rule in table.rules if rule.key):
+        for rule in (rule for table in conventions for rule in table.rules if rule.key):
             self._tested.setdefault(rule.key, set()).update(_NAME_IN_GLOB.findall(rule.value))
         self._kept: Final = frozenset(
             {
                 *(key for field, keys in fields if field not in CONTENT_FIELDS for key in keys),
                 *(mark.key for mark in marks),
-                *(mark for table in known for mark in table.truncated.values()),
-                *(table.title for table in known if table.title),
+                *(mark for table in conventions for mark in table.truncated.values()),
+                *(table.title for table in conventions if table.title),
                 *FINISH_REASONS,
                 *RESPONSE_ID,
                 *self._tested,
             }
         )
         self._events: Final = frozenset(
-            row.key for table in known for row in table.events if row.field not in CONTENT_FIELDS
+            row.key
+            for table in conventions
+            for row in table.events
+            if row.field not in CONTENT_FIELDS
         ) | {"exception.type"}
 
     def kept(self, key: str, value: Any) -> Any:

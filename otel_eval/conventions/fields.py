@@ -59,8 +59,8 @@ class ReadTable:
         self._takes_all = not (convention.placeholders or convention.truncated or convention.masks)
         self._wanted: dict[tuple[Field, ...], Wanted] = {}
         self._title = convention.title
-        self._span_names = tuple(glob(each) for each in convention.span_name)
-        self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
+        self._span_names = tuple(glob(pattern) for pattern in convention.span_name)
+        self._agent_names = tuple(glob(pattern) for pattern in convention.agent_span_name)
         self._marks = {
             mark: glob(mark.value.lower())  # marks are compared without case
             for mark in (
@@ -75,7 +75,7 @@ class ReadTable:
         }
         # finish reasons and texts of results are compared without case
         self._tool_finishes = any_glob(map(str.lower, convention.tool_finish_reasons))
-        self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
+        self._mcp_names = tuple(glob(pattern) for pattern in convention.mcp_names)
         self._not_requests = any_glob(convention.not_requests)
         self._client_tools = any_glob(convention.client_tools)
         self._client_types = any_glob(convention.client_tool_types)
@@ -109,7 +109,7 @@ class ReadTable:
 
     def _keys(self, *fields: Field) -> frozenset[str]:
         """The attributes that hold these fields, with those that are needed to interpret them."""
-        keys = {key for each in fields for key in self._fields.get(each, ())}
+        keys = {key for wanted_field in fields for key in self._fields.get(wanted_field, ())}
         if self._title and not _NAMES.isdisjoint(fields):
             keys.add(self._title)
         return self._marked(keys)
@@ -124,16 +124,16 @@ class ReadTable:
         """The attributes of these fields; the same object for the same fields, so that sources
         prepare its look-up once.
         """
-        known = self._wanted.get(fields)
-        if known is None:
-            known = self._wanted[fields] = Wanted(self._keys(*fields))
-        return known
+        wanted = self._wanted.get(fields)
+        if wanted is None:
+            wanted = self._wanted[fields] = Wanted(self._keys(*fields))
+        return wanted
 
-    def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
+    def value(self, read: Mapping[str, Any], wanted_field: Field) -> Any:
         """The recorded value of a field: the first of its attributes that is neither a placeholder,
         cut nor masked; else None.
         """
-        for key in self._fields.get(wanted, ()) if read else ():
+        for key in self._fields.get(wanted_field, ()) if read else ():
             value = read.get(key)
             if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
                 return decode(value, literals=False) if self._encoded else value
@@ -170,16 +170,16 @@ class ReadTable:
                     return True
         return False
 
-    def text(self, read: Mapping[str, Any], wanted: Field) -> str:
+    def text(self, read: Mapping[str, Any], wanted_field: Field) -> str:
         """`value` as text, "" for none."""
-        value = self.value(read, wanted)
+        value = self.value(read, wanted_field)
         return value if isinstance(value, str) else text_of(value)
 
     def is_placeholder(self, key: str, value: Any) -> bool:
         """Whether the value stands for "not recorded"."""
-        known = self.convention.placeholders
+        placeholders = self.convention.placeholders
         return isinstance(value, str) and (
-            value in known.get(key, ()) or value in known.get("*", ())
+            value in placeholders.get(key, ()) or value in placeholders.get("*", ())
         )
 
     def message_rows(
@@ -261,14 +261,14 @@ class ReadTable:
         """The name by which an MCP server knows the tool, if the table has a pattern for it; else
         the name itself.
         """
-        found = next(
-            (match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None
-        )
-        return name if found is None else found.groups()[-1] or name
+        for pattern in self._mcp_names:
+            if match := pattern.fullmatch(name):
+                return match.groups()[-1] or name
+        return name
 
     def is_mcp_tool(self, name: str) -> bool:
         """Whether the name, or its last part, is the one by which an MCP server knows the tool."""
-        return any(each.fullmatch(name) for each in self._mcp_names)
+        return any(pattern.fullmatch(name) for pattern in self._mcp_names)
 
     def is_call(self, read: Mapping[str, Any], name: str) -> bool:
         """False for spans that look like tool calls and are artefacts of the instrumentation."""

@@ -52,7 +52,7 @@ def _nested(
         needs=(f"{key}.{name}",),
         call_id=(f"{key}.{call_id}",),
         name=(f"{key}.{name}",),
-        payload=tuple(f"{key}.{each}" for each in payload),
+        payload=tuple(f"{key}.{part}" for part in payload),
     )
 
 
@@ -92,7 +92,7 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     ),
     MessageShape(
         "OpenAI Responses output items of tools that the client runs on its own machine",
-        equals=(("type", tuple(f"{each}_call" for each in _LOCAL_ITEMS)),),
+        equals=(("type", tuple(f"{item}_call" for item in _LOCAL_ITEMS)),),
         call_id=("call_id", "id"),
         name=("type",),
         payload=("action", "operation"),
@@ -207,7 +207,7 @@ _RESULTS: Final[tuple[MessageShape, ...]] = (
                 (
                     "function_call_output",
                     "custom_tool_call_output",
-                    *(f"{each}_call_output" for each in _LOCAL_ITEMS),
+                    *(f"{item}_call_output" for item in _LOCAL_ITEMS),
                 ),
             ),
         ),

@@ -144,41 +144,41 @@ def read_messages(value: Any, *, plain: bool = False) -> list[Mention]:
         value: messages as an attribute holds them: JSON text, or lists and objects.
         plain: whether the value is already decoded by `decode`.
     """
-    found: list[Mention] = []
-    _read(value if plain else decode(value), "", 0, found)
-    return found
+    mentions: list[Mention] = []
+    _read(value if plain else decode(value), "", 0, mentions)
+    return mentions
 
 
-def _read(value: Any, key: str, depth: int, found: list[Mention]) -> None:
+def _read(value: Any, key: str, depth: int, mentions: list[Mention]) -> None:
     """Add the requests and results in a decoded value that was found under the key; recurses to
     `MAX_DEPTH` at most.
     """
     if isinstance(value, dict):
         if key == "trajectory":
-            found += _trajectory(value)
+            mentions += _trajectory(value)
             return
         mention = _mention(value, key)
         if mention is not None:
-            found.append(mention)
+            mentions.append(mention)
             return
         for name in value if depth < MAX_DEPTH else ():
             if name == _COPIES and value.get("tool_calls"):
                 continue
             if name in CONTAINERS:
-                _read(value[name], name, depth + 1, found)
+                _read(value[name], name, depth + 1, mentions)
     elif isinstance(value, list):
-        for each in value if depth < MAX_DEPTH else ():
-            _read(each, key, depth + 1, found)
+        for item in value if depth < MAX_DEPTH else ():
+            _read(item, key, depth + 1, mentions)
     elif isinstance(value, str):
-        _read_text(value, key, depth, found)
+        _read_text(value, key, depth, mentions)
 
 
-def _read_text(text: str, key: str, depth: int, found: list[Mention]) -> None:
+def _read_text(text: str, key: str, depth: int, mentions: list[Mention]) -> None:
     """Add what a text holds that is JSON where messages may be written so."""
     if text[:1] in _OPENING and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
-        held = decode(text, literals=False)
-        if depth < MAX_DEPTH and not isinstance(held, str):
-            _read(held, key, depth + 1, found)
+        messages = decode(text, literals=False)
+        if depth < MAX_DEPTH and not isinstance(messages, str):
+            _read(messages, key, depth + 1, mentions)
 
 
 def _trajectory(value: dict[str, Any]) -> Iterator[Mention]:
@@ -209,7 +209,7 @@ def _mention(value: dict[str, Any], key: str) -> Mention | None:
     if not candidates or _REQUEST_KEYS.isdisjoint(value):
         return None
     is_hollow = any(
-        isinstance(value[each], dict) and value[each] for each in _REQUEST_KEYS & value.keys()
+        isinstance(value[name], dict) and value[name] for name in _REQUEST_KEYS & value.keys()
     )
     return ToolRequest("") if is_hollow else None
 
@@ -267,15 +267,15 @@ class _ShapeReader:
 
     def _result(self, value: dict[str, Any]) -> ToolResult:
         payload = self._payload(value)
-        taken = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
+        unwrapped = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
         marks = [_has_failed(error(value)) for error in self._errors]
         call_id, name = known_id(_text(self._call_id(value))), _text(self._name(value))
         return ToolResult(
             call_id,
             name,
-            UNRECORDED if payload is None else taken.value,
-            taken.failed or True in marks,
-            taken.marked or marks.count(None) < len(marks),
+            UNRECORDED if payload is None else unwrapped.value,
+            unwrapped.failed or True in marks,
+            unwrapped.marked or marks.count(None) < len(marks),
         )
 
 
@@ -309,8 +309,8 @@ class _ShapeIndex:
                 self._within[shape.within] = self._within.get(shape.within, ()) + reader
                 continue
             for key, text in _index_keys(shape):
-                found = by_text.setdefault(key, {}) if text else self._by_key
-                found[text or key] = found.get(text or key, ()) + reader
+                shapes_of = by_text.setdefault(key, {}) if text else self._by_key
+                shapes_of[text or key] = shapes_of.get(text or key, ()) + reader
         self._by_text: Final = tuple(by_text.items())
         self._keys: Final = frozenset(self._by_key)
 
@@ -318,15 +318,15 @@ class _ShapeIndex:
         """The shapes that an object under the key may have, in the order of the tables: the first
         that matches counts.
         """
-        found = self._within.get(key, ())
+        shapes = self._within.get(key, ())
         for name, shapes_of in self._by_text:
             text = value.get(name)
             if isinstance(text, str) and text in shapes_of:
-                found += shapes_of[text]
+                shapes += shapes_of[text]
         if not self._keys.isdisjoint(value):
             for name in self._keys & value.keys():
-                found += self._by_key[name]
-        return found if len(found) < 2 else tuple(sorted(found, key=_NUMBER))
+                shapes += self._by_key[name]
+        return shapes if len(shapes) < 2 else tuple(sorted(shapes, key=_NUMBER))
 
 
 _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
@@ -380,10 +380,10 @@ def without_positional_id(mention: _AnyMention) -> _AnyMention:
     """The mention without an id that consists of the tool's name and a number; a result gets the
     name from it.
     """
-    found = _POSITIONAL_ID.fullmatch(mention.call_id)
-    if found is None or mention.name not in ("", found[1]):
+    match = _POSITIONAL_ID.fullmatch(mention.call_id)
+    if match is None or mention.name not in ("", match[1]):
         return mention
-    return replace(mention, name=found[1], call_id="")
+    return replace(mention, name=match[1], call_id="")
 
 
 def nested(family: Mapping[str, Any]) -> Any:
@@ -492,8 +492,8 @@ def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
             return messages
     if not isinstance(messages, list):
         return value
-    found = _found_text(reversed(messages) if last else messages, roles, last=last)
-    return value if found is None else found
+    text = _found_text(reversed(messages) if last else messages, roles, last=last)
+    return value if text is None else text
 
 
 def _found_text(messages: Iterable[Any], roles: frozenset[str], *, last: bool) -> str | None:
@@ -502,24 +502,26 @@ def _found_text(messages: Iterable[Any], roles: frozenset[str], *, last: bool) -
     """
     empty = is_silent = False
     for message in messages:
-        found: Any = None
+        text: Any = None
         if isinstance(message, list):
-            found = message_text(message, roles, last=last)
+            text = message_text(message, roles, last=last)
         elif isinstance(message, dict) and (
             _role(message) in roles if roles else not is_silent or _role(message) not in _ASKING
         ):
-            found = _content_text(message) or ("" if _is_empty(message) else None)
-        if isinstance(found, str) and found:
-            return found
-        empty, is_silent = empty or found == "", True
+            text = _content_text(message) or ("" if _is_empty(message) else None)
+        if isinstance(text, str) and text:
+            return text
+        empty, is_silent = empty or text == "", True
     return "" if empty else None
 
 
 def _role(message: dict[str, Any]) -> str:
     """The lower-case role of a message, also of one inside an envelope."""
     inner = message.get("kwargs", message.get("data", message.get("message")))
-    held = inner if isinstance(inner, dict) else message
-    return str(held.get("role", message.get("role", held.get("type", "")))).lower()
+    message_itself = inner if isinstance(inner, dict) else message
+    return str(
+        message_itself.get("role", message.get("role", message_itself.get("type", "")))
+    ).lower()
 
 
 def _is_empty(message: dict[str, Any]) -> bool:
@@ -539,7 +541,7 @@ def _content_text(message: Any, depth: int = 0) -> str:
     if isinstance(message, str):
         return message
     if isinstance(message, list) and depth < 8:
-        return "\n".join(filter(None, (_content_text(each, depth + 1) for each in message)))
+        return "\n".join(filter(None, (_content_text(part, depth + 1) for part in message)))
     if not isinstance(message, dict) or depth >= 8:
         return ""
     for key in ("text", "content", "parts", "message", "kwargs", "data", "message.content"):

@@ -66,26 +66,26 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Mention]]]:
 
     An empty list means that messages were recorded and hold neither.
     """
-    held = _content(event)
+    content = _content(event)
     if event.name == _TOOL_MESSAGE:
-        yield Side.HISTORY, _tool_results(held)
+        yield Side.HISTORY, _tool_results(content)
         return
-    if event.name == _CLAUDE_TOOL_RESULT and "tool_input" in held:
+    if event.name == _CLAUDE_TOOL_RESULT and "tool_input" in content:
         yield (
             Side.HISTORY,
-            [ToolRequest("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))],
+            [ToolRequest("", known_id(content.get("tool_use_id")), decode(content["tool_input"]))],
         )
         return
     side = _SIDES.get(event.name)
-    if side is not None and not (held.keys() & _DETAILS.keys()):
-        yield side, read_messages(held)
-        if "tool.result" in held:
-            yield Side.HISTORY, read_messages({"tool.result": held["tool.result"]})
+    if side is not None and not (content.keys() & _DETAILS.keys()):
+        yield side, read_messages(content)
+        if "tool.result" in content:
+            yield Side.HISTORY, read_messages({"tool.result": content["tool.result"]})
         return
     for key, part in _DETAILS.items():
         # Free text does not show whether there were calls, and neither does empty text.
-        if key in held and not isinstance(decode(held[key], literals=False), str):
-            yield part, read_messages(held[key])
+        if key in content and not isinstance(decode(content[key], literals=False), str):
+            yield part, read_messages(content[key])
 
 
 def is_choice(message: Any) -> bool:
@@ -95,10 +95,12 @@ def is_choice(message: Any) -> bool:
 
 def output_of(event: SpanEvent) -> Iterator[Any]:
     """The output messages in the event, as recorded."""
-    held = _content(event)
-    yield from (held[key] for key, side in _DETAILS.items() if side is Side.OUTPUT and key in held)
+    content = _content(event)
+    yield from (
+        content[key] for key, side in _DETAILS.items() if side is Side.OUTPUT and key in content
+    )
     if _SIDES.get(event.name) is Side.OUTPUT:
-        yield held
+        yield content
 
 
 def _content(event: SpanEvent) -> dict[str, Any]:
@@ -106,39 +108,42 @@ def _content(event: SpanEvent) -> dict[str, Any]:
     as JSON text.
     """
     # The body overrides attributes, and messages that ADOT moved override both.
-    held = {
+    content = {
         **event.attributes,
         **(event.body if isinstance(event.body, dict) else {}),
         **adot_messages(event),
     }
-    packed = decode(held.get(_PACKED), literals=False)
-    return {**held, **packed} if isinstance(packed, dict) else held
+    packed = decode(content.get(_PACKED), literals=False)
+    return {**content, **packed} if isinstance(packed, dict) else content
 
 
-def _tool_results(held: dict[str, Any]) -> list[Mention]:
+def _tool_results(content: dict[str, Any]) -> list[Mention]:
     """The results in a tool message, or its whole content as one result."""
-    found = read_messages({"content": held.get("content")})
-    if found or "content" not in held:
-        return found
-    taken = unwrap(held["content"], RESULT_WRAPPERS)
-    call_id = known_id(held.get("id")) or known_id(held.get("tool_call_id"))
+    mentions = read_messages({"content": content.get("content")})
+    if mentions or "content" not in content:
+        return mentions
+    unwrapped = unwrap(content["content"], RESULT_WRAPPERS)
+    call_id = known_id(content.get("id")) or known_id(content.get("tool_call_id"))
     return [
         ToolResult(
-            call_id=call_id, name=str(held.get("name", "")), result=taken.value, failed=taken.failed
+            call_id=call_id,
+            name=str(content.get("name", "")),
+            result=unwrapped.value,
+            failed=unwrapped.failed,
         )
     ]
 
 
-def text_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
+def text_in_events(events: Iterable[SpanEvent], side: Field) -> Any:
     """The text of the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`), or
     None.
     """
-    found = None
+    text = None
     for event in events:
-        value, roles = _event_text(event, user=wanted is Field.INPUT)
+        value, roles = _event_text(event, user=side is Field.INPUT)
         if value not in (None, {}):
-            found = message_text(decode(value), roles, last=True)
-    return found
+            text = message_text(decode(value), roles, last=True)
+    return text
 
 
 def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
@@ -149,13 +154,13 @@ def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
         else ("gen_ai.choice", "gen_ai.output.messages")
     )
     roles = _USER_ROLES if user else frozenset[str]()
-    held = _content(event)
-    if whole in held:
-        return held[whole], roles
+    content = _content(event)
+    if whole in content:
+        return content[whole], roles
     if event.name == name:
-        return held.get("content", held.get("message")), frozenset()
+        return content.get("content", content.get("message")), frozenset()
     if event.name == _CLAUDE_RESPONSE and not user:
-        return held.get("response"), frozenset()
+        return content.get("response"), frozenset()
     value, single = adot_text(event, user=user)
     return value, frozenset() if single else roles
 
@@ -182,14 +187,14 @@ def is_deferral(*texts: str) -> bool:
 
 def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:
     """Type and message of the last recorded exception, "" where there is none."""
-    found = ("", "")
+    exception = ("", "")
     for event in events:
         if event.name == "exception":
-            found = (
+            exception = (
                 str(event.attributes.get("exception.type", "")),
                 str(event.attributes.get("exception.message", "")),
             )
-    return found
+    return exception
 
 
 # These record all messages of a side in one attribute. Others record text of users, which is not
@@ -207,11 +212,11 @@ def adot_messages(event: SpanEvent) -> dict[str, Any]:
     """
     if not event.name.startswith(_ADOT_ONE_ATTRIBUTE):
         return {}
-    found = {
-        key: [each for content in _contents(event, side) for each in _listed(content)]
+    messages_of = {
+        key: [message for content in _contents(event, side) for message in _listed(content)]
         for side, key in _ADOT_SIDES.items()
     }
-    return {key: messages for key, messages in found.items() if messages}
+    return {key: messages for key, messages in messages_of.items() if messages}
 
 
 def adot_call_fields(event: SpanEvent) -> Iterator[tuple[Field, Any]]:
@@ -240,8 +245,8 @@ def adot_text(event: SpanEvent, *, user: bool) -> tuple[Any, bool]:
 
 def _contents(event: SpanEvent, side: str) -> Iterator[Any]:
     """The contents of one side, without system messages."""
-    held = event.body.get(side) if isinstance(event.body, dict) else None
-    messages = held.get("messages") if isinstance(held, dict) else None
+    of_side = event.body.get(side) if isinstance(event.body, dict) else None
+    messages = of_side.get("messages") if isinstance(of_side, dict) else None
     for message in messages if isinstance(messages, list) else ():
         if (
             isinstance(message, dict)
@@ -319,41 +324,45 @@ class Histories:
             conversation: a key; texts with equal keys are likely to continue one another.
             text: the attribute's value.
         """
-        known = self._known.get(conversation)
-        if known is None and len(text) < _SHORT and not may_mention(text):
+        history = self._known.get(conversation)
+        if history is None and len(text) < _SHORT and not may_mention(text):
             return ()
         tail = (
-            text[len(known.start) :].strip(SPACES) if known and text.startswith(known.start) else ""
+            text[len(history.start) :].strip(SPACES)
+            if history and text.startswith(history.start)
+            else ""
         )
-        if known and tail == "]":
-            return known.found
+        if history and tail == "]":
+            return history.found
         # the added elements as a list of their own
         added = parse_json("[" + tail[1:]) if tail[:1] == "," else None
-        if not known or not added or not isinstance(added, list):
-            known, added = _NO_TEXT, parse_json(text.strip(SPACES))
+        if not history or not added or not isinstance(added, list):
+            history, added = _NO_TEXT, parse_json(text.strip(SPACES))
         if isinstance(added, str):
             literals = text.startswith("[")  # else a list within a JSON string
             return read_messages(decode(text, literals=literals))
-        found = [*known.found, *read_messages(added, plain=True)]
+        mentions = [*history.found, *read_messages(added, plain=True)]
         if added and isinstance(added, list):
-            self._known[conversation] = _KnownHistory(text.rstrip(SPACES)[:-1], found)
-        return found
+            self._known[conversation] = _KnownHistory(text.rstrip(SPACES)[:-1], mentions)
+        return mentions
 
     def of_family(self, conversation: Hashable, family: Mapping[str, Any]) -> Sequence[Mention]:
         """The tool requests and results in flattened messages: a mapping from part, without the
         common prefix, to value.
         """
-        parts, known = [*family.items()], self._known.get(conversation, _NO_PARTS)
-        size = len(known.start)
-        added = numbered(parts[size:], after=known.last) if parts[:size] == known.start else None
+        parts, history = [*family.items()], self._known.get(conversation, _NO_PARTS)
+        size = len(history.start)
+        added = (
+            numbered(parts[size:], after=history.last) if parts[:size] == history.start else None
+        )
         if added is None:
-            known, added = _NO_PARTS, numbered(parts)
+            history, added = _NO_PARTS, numbered(parts)
         if added is None:
             return read_messages(nested(family), plain=True)
-        found = [*known.found, *chain.from_iterable(map(self._message, added.values()))]
+        mentions = [*history.found, *chain.from_iterable(map(self._message, added.values()))]
         if added and _is_text(family):
-            self._known[conversation] = _KnownHistory(parts, found, next(reversed(added)))
-        return found
+            self._known[conversation] = _KnownHistory(parts, mentions, next(reversed(added)))
+        return mentions
 
     def _message(self, message: dict[str, Any]) -> Sequence[Mention]:
         """The requests and results in one flattened message; equal messages of text are read
@@ -364,10 +373,10 @@ class Histories:
         if _is_plain(message):
             return ()
         key = tuple(message.items())
-        found = self._messages.get(key)
-        if found is None:
-            found = self._messages[key] = read_messages([nested(message)], plain=True)
-        return found
+        mentions = self._messages.get(key)
+        if mentions is None:
+            mentions = self._messages[key] = read_messages([nested(message)], plain=True)
+        return mentions
 
     def of_user_event(self, event: SpanEvent) -> Sequence[Mention]:
         """The results of tools in a message of the user."""
@@ -375,25 +384,25 @@ class Histories:
         if event.name != _USER_MESSAGE or not isinstance(text, str) or not may_mention(text):
             return ()
         key = (event.name, text)
-        found = self._messages.get(key)
-        if found is None:
+        results = self._messages.get(key)
+        if results is None:
             mentions = read_messages({"content": text})
-            found = [each for each in mentions if isinstance(each, ToolResult)]
-            self._messages[key] = found
-        return found
+            results = [mention for mention in mentions if isinstance(mention, ToolResult)]
+            self._messages[key] = results
+        return results
 
     def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, Sequence[Mention]]]:
         """The tool requests and results in an event, as `read_event` returns them."""
         if event.body is not None or not _is_text(event.attributes):
             return [*read_event(event)]
         key = (event.name, tuple(event.attributes.items()))
-        found = self._events.get(key)
-        if found is None:
-            found = [*read_event(event)]
+        mentions = self._events.get(key)
+        if mentions is None:
+            mentions = [*read_event(event)]
             # equal outputs of a model are two outputs, not one repeated
-            if all(side is not Side.OUTPUT for side, _ in found):
-                self._events[key] = found
-        return found
+            if all(side is not Side.OUTPUT for side, _ in mentions):
+                self._events[key] = mentions
+        return mentions
 
 
 _ONLY_TEXT: Final = frozenset({str})
@@ -461,22 +470,22 @@ def finish_of_messages(
         values: the output messages of attributes, decoded or as text.
         events: the span's events and log records.
     """
-    held = chain(values, (output for event in events for output in output_of(event)))
-    return _finish(table, attributes, (text for each in held for text in _within(each)))
+    messages = chain(values, (output for event in events for output in output_of(event)))
+    return _finish(table, attributes, (text for message in messages for text in _within(message)))
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
     """TOOLS if a reason shows a request for tools, OTHER if another reason is reliable, else
     UNKNOWN.
     """
-    known = False
+    is_known = False
     for reason in reasons:
         if reason.lower() in _NO_REASON:
             continue
         if table.asks_for_tools(reason):
             return Finish.TOOLS  # the rest need not be decoded
-        known = True
-    if not known or table.marked(attributes, table.convention.unreliable_finish_reasons):
+        is_known = True
+    if not is_known or table.marked(attributes, table.convention.unreliable_finish_reasons):
         return Finish.UNKNOWN
     return Finish.OTHER
 
@@ -484,19 +493,23 @@ def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[s
 def _texts(value: Any) -> list[str]:
     """One reason or several, as text, list, or JSON text of a list."""
     read = decode(value, literals=False)
-    return [each for each in (read if isinstance(read, list) else [read]) if isinstance(each, str)]
+    return [
+        reason for reason in (read if isinstance(read, list) else [read]) if isinstance(reason, str)
+    ]
 
 
 def _within(value: Any) -> Iterator[str]:
     """The finish reasons in output messages of any format."""
     stack, looked = [decode(value, literals=False) if isinstance(value, str) else value], 0
     while stack and looked < _MOST:
-        each, looked = stack.pop(), looked + 1
-        if isinstance(each, list):
-            stack.extend(each[:_MOST])
-        elif isinstance(each, dict):
-            yield from (each[key] for key in _KEYS & each.keys() if isinstance(each[key], str))
-            stack.extend(each[key] for key in _WITHIN if key in each)
+        message, looked = stack.pop(), looked + 1
+        if isinstance(message, list):
+            stack.extend(message[:_MOST])
+        elif isinstance(message, dict):
+            yield from (
+                message[key] for key in _KEYS & message.keys() if isinstance(message[key], str)
+            )
+            stack.extend(message[key] for key in _WITHIN if key in message)
 
 
 class OfferedTools(NamedTuple):
@@ -532,7 +545,7 @@ def offered_tools(attributes: Mapping[str, Any]) -> OfferedTools:
         value = attributes.get(key)
         if key.endswith("."):
             family = {
-                each[len(key) :]: attributes[each] for each in attributes if each.startswith(key)
+                name[len(key) :]: attributes[name] for name in attributes if name.startswith(key)
             }
             value = nested(family)
         if value:
@@ -540,14 +553,14 @@ def offered_tools(attributes: Mapping[str, Any]) -> OfferedTools:
     return _NOT_OFFERED
 
 
-def _offered(held: Any) -> OfferedTools:
-    if isinstance(held, dict):
-        lists = {each: _definitions(held.get(each)) for each in _LISTS_OF_TOOLS}
+def _offered(tools_offered: Any) -> OfferedTools:
+    if isinstance(tools_offered, dict):
+        lists = {each: _definitions(tools_offered.get(each)) for each in _LISTS_OF_TOOLS}
         tools = [tool for each in lists.values() for tool in each]
-        names = None if any(held.get(each) for each in _PROVIDERS_TOOLS) else _names(tools)
+        names = None if any(tools_offered.get(each) for each in _PROVIDERS_TOOLS) else _names(tools)
         outputs = _names(lists["output_tools"]) or ()
     else:
-        tools, outputs = _definitions(held), ()
+        tools, outputs = _definitions(tools_offered), ()
         names = _names(tools)
     types = {
         str(tool.get("name")): str(tool.get("kind") or tool.get("type") or "")
@@ -560,11 +573,11 @@ def _offered(held: Any) -> OfferedTools:
 
 def _definitions(tools: Any) -> list[Any]:
     """The definitions in a list of tools, taken out of what they are wrapped in."""
-    return [_definition(each) for each in tools] if isinstance(tools, list) else []
+    return [_definition(tool) for tool in tools] if isinstance(tools, list) else []
 
 
-def _definition(held: Any) -> Any:
-    tool = decode(held, literals=False) if isinstance(held, str) else held
+def _definition(recorded: Any) -> Any:
+    tool = decode(recorded, literals=False) if isinstance(recorded, str) else recorded
     for key in ("tool", "json_schema", "function", "toolSpec"):
         inner = tool.get(key) if isinstance(tool, dict) else None
         inner = decode(inner, literals=False) if isinstance(inner, str) else inner

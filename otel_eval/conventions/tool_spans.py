@@ -310,20 +310,20 @@ class ToolSpan:
             self.fields = _with_events(self.fields, raw_fields)
         raw = raw_fields.get(Field.RESULT)
         is_read = raw is not None and (is_needed or _may_show_failure(raw))
-        taken = unwrap(raw, table.result_wrappers) if is_read else _NOTHING
+        unwrapped = unwrap(raw, table.result_wrappers) if is_read else _NOTHING
         attribute_id = known_id(raw_fields.get(Field.CALL_ID))
         arguments, id_beside = UNRECORDED, ""
         if "arguments" in needs:
             arguments, id_beside = self._arguments(raw_fields.get(Field.ARGUMENTS))
-        call_id = attribute_id or id_beside or known_id(taken.call_id)
-        error = self._error(failed=taken.failed)
+        call_id = attribute_id or id_beside or known_id(unwrapped.call_id)
+        error = self._error(failed=unwrapped.failed)
         refusal: bool | None = False
         if error is not None and self.fields.is_refused is not None:
             refusal = self.fields.is_refused
         elif error is not None and convention.refusals:
             if raw is not None and not is_read:
-                taken = unwrap(raw, table.result_wrappers)
-            refusal = _refusal(table, error.message, taken.value)
+                unwrapped = unwrap(raw, table.result_wrappers)
+            refusal = _refusal(table, error.message, unwrapped.value)
         # A status that may be another span's says nothing.
         hidden = hidden or (self._span.status_code == 2 and error is None)
         # What showed a failure may have been among the attributes that the sender left out.
@@ -334,7 +334,7 @@ class ToolSpan:
             call_id=call_id,
             attribute_id=attribute_id,
             arguments=arguments,
-            result=taken.value if "results" in needs else UNRECORDED,
+            result=unwrapped.value if "results" in needs else UNRECORDED,
             error=error,
             refusal=refusal,
             certain=not (hidden or dropped),
@@ -358,10 +358,10 @@ class ToolSpan:
         """The arguments, and the id of the call if that stands among them."""
         if raw is None:
             return UNRECORDED, ""
-        taken = unwrap(raw, self._table.convention.wrappers)
-        value = named_arguments(taken, self._table.value(self._attributes, Field.PARAMETERS))
+        unwrapped = unwrap(raw, self._table.convention.wrappers)
+        value = named_arguments(unwrapped, self._table.value(self._attributes, Field.PARAMETERS))
         # Nothing at all is how a call without arguments is written.
-        return {} if value is None or value == "" else value, known_id(taken.call_id)
+        return {} if value is None or value == "" else value, known_id(unwrapped.call_id)
 
     def _raw_fields(self) -> dict[Field, Any]:
         """The raw values of the fields: attributes first, then the events that the table names,

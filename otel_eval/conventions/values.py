@@ -80,14 +80,14 @@ def decode_text(part: Any) -> Any:
 
 def parse_json(text: str) -> Any:
     """The JSON value of the text; the same text object if it is not JSON, or nests too deep."""
-    written = text.strip(SPACES)
-    if written[:1] not in _FIRST or _is_too_deep(text):
+    stripped = text.strip(SPACES)
+    if stripped[:1] not in _FIRST or _is_too_deep(text):
         return text
     try:
-        value, end = _DECODER.raw_decode(written)
+        value, end = _DECODER.raw_decode(stripped)
     except (ValueError, RecursionError):
         return text
-    return value if end == len(written) else text
+    return value if end == len(stripped) else text
 
 
 def _finite(text: str) -> float | str:
@@ -118,7 +118,7 @@ def _parsed(text: str) -> Any:
     if (
         _is_too_deep(text)
         or _ODD_ESCAPE.search(text)
-        or any(found[1] for found in _ODD_NUMBER.finditer(text))
+        or any(match[1] for match in _ODD_NUMBER.finditer(text))
     ):
         return text
     try:
@@ -153,12 +153,12 @@ def plain(value: Any, depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
-        return {str(key): plain(each, depth + 1) for key, each in value.items()}
+        return {str(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each, depth + 1) for each in value]
+        return [plain(item, depth + 1) for item in value]
     # in an order that does not depend on hashes, which differ from process to process
     if isinstance(value, set):
-        return [plain(each, depth + 1) for each in sorted(value, key=repr)]
+        return [plain(item, depth + 1) for item in sorted(value, key=repr)]
     return str(value)
 
 
@@ -221,10 +221,14 @@ def _tool_message(text: str) -> Unwrapped | None:
     head, mark, tail = text.rpartition(" tool_call_id='")
     if not mark or not head.startswith("content="):
         return None
-    written = _BEFORE_ID.sub("", head).removeprefix("content=")
-    value = _parsed(written)
-    call_id, _, rest = tail.partition("'")
-    return None if value is written else Unwrapped(value, call_id, rest.endswith(" status='error'"))
+    content = _BEFORE_ID.sub("", head).removeprefix("content=")
+    value = _parsed(content)
+    call_id, _, after_id = tail.partition("'")
+    return (
+        None
+        if value is content
+        else Unwrapped(value, call_id, after_id.endswith(" status='error'"))
+    )
 
 
 _TOOL_RESPONSE: Final = re.compile(
@@ -244,13 +248,13 @@ def _tool_response(text: str) -> Unwrapped | None:
     objects and a state in 2.
     """
     # Of a text that was cut, each `], ` would be tried with all that follows it.
-    found = _TOOL_RESPONSE.fullmatch(text) if text.endswith(")") else None
-    if found is None:
+    match = _TOOL_RESPONSE.fullmatch(text) if text.endswith(")") else None
+    if match is None:
         return None
-    content, state = found.groups()
+    content, state = match.groups()
     blocks = [*_TEXT_BLOCK.finditer(content)]
-    if blocks and ", ".join(each[0] for each in blocks) == content:
-        content = ", ".join(each[1] for each in blocks)
+    if blocks and ", ".join(block[0] for block in blocks) == content:
+        content = ", ".join(block[1] for block in blocks)
     value = _parsed(f"[{content}]")
     if not isinstance(value, list):
         return None
@@ -281,67 +285,67 @@ def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
 
 def unwrap_decoded(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
     """Unwrap a value that is already decoded."""
-    taken = Unwrapped(value)
+    unwrapped = Unwrapped(value)
     for _ in range(MAX_DEPTH):  # envelopes can be nested to any depth
-        inner = _unwrap_once(taken, wrappers)
-        if inner is taken.value:
+        inner = _unwrap_once(unwrapped, wrappers)
+        if inner is unwrapped.value:
             break
-        taken.value = decode_text(inner)
-    return taken
+        unwrapped.value = decode_text(inner)
+    return unwrapped
 
 
-def named_arguments(taken: Unwrapped, parameters: Any) -> Any:
+def named_arguments(unwrapped: Unwrapped, parameters: Any) -> Any:
     """The arguments of a call, those given by position under the names of the tool's parameters.
 
     Args:
-        taken: the result of `unwrap` for a recorded Python call.
+        unwrapped: the result of `unwrap` for a recorded Python call.
         parameters: the tool's parameters, in order, by name, or a JSON schema of them.
 
     Returns:
         the arguments; `UNRECORDED` if only some of them have or can be given names.
     """
-    known = decode(parameters)
-    names = known.get("properties", known) if isinstance(known, dict) else ()
-    if not taken.positional:
-        return taken.value
-    if not isinstance(names, dict) or len(names) < len(taken.positional):
+    schema = decode(parameters)
+    names = schema.get("properties", schema) if isinstance(schema, dict) else ()
+    if not unwrapped.positional:
+        return unwrapped.value
+    if not isinstance(names, dict) or len(names) < len(unwrapped.positional):
         # Some arguments have names and the others cannot be named: the named ones alone would pass
         # for all of them.
-        partial = isinstance(taken.value, dict) and taken.value not in taken.positional
-        return UNRECORDED if partial else taken.value
-    given = dict(zip(names, taken.positional, strict=False))
+        partial = isinstance(unwrapped.value, dict) and unwrapped.value not in unwrapped.positional
+        return UNRECORDED if partial else unwrapped.value
+    arguments = dict(zip(names, unwrapped.positional, strict=False))
     return (
-        {**given, **taken.value}
-        if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given)
-        else given
+        {**arguments, **unwrapped.value}
+        if isinstance(unwrapped.value, dict) and unwrapped.value.keys().isdisjoint(arguments)
+        else arguments
     )
 
 
-def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
+def _unwrap_once(unwrapped: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
     """The value inside the first wrapper that matches; the same object if none does."""
-    value = taken.value
+    value = unwrapped.value
     if isinstance(value, str):
-        return _from_text(taken, value, wrappers)
+        return _from_text(unwrapped, value, wrappers)
     if isinstance(value, list):
         return _blocks(value)
     if not isinstance(value, dict):
         return value
     is_named = not _FIRST_KEYS.isdisjoint(value)
-    for each in wrappers:
-        wrapper = each if not isinstance(each, str) else WRAPPERS.get(each) if is_named else None
+    for name in wrappers:
+        wrapper = name if not isinstance(name, str) else WRAPPERS.get(name) if is_named else None
         if wrapper is not None and _matches(value, wrapper):
-            return _take_out(taken, value, wrapper)
+            return _take_out(unwrapped, value, wrapper)
     return value
 
 
-def _from_text(taken: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...]) -> Any:
+def _from_text(unwrapped: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...]) -> Any:
     """The value inside a wrapper that is text."""
     for name, read in TEXT_WRAPPERS.items():
-        found = read(text) if name in wrappers else None
-        if found is not None:
-            taken.call_id = taken.call_id or found.call_id
-            taken.failed = taken.failed or found.failed
-            return found.value
+        inner = read(text) if name in wrappers else None
+        if inner is not None:
+            unwrapped.call_id = unwrapped.call_id or inner.call_id
+            unwrapped.failed = unwrapped.failed or inner.failed
+            return inner.value
     return text
 
 
@@ -358,17 +362,17 @@ def _matches(value: dict[str, Any], wrapper: Wrapper) -> bool:
     return wrapper.only is None or wrapper.only.issuperset(value)
 
 
-def _take_out(taken: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
-    """The value in the envelope; call id, failure and positional arguments are added to `taken`."""
-    if wrapper.call_id and not taken.call_id:
-        taken.call_id = str(value_at(value, wrapper.call_id) or "")
+def _take_out(unwrapped: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
+    """The value in the envelope; `unwrapped` gets call id, failure and positional arguments."""
+    if wrapper.call_id and not unwrapped.call_id:
+        unwrapped.call_id = str(value_at(value, wrapper.call_id) or "")
     status = value_at(value, wrapper.error) if wrapper.error else None
-    taken.marked = taken.marked or status is not None
+    unwrapped.marked = unwrapped.marked or status is not None
     if str(status).lower() == wrapper.failed:
-        taken.failed = True
+        unwrapped.failed = True
     positional = value.get("args") if wrapper.take == ("kwargs",) else None
     if isinstance(positional, list) and positional:
-        taken.positional = tuple(positional)
+        unwrapped.positional = tuple(positional)
         if not value.get("kwargs"):
             return positional[0] if len(positional) == 1 else positional
     for path in wrapper.take:
@@ -423,7 +427,7 @@ def _blocks(blocks: list[Any]) -> Any:
     ]
     if not values or len(values) < len(blocks):
         return blocks
-    return values[0] if len(values) == 1 else [decode_text(each) for each in values]
+    return values[0] if len(values) == 1 else [decode_text(value) for value in values]
 
 
 def _block_key(block: dict[str, Any]) -> str:

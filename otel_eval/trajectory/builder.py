@@ -96,8 +96,8 @@ class _Work:
             limits.readable, (spans.agents, spans.models, spans.model_calls, spans.tools)
         )
         self.calls: list[ToolCallBuilder] = []
-        self.places: list[int] = []
-        self.recovered_places: list[int] = []
+        self.indexes: list[int] = []
+        self.recovered_indexes: list[int] = []
         self.messages: Final = TraceMessages(spans)
         self.run_attributes: Final = RunAttributes(spans)
         self.recovery: Final = UnspannedCalls(spans, self.messages, limits)
@@ -105,15 +105,15 @@ class _Work:
 
     def find_calls(self, builders: dict[int, ToolCallBuilder]) -> None:
         """The calls of all runs that are not too large."""
-        builders = {place: builders[place] for place in self.spans.tools}
+        builders = {index: builders[index] for index in self.spans.tools}
         calls, self.unknown_calls.doubtful = merge_spans(
             self.spans, builders, self.messages, self.limits
         )
         self.recovery.find(calls)
         if self.spans.plan.wants_content_of_calls:
             self.messages.fill(calls, self.limits)
-        self.calls, self.places = calls, [call.place for call in calls]
-        self.recovered_places = [each.place for each in self.recovery.calls]
+        self.calls, self.indexes = calls, [call.index for call in calls]
+        self.recovered_indexes = [call.index for call in self.recovery.calls]
 
     def run(self, run: Candidate) -> Run:
         """The run of a candidate."""
@@ -125,12 +125,12 @@ class _Work:
         enclosing = b"" if run.outermost else self._enclosing_run(run.first)
         return Run(self._trajectory(run), members, run.span_id, enclosing, former)
 
-    def _enclosing_run(self, place: int) -> bytes:
+    def _enclosing_run(self, index: int) -> bytes:
         """The id of the outermost agent span that encloses a span; b"" if there is none."""
-        enclosing_agent, first = self.spans.enclosing_agent, place
-        while enclosing_agent[place] >= 0:
-            place = enclosing_agent[place]
-        return b"" if place == first else self.spans.tree.ids[place]
+        enclosing_agent, first = self.spans.enclosing_agent, index
+        while enclosing_agent[index] >= 0:
+            index = enclosing_agent[index]
+        return b"" if index == first else self.spans.tree.ids[index]
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         spans, attributes, first = self.spans, self.run_attributes, run.first
@@ -203,21 +203,21 @@ class _Work:
 
     def _span_refs(self, run: Candidate) -> tuple[SpanRef, ...]:
         """Every span of the run in order of time."""
-        places = sorted(range(run.first, run.last), key=self.spans.moment)
-        return tuple(map(self.spans.span_ref, places))
+        indexes = sorted(range(run.first, run.last), key=self.spans.moment)
+        return tuple(map(self.spans.span_ref, indexes))
 
     def _calls(
         self, run: Candidate, agents: Sequence[int], models: list[int]
     ) -> tuple[tuple[ToolCall, ...], str, str]:
         """The calls of a run, why they are unknown, and what the run waits for."""
-        first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
+        first, last = bisect_left(self.indexes, run.first), bisect_left(self.indexes, run.last)
         spanned = merge_beside(self.spans, self.calls[first:last])
-        waiting = self.unknown_calls.pauses.of_run(run, agents, models, spanned)
-        first, last = (bisect_left(self.recovered_places, at) for at in (run.first, run.last))
+        pause = self.unknown_calls.pauses.of_run(run, agents, models, spanned)
+        first, last = (bisect_left(self.recovered_indexes, at) for at in (run.first, run.last))
         recovered = self.recovery.calls[first:last]
         unknown = self.unknown_calls
         if spanned:
-            why = (
+            reason = (
                 unknown.of_nameless(spanned)
                 or unknown.of_spans(run)
                 or unknown.of_doubtful(run)
@@ -225,12 +225,12 @@ class _Work:
                 or unknown.of_end(run, models, spanned)
             )
         else:
-            why = ("" if recovered else unknown.of_end(run, models, ())) or unknown.of_messages(
+            reason = ("" if recovered else unknown.of_end(run, models, ())) or unknown.of_messages(
                 run, models, agents, recovered
             )
         # A request that waits is an open one, too.
-        why = why or unknown.of_dropped(run) or ("" if waiting else unknown.of_open(run))
-        return self._finished(run, spanned, recovered), why, waiting
+        reason = reason or unknown.of_dropped(run) or ("" if pause else unknown.of_open(run))
+        return self._finished(run, spanned, recovered), reason, pause
 
     def _finished(
         self, run: Candidate, spanned: list[ToolCallBuilder], recovered: Sequence[Recovered]
@@ -243,32 +243,32 @@ class _Work:
             ordered.sort(key=_moment)
         calls = []
         for call in ordered:
-            is_agent = self.spans.kinds[call.place] is Kind.AGENT
-            agent = call.place if is_agent else enclosing_agent[call.place]
+            is_agent = self.spans.kinds[call.index] is Kind.AGENT
+            agent = call.index if is_agent else enclosing_agent[call.index]
             if agent not in paths:
                 paths[agent] = self.run_attributes.agent_path(agent, run.first)
             calls.append(
                 _call_of_request(call, paths[agent])
                 if isinstance(call, Recovered)
-                else _call(call, enclosing.get(call.place, ()), paths[agent])
+                else _call(call, enclosing.get(call.index, ()), paths[agent])
             )
         return tuple(calls)
 
     def _enclosing(self, spanned: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
-        """Place of each call → ids of the calls that enclose it, the nearest `MAX_ENCLOSING` of
+        """Index of each call → ids of the calls that enclose it, the nearest `MAX_ENCLOSING` of
         them.
         """
         enclosing: dict[int, tuple[str, ...]] = {}
         size = self.spans.tree.size
-        if max([size[call.place] for call in spanned]) == 1:
+        if max([size[call.index] for call in spanned]) == 1:
             return enclosing
         stack: list[tuple[int, tuple[str, ...]]] = []
         for call in spanned:
-            while stack and stack[-1][0] <= call.place:
+            while stack and stack[-1][0] <= call.index:
                 stack.pop()
-            enclosing[call.place] = stack[-1][1] if stack else ()
-            own = (*enclosing[call.place], call.span_id.hex())[-MAX_ENCLOSING:]
-            stack.append((self.spans.end(call.place), own))
+            enclosing[call.index] = stack[-1][1] if stack else ()
+            chain = (*enclosing[call.index], call.span_id.hex())[-MAX_ENCLOSING:]
+            stack.append((self.spans.end(call.index), chain))
         return enclosing
 
 
@@ -294,7 +294,7 @@ def _completeness(spans: ClassifiedTrace, run: Candidate) -> Completeness:
 def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
     """The latest end of the fragments' spans."""
     return max(
-        spans.readers[place].end_ns for first, last in run.ranges for place in range(first, last)
+        spans.readers[index].end_ns for first, last in run.ranges for index in range(first, last)
     )
 
 

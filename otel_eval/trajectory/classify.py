@@ -98,7 +98,7 @@ class ClassifiedTrace:
     """The spans of a trace with their kinds and their nearest relevant ancestors: what all runs of
     the trace share.
 
-    Attributes (lists are by place in the tree):
+    Attributes (lists are by index in the tree):
         tables: the table that recognised each span.
         kinds: what each span is.
         starts: when each span started, in Unix nanoseconds.
@@ -106,11 +106,11 @@ class ClassifiedTrace:
         enclosing_agent: the nearest ancestor that is an agent span, -1 if there is none.
         owners: the agent span that encloses a span, or where there is none a negative number for
             the span's tree.
-        arguments, argument_keys, call_ids: by place, what `tool_calls` read of calls whose content
+        arguments, argument_keys, call_ids: by index, what `tool_calls` read of calls whose content
             no scorer needs.
-        pauses: place of each tool span that waits for a person → the tool's name; see `pauses`.
-        unexecuted: place of each span of a request that was not executed → the tool's name.
-        agents, models, tools: their places, ascending.
+        pauses: index of each tool span that waits for a person → the tool's name; see `pauses`.
+        unexecuted: index of each span of a request that was not executed → the tool's name.
+        agents, models, tools: their indexes, ascending.
         model_calls: those of the models that do not lie directly below another one: a framework's
             and its client's describe one model call. `call_builders` fills `tools`; `link` fills
             the other three, `ancestor`, `enclosing_agent` and `owners`.
@@ -147,9 +147,9 @@ class ClassifiedTrace:
         kinds, ancestor, enclosing_agent = self.kinds, self.ancestor, self.enclosing_agent
         other, agent, model = Kind.OTHER, Kind.AGENT, Kind.MODEL
         root = 0
-        for place, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
+        for index, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
             if up < 0:
-                root = place
+                root = index
             elif kinds[up] is other:
                 up = ancestor[up]
             enclosing = up if up < 0 or kinds[up] is agent else enclosing_agent[up]
@@ -157,12 +157,12 @@ class ClassifiedTrace:
             enclosing_agent.append(enclosing)
             self.owners.append(enclosing if enclosing >= 0 else -1 - root)
             if kind is model:
-                self.models.append(place)
+                self.models.append(index)
                 if up < 0 or kinds[up] is not model:
-                    self.model_calls.append(place)
+                    self.model_calls.append(index)
             elif kind is agent:
-                self.agents.append(place)
-        clients = {place for place in self.model_calls if self.tables[place].convention.repeats}
+                self.agents.append(index)
+        clients = {index for index in self.model_calls if self.tables[index].convention.repeats}
         if clients:
             self._put_below_instrumentations(clients)
 
@@ -171,81 +171,81 @@ class ClassifiedTrace:
         same model call.
         """
         beside: dict[int, list[tuple[int, int]]] = {}
-        for place in self.model_calls:
-            if place not in clients:
-                beside.setdefault(self.ancestor[place], []).append((self.starts[place], place))
-        for places in beside.values():
-            places.sort()
+        for index in self.model_calls:
+            if index not in clients:
+                beside.setdefault(self.ancestor[index], []).append((self.starts[index], index))
+        for indexes in beside.values():
+            indexes.sort()
         for client in clients:
-            others, start = beside.get(self.ancestor[client], []), self.starts[client]
-            at = bisect_right(others, start, key=itemgetter(0)) - 1
-            place = others[at][1] if at >= 0 else -1
-            scope = self.resource_scopes[place].scope_name
+            candidates, start = beside.get(self.ancestor[client], []), self.starts[client]
+            at = bisect_right(candidates, start, key=itemgetter(0)) - 1
+            index = candidates[at][1] if at >= 0 else -1
+            scope = self.resource_scopes[index].scope_name
             if (
                 at >= 0
-                and start <= self.readers[place].end_ns
+                and start <= self.readers[index].end_ns
                 and self.tables[client].is_repeated_by(scope)
             ):
-                self.ancestor[client] = place
+                self.ancestor[client] = index
         self.model_calls = [
-            place
-            for place in self.model_calls
-            if self.ancestor[place] < 0 or self.kinds[self.ancestor[place]] is not Kind.MODEL
+            index
+            for index in self.model_calls
+            if self.ancestor[index] < 0 or self.kinds[self.ancestor[index]] is not Kind.MODEL
         ]
 
-    def records_tools(self, place: int) -> bool:
+    def records_tools(self, index: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
-        scope = self.resource_scopes[place].scope_name
-        promised = self.tables[place].convention.tool_spans is True
+        scope = self.resource_scopes[index].scope_name
+        promised = self.tables[index].convention.tool_spans is True
         return (
             promised and not self.plan.reader.of_scope(scope).lacks_tool_spans
         ) or self.plan.declared(scope)
 
-    def end(self, place: int) -> int:
+    def end(self, index: int) -> int:
         """Where the subtree of the span ends."""
-        return place + self.tree.size[place]
+        return index + self.tree.size[index]
 
-    def moment(self, place: int) -> tuple[int, int, bytes]:
+    def moment(self, index: int) -> tuple[int, int, bytes]:
         """The key by which spans are ordered in time."""
-        return self.starts[place], self.readers[place].end_ns, self.tree.ids[place]
+        return self.starts[index], self.readers[index].end_ns, self.tree.ids[index]
 
-    def in_order(self, places: list[int]) -> list[int]:
-        """The places in order of time; moments are compared only where the starts do not decide."""
-        starts = [self.starts[place] for place in places]
+    def in_order(self, indexes: list[int]) -> list[int]:
+        """The spans in order of time; moments are compared only where starts do not decide."""
+        starts = [self.starts[index] for index in indexes]
         if all(map(lt, starts, starts[1:])):
-            return places
+            return indexes
         if all(map(gt, starts, starts[1:])):
-            return places[::-1]
-        return sorted(places, key=self.moment)
+            return indexes[::-1]
+        return sorted(indexes, key=self.moment)
 
-    def hex_id(self, place: int) -> str:
+    def hex_id(self, index: int) -> str:
         """The span's id as text."""
-        return self.tree.ids[place].hex()
+        return self.tree.ids[index].hex()
 
-    def logs(self, place: int) -> tuple[SpanEvent, ...]:
+    def logs(self, index: int) -> tuple[SpanEvent, ...]:
         """The log records joined to the span."""
         if not self.trace.logs:
             return ()
-        known = self._logs.get(place)
-        if known is None:
-            frames = self.trace.logs.get(self.tree.ids[place], ())
-            known = self._logs[place] = tuple(
+        events = self._logs.get(index)
+        if events is None:
+            frames = self.trace.logs.get(self.tree.ids[index], ())
+            events = self._logs[index] = tuple(
                 resource_scope.event(payload) for payload, resource_scope in frames
             )
-        return known
+        return events
 
-    def events(self, place: int) -> Iterable[SpanEvent]:
+    def events(self, index: int) -> Iterable[SpanEvent]:
         """The span's events and the log records joined to it; see `SpanReader.events`."""
-        events = self.readers[place].events()
-        return chain(events, self.logs(place)) if self.trace.logs else events
+        events = self.readers[index].events()
+        return chain(events, self.logs(index)) if self.trace.logs else events
 
-    def nested_models(self, place: int) -> Sequence[int]:
+    def nested_models(self, index: int) -> Sequence[int]:
         """The model spans directly below a model span: a framework's and its client's describe one
         model call.
         """
         if len(self.models) == len(self.model_calls):
             return ()
-        return self._models_below.get(place, ())
+        return self._models_below.get(index, ())
 
     @cached_property
     def _models_below(self) -> dict[int, list[int]]:
@@ -253,12 +253,12 @@ class ClassifiedTrace:
 
     @cached_property
     def model_calls_in_order(self) -> list[int]:
-        """The places of model calls in order of time."""
+        """The indexes of model calls in order of time."""
         return self.in_order(self.model_calls)
 
     @cached_property
     def model_calls_of(self) -> dict[int, list[int]]:
-        """Owner → places of its model calls in order of time."""
+        """Owner → indexes of its model calls in order of time."""
         return grouped(self.model_calls_in_order, self.owners.__getitem__)
 
     @cached_property
@@ -266,23 +266,23 @@ class ClassifiedTrace:
         """Owner → when its model calls started, ascending."""
         starts = self.starts
         return {
-            owner: [starts[place] for place in models]
+            owner: [starts[index] for index in models]
             for owner, models in self.model_calls_of.items()
         }
 
-    def span_ref(self, place: int) -> SpanRef:
+    def span_ref(self, index: int) -> SpanRef:
         """The span as scorers of spans see it; runs within runs share these."""
         if not self._span_refs:
-            for each, span in enumerate(self.readers):
-                up = self.tree.parent[each]
+            for number, span in enumerate(self.readers):
+                up = self.tree.parent[number]
                 parent = self._span_refs[up] if up >= 0 else None
                 enclosing = (
                     () if parent is None else (*parent.enclosing, parent.span_id)[-MAX_ENCLOSING:]
                 )
                 self._span_refs.append(
-                    SpanRef(span.name, span.start_ns, span.end_ns, self.hex_id(each), enclosing)
+                    SpanRef(span.name, span.start_ns, span.end_ns, self.hex_id(number), enclosing)
                 )
-        return self._span_refs[place]
+        return self._span_refs[index]
 
 
 def classified(trace: ClosedTrace, plan: Plan) -> ClassifiedTrace:
@@ -335,11 +335,11 @@ def classified_with(
 
 def _without(spans: ClassifiedTrace, dropped: set[bytes]) -> dict[bytes, Frame]:
     """The frames without those that are dropped and their descendants."""
-    kept: dict[bytes, Frame] = {}
+    remaining: dict[bytes, Frame] = {}
     until = 0  # the end of the dropped subtrees so far
-    for place, span_id in enumerate(spans.tree.ids):
+    for index, span_id in enumerate(spans.tree.ids):
         if span_id in dropped:
-            until = max(until, spans.end(place))
-        if place >= until:
-            kept[span_id] = spans.trace.frames[span_id]
-    return kept
+            until = max(until, spans.end(index))
+        if index >= until:
+            remaining[span_id] = spans.trace.frames[span_id]
+    return remaining

@@ -73,9 +73,9 @@ def trajectory_from_messages(messages: Any, *, agent: str = "") -> Trajectory:
     calls, unknown = _Calls(), ""
     last_of_calls, model_calls = -1, 0
     for first, end in _answers(listed):
-        held = listed[first:end]
-        model_calls += any(map(_is_made_by_model, held))
-        mentions = _each_once(read_messages(held, plain=True))
+        answer = listed[first:end]
+        model_calls += any(map(_is_made_by_model, answer))
+        mentions = _each_once(read_messages(answer, plain=True))
         requests = [mention for mention in mentions if isinstance(mention, ToolRequest)]
         if not all(request.name for request in requests):
             unknown = "a tool was called whose name is not in the messages"
@@ -167,28 +167,28 @@ def _is_made_item(value: Mapping[str, Any]) -> bool:
 
 def _is_made_by_model(value: Mapping[str, Any]) -> bool:
     inner = value.get("kwargs", value.get("data"))
-    held = inner if isinstance(inner, dict) and "role" not in value else value
-    role = held.get("role", held.get("type", value.get("type")))
+    message = inner if isinstance(inner, dict) and "role" not in value else value
+    role = message.get("role", message.get("type", value.get("type")))
     return role in _ANSWERING or _is_made_item(value)
 
 
 def _each_once(mentions: Sequence[Mention]) -> list[Mention]:
     """The mentions of one message, without requests that it holds in two forms."""
     ids = set[str]()
-    found: list[Mention] = []
+    unique: list[Mention] = []
     for mention in mentions:
         if isinstance(mention, ToolRequest) and mention.call_id:
             if mention.call_id in ids:
                 continue
             ids.add(mention.call_id)
-        found.append(mention)
-    return found
+        unique.append(mention)
+    return unique
 
 
 def _text(listed: Sequence[Any], roles: frozenset[str], *, last: bool) -> Any:
     """The first or last text of one of the roles, or `UNRECORDED`."""
-    found = message_text(list(listed), roles, last=last) if listed else None
-    return found if isinstance(found, str) and found else UNRECORDED
+    text = message_text(list(listed), roles, last=last) if listed else None
+    return text if isinstance(text, str) and text else UNRECORDED
 
 
 class _Calls:

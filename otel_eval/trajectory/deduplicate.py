@@ -42,7 +42,7 @@ from otel_eval.trajectory.tool_calls import (
 )
 
 _HostKey = tuple[int, str, str]
-"""The agent's place, what is the same, and its text."""
+"""The agent's index, what is the same, and its text."""
 
 
 def merge_spans(
@@ -55,8 +55,8 @@ def merge_spans(
     replayed calls.
 
     Returns:
-        the calls in order of place, and the places of those of which it is unknown whether they are
-        attempts.
+        the calls in order of index, and the indexes of those of which it is unknown whether they
+        are attempts.
     """
     read_contents(calls.values())
     return _merge_again(spans, _merge_within(spans, calls, limits), messages)
@@ -65,24 +65,24 @@ def merge_spans(
 def _merge_within(
     spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder], limits: RunLimits
 ) -> list[ToolCallBuilder]:
-    """The calls, in order of place, after spans within spans were merged."""
+    """The calls, in order of index, after spans within spans were merged."""
     hosts = _hosts(spans, calls)
     if not hosts:
         return list(calls.values())
-    inner_places = grouped(hosts, hosts.__getitem__)
-    # Inner spans have higher places than outer ones, so going down meets the inner ones first.
+    inner_indexes = grouped(hosts, hosts.__getitem__)
+    # Inner spans have higher indexes than outer ones, so going down meets the inner ones first.
     resolved: dict[int, list[ToolCallBuilder]] = {}
-    others: list[ToolCallBuilder] = []
-    for place in sorted(calls, reverse=True):
-        resolved[place] = _resolve(
+    separate: list[ToolCallBuilder] = []
+    for index in sorted(calls, reverse=True):
+        resolved[index] = _resolve(
             spans,
-            calls[place],
-            [resolved.pop(inner) for inner in inner_places.get(place, ())],
-            others,
+            calls[index],
+            [resolved.pop(inner) for inner in inner_indexes.get(index, ())],
+            separate,
             limits,
         )
-    others.extend(call for same in resolved.values() for call in same)
-    return sorted(others, key=lambda call: call.place)
+    separate.extend(call for same in resolved.values() for call in same)
+    return sorted(separate, key=lambda call: call.index)
 
 
 def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[int, int]:
@@ -91,16 +91,16 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
     """
     size = spans.tree.size
     # nothing lies below any of them, as in nearly every trace
-    if max([size[place] for place in calls], default=1) == 1:
+    if max([size[index] for index in calls], default=1) == 1:
         return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, list[_HostKey]]] = []
     nearest: dict[_HostKey, list[int]] = {}
-    for place in sorted(calls):
-        while open_spans and open_spans[-1][0] <= place:
+    for index in sorted(calls):
+        while open_spans and open_spans[-1][0] <= index:
             for key in open_spans.pop()[1]:
                 nearest[key].pop()
-        call, agent = calls[place], spans.enclosing_agent[place]
+        call, agent = calls[index], spans.enclosing_agent[index]
         keys = [(agent, "name", mcp_name(call)), (agent, "id", call.call_id)][
             : 2 if call.call_id else 1
         ]
@@ -112,10 +112,10 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
         elif not outer and open_spans and _is_prefixed(open_spans[-1][1][0], agent, call):
             outer = nearest[open_spans[-1][1][0]]
         if outer:
-            hosts[place] = outer[-1]
+            hosts[index] = outer[-1]
         for key in keys:
-            nearest.setdefault(key, []).append(place)
-        open_spans.append((spans.end(place), keys))
+            nearest.setdefault(key, []).append(index)
+        open_spans.append((spans.end(index), keys))
     return hosts
 
 
@@ -139,7 +139,7 @@ def _resolve(
     spans: ClassifiedTrace,
     outer: ToolCallBuilder,
     inner: Sequence[list[ToolCallBuilder]],
-    others: list[ToolCallBuilder],
+    separate: list[ToolCallBuilder],
     limits: RunLimits,
 ) -> list[ToolCallBuilder]:
     """What the outer span with all that it holds stands for: one call, or attempts at it.
@@ -148,16 +148,16 @@ def _resolve(
         spans: the trace's.
         outer: the outer span.
         inner: the same of each span that it holds.
-        others: takes the calls of their own among these.
+        separate: takes the calls of their own among these.
         limits: those of the trace's runs.
     """
     same: list[ToolCallBuilder] = []
     for group in inner:
         (
-            others if _other_tool(outer, group[0]) or _differ(spans, outer, group[0]) else same
+            separate if _other_tool(outer, group[0]) or _differ(spans, outer, group[0]) else same
         ).extend(group)
     # Each level that encloses attempts looks at all of them.
-    if not limits.allow_pairs(outer.place, len(same)):
+    if not limits.allow_pairs(outer.index, len(same)):
         return [outer]
     attempts = _attempts(same)
     if len(attempts) > 1:
@@ -165,12 +165,12 @@ def _resolve(
         for attempt in attempts:
             attempt.name = outer.name
             # how the last attempt ended does not show how the others did
-            known = attempt.certain, attempt.unsure
+            certainty = attempt.certain, attempt.unsure
             attempt.inherit(without_outcome)
-            attempt.certain, attempt.unsure = known
+            attempt.certain, attempt.unsure = certainty
         return attempts
-    for each in attempts:
-        outer.inherit(each)
+    for attempt_of_outer in attempts:
+        outer.inherit(attempt_of_outer)
     return [outer]
 
 
@@ -211,7 +211,7 @@ def _attempts(same: Iterable[ToolCallBuilder]) -> list[ToolCallBuilder]:
 def _merge_again(
     spans: ClassifiedTrace, calls: list[ToolCallBuilder], messages: TraceMessages
 ) -> tuple[list[ToolCallBuilder], list[int]]:
-    """The calls after spans of replayed ones were merged, and the places of those of which it is
+    """The calls after spans of replayed ones were merged, and the indexes of those of which it is
     unknown whether they are attempts.
     """
     groups = _of_one_id(spans, calls)
@@ -237,10 +237,10 @@ def _merge_again(
                 first = call
             elif first.scope == call.scope and call.start >= first.end:
                 if first.unsure or call.unsure:
-                    doubtful.append(call.place)
+                    doubtful.append(call.index)
                 first.inherit(call)
-                replayed.add(call.place)
-    return [call for call in calls if call.place not in replayed], sorted(doubtful)
+                replayed.add(call.index)
+    return [call for call in calls if call.index not in replayed], sorted(doubtful)
 
 
 def _of_one_id(
@@ -253,7 +253,7 @@ def _of_one_id(
     groups: dict[tuple[int, str, str], list[ToolCallBuilder]] = {}
     for call, call_id in zip(calls, ids, strict=True):
         if call_id:
-            groups.setdefault((spans.owners[call.place], call.name, call_id), []).append(call)
+            groups.setdefault((spans.owners[call.index], call.name, call_id), []).append(call)
     return {
         key: group
         for key, group in groups.items()
@@ -326,7 +326,7 @@ def merge_beside(spans: ClassifiedTrace, calls: list[ToolCallBuilder]) -> list[T
         return calls
     groups = grouped(calls, mcp_name).values()
     separate = [call for group in groups for call in _merge_group(spans, group)]
-    return sorted(separate, key=lambda call: call.place)
+    return sorted(separate, key=lambda call: call.index)
 
 
 def _merge_group(spans: ClassifiedTrace, group: list[ToolCallBuilder]) -> list[ToolCallBuilder]:
@@ -362,15 +362,15 @@ def _merged(
     """The entries after each became part of the first before it that has one of its keys and that
     it lies within.
     """
-    wanted = [keys(entry) for entry in entries]
-    kept = _Kept({aspect for each in wanted for aspect, _ in each})
-    for place, entry in enumerate(entries):
-        outer = kept.first(entry, wanted[place], surely=surely)
+    keys_of = [keys(entry) for entry in entries]
+    merged = _Kept({aspect for entry_keys in keys_of for aspect, _ in entry_keys})
+    for index, entry in enumerate(entries):
+        outer = merged.first(entry, keys_of[index], surely=surely)
         if outer is None:
-            kept.put(place, entry)
+            merged.put(index, entry)
         else:
-            kept.put(outer, _both(kept.take(outer), entry))
-    return list(kept.entries.values())
+            merged.put(outer, _both(merged.take(outer), entry))
+    return list(merged.entries.values())
 
 
 def _both(outer: _Entry, inner: _Entry) -> _Entry:
@@ -389,47 +389,47 @@ def _both(outer: _Entry, inner: _Entry) -> _Entry:
 
 
 class _Kept:
-    """The calls so far by place, and where each is found by what it may have in common with a later
+    """The calls so far by index, and where each is found by what it may have in common with a later
     one.
     """
 
     def __init__(self, aspects: set[str]) -> None:
         self.entries: Final[dict[int, _Entry]] = {}
         self._aspects = aspects
-        # by key, scopes and tool: place → end
+        # by key, scopes and tool: index → end
         self._ends: Final[dict[_Key, dict[tuple[int, str], dict[int, int]]]] = {}
 
     def first(self, entry: _Entry, keys: list[_Key], *, surely: bool) -> int | None:
-        """The place of the first call with one of the keys, of other scopes, that ends no
+        """The index of the first call with one of the keys, of other scopes, that ends no
         earlier.
         """
-        places: list[int] = []
+        indexes: list[int] = []
         for key in keys:
             alike = self._ends.get(key, {})
             for (scopes, tool), ends in list(alike.items()):
-                for over in [place for place, end in ends.items() if end < entry.call.start]:
+                for over in [index for index, end in ends.items() if end < entry.call.start]:
                     del ends[over]  # what follows starts no earlier
                 if not ends:
                     del alike[scopes, tool]
                     continue
                 is_other_tool = not surely and tool and entry.tool and tool != entry.tool
                 if not is_other_tool and not scopes & entry.scopes:
-                    places += [place for place, end in ends.items() if end >= entry.call.end]
-        return min(places, default=None)
+                    indexes += [index for index, end in ends.items() if end >= entry.call.end]
+        return min(indexes, default=None)
 
-    def put(self, place: int, entry: _Entry) -> None:
+    def put(self, index: int, entry: _Entry) -> None:
         """Keep a call."""
-        self.entries[place] = entry
+        self.entries[index] = entry
         for key in self._keys(entry):
-            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[place] = (
+            self._ends.setdefault(key, {}).setdefault((entry.scopes, entry.tool), {})[index] = (
                 entry.call.end
             )
 
-    def take(self, place: int) -> _Entry:
+    def take(self, index: int) -> _Entry:
         """Remove and return a call; it is put back with what another span adds."""
-        entry = self.entries[place]
+        entry = self.entries[index]
         for key in self._keys(entry):
-            self._ends.get(key, {}).get((entry.scopes, entry.tool), {}).pop(place, None)
+            self._ends.get(key, {}).get((entry.scopes, entry.tool), {}).pop(index, None)
         return entry
 
     def _keys(self, entry: _Entry) -> list[_Key]:

@@ -25,7 +25,7 @@ from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate, find_runs, roots_of
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
 
-_PLACE: Final = attrgetter("place")
+_INDEX: Final = attrgetter("index")
 _EVERY_ATTRIBUTE: Final = Wanted(frozenset(), ("",))
 
 
@@ -137,7 +137,7 @@ def explain_trace(trace: ClosedTrace, plan: Plan, *, lone_calls: bool = False) -
         runs={run.span_id.hex(): _origin(spans, run) for run in runs},
         looked_for={
             scope: plan.reader.of_scope(scope).wanted.keys
-            for scope in {each.scope_name for each in whole.resource_scopes}
+            for scope in {shared.scope_name for shared in whole.resource_scopes}
         },
     )
 
@@ -145,8 +145,8 @@ def explain_trace(trace: ClosedTrace, plan: Plan, *, lone_calls: bool = False) -
 def _origin(spans: ClassifiedTrace, run: Candidate) -> RunOrigin:
     if run.fragment:
         return RunOrigin.MISSING
-    own = {Kind.AGENT: RunOrigin.AGENT, Kind.TOOL: RunOrigin.TOOL_CALL}
-    return own.get(spans.kinds[run.first], RunOrigin.LOCAL_ROOT)
+    recorded = {Kind.AGENT: RunOrigin.AGENT, Kind.TOOL: RunOrigin.TOOL_CALL}
+    return recorded.get(spans.kinds[run.first], RunOrigin.LOCAL_ROOT)
 
 
 def _without_meaning(
@@ -154,28 +154,28 @@ def _without_meaning(
 ) -> Iterator[tuple[bytes, Ignored]]:
     """The spans that are neither agents nor model or tool calls of their own, by id."""
     ids, ancestor = spans.tree.ids, spans.ancestor
-    for place, classification in enumerate(spans.classifications):
+    for index, classification in enumerate(spans.classifications):
         if classification.table is NO_TABLE:
-            yield ids[place], Ignored.NO_RULE
+            yield ids[index], Ignored.NO_RULE
         elif classification.kind is Kind.OTHER:
-            yield ids[place], Ignored.OTHER
-        elif classification.kind is Kind.TOOL and place not in builders:
-            yield ids[place], Ignored.NOT_A_CALL
+            yield ids[index], Ignored.OTHER
+        elif classification.kind is Kind.TOOL and index not in builders:
+            yield ids[index], Ignored.NOT_A_CALL
         elif (
             classification.kind is Kind.MODEL
-            and ancestor[place] >= 0
-            and spans.kinds[ancestor[place]] is Kind.MODEL
+            and ancestor[index] >= 0
+            and spans.kinds[ancestor[index]] is Kind.MODEL
         ):
-            yield ids[place], Ignored.SAME_MODEL_CALL
+            yield ids[index], Ignored.SAME_MODEL_CALL
 
 
 def _outside(spans: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
     """The model and tool spans that no run holds."""
     ranges = sorted((run.first, run.last) for run in runs if run.outermost)
-    for place in (*spans.models, *spans.tools):
-        at = bisect_right(ranges, (place, len(spans.readers))) - 1
-        if at < 0 or place >= ranges[at][1]:
-            yield spans.tree.ids[place], Ignored.OUTSIDE
+    for index in (*spans.models, *spans.tools):
+        at = bisect_right(ranges, (index, len(spans.readers))) - 1
+        if at < 0 or index >= ranges[at][1]:
+            yield spans.tree.ids[index], Ignored.OUTSIDE
 
 
 def _repeated(
@@ -187,17 +187,17 @@ def _repeated(
     """The tool spans that describe a call of another span; none in runs that are too large. Merges
     the builders, so they are of no further use.
     """
-    readable = {place: builders[place] for place in limits.readable(list(builders))}
+    readable = {index: builders[index] for index in limits.readable(list(builders))}
     calls, _ = merge_spans(spans, readable, TraceMessages(spans), limits)
-    separate = {call.place for call in calls}
+    separate = {call.index for call in calls}
     for run in runs:
         if run.outermost:
-            first, last = (bisect_left(calls, place, key=_PLACE) for place in (run.first, run.last))
+            first, last = (bisect_left(calls, index, key=_INDEX) for index in (run.first, run.last))
             of_run = calls[first:last]
             with suppress(TooLarge):
                 merged = merge_beside(spans, of_run)
-                separate -= {call.place for call in of_run} - {call.place for call in merged}
-    yield from ((spans.tree.ids[place], Ignored.SAME_CALL) for place in readable.keys() - separate)
+                separate -= {call.index for call in of_run} - {call.index for call in merged}
+    yield from ((spans.tree.ids[index], Ignored.SAME_CALL) for index in readable.keys() - separate)
 
 
 def _spans(
@@ -206,16 +206,16 @@ def _spans(
     kinds: Mapping[bytes, Kind],
     ignored: Mapping[bytes, Ignored],
 ) -> Iterator[SpanExplanation]:
-    for place, depth in _in_order(whole):
+    for index, depth in _in_order(whole):
         span_id, span, resource_scope = (
-            whole.tree.ids[place],
-            whole.readers[place],
-            whole.resource_scopes[place],
+            whole.tree.ids[index],
+            whole.readers[index],
+            whole.resource_scopes[index],
         )
         scope = whole.plan.reader.of_scope(resource_scope.scope_name)
-        why = ignored.get(span_id)
+        reason = ignored.get(span_id)
         if span_id not in kinds:
-            why = (
+            reason = (
                 (Ignored.OWN if scope.dropped else Ignored.EVALUATION)
                 if span_id in evaluations
                 else Ignored.BELOW_EVALUATION
@@ -229,20 +229,22 @@ def _spans(
             service=resource_scope.service,
             kind=kinds.get(span_id, Kind.OTHER),
             recognition=scope.explain(span),
-            ignored=why,
-            keys=tuple(sorted(span.attributes(_EVERY_ATTRIBUTE))) if why is Ignored.NO_RULE else (),
+            ignored=reason,
+            keys=tuple(sorted(span.attributes(_EVERY_ATTRIBUTE)))
+            if reason is Ignored.NO_RULE
+            else (),
         )
 
 
 def _in_order(spans: ClassifiedTrace) -> Iterator[tuple[int, int]]:
-    """The places of all spans, parents before children and siblings in order of time, each with its
-    depth.
+    """The index of each span with its depth, parents before children and siblings in order of
+    time.
     """
     below: dict[int, list[int]] = {}
-    for place in sorted(range(len(spans.readers)), key=spans.moment, reverse=True):
-        below.setdefault(spans.tree.parent[place], []).append(place)
-    stack = [(place, 0) for place in below.get(-1, ())]
+    for index in sorted(range(len(spans.readers)), key=spans.moment, reverse=True):
+        below.setdefault(spans.tree.parent[index], []).append(index)
+    stack = [(index, 0) for index in below.get(-1, ())]
     while stack:
-        place, depth = stack.pop()
-        yield place, depth
-        stack += [(each, depth + 1) for each in below.get(place, ())]
+        index, depth = stack.pop()
+        yield index, depth
+        stack += [(child, depth + 1) for child in below.get(index, ())]

@@ -27,15 +27,15 @@ def written(messages: SpanMessages, tables: Iterable[ReadTable]) -> str:
         tables: they tell by the text of a result whether the framework refused the call.
     """
     earlier, results = messages.history()
-    held = tuple(tables)
+    read_tables = tuple(tables)
     return json.dumps(
         {
             "recorded": messages.recorded,
             "broken": messages.broken,
             "requests": [_request_fields(request) for request in messages.requests],
-            "answers": [_result_fields(result, held) for result in messages.answers],
+            "answers": [_result_fields(result, read_tables) for result in messages.answers],
             "earlier": [_request_fields(request) for request in earlier],
-            "results": [_result_fields(result, held) for result in results],
+            "results": [_result_fields(result, read_tables) for result in results],
         },
         separators=(",", ":"),
     )

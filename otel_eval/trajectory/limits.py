@@ -50,7 +50,7 @@ class RunLimits:
     """Which runs of a trace are too large to be read.
 
     Args:
-        runs: for each outermost run the ranges of places of its spans.
+        runs: for each outermost run the ranges of indexes of its spans.
     """
 
     def __init__(self, runs: Sequence[Sequence[tuple[int, int]]]) -> None:
@@ -60,7 +60,7 @@ class RunLimits:
 
     @cached_property
     def _ranges(self) -> list[tuple[int, int, int]]:
-        """The first and the last place of each range, and the number of its run."""
+        """The first and the last index of each range, and the number of its run."""
         return sorted(
             (*span_range, run) for run, ranges in enumerate(self._runs) for span_range in ranges
         )
@@ -69,10 +69,10 @@ class RunLimits:
     def _starts(self) -> list[int]:
         return [first for first, _, _ in self._ranges]
 
-    def run_of(self, place: int) -> int:
+    def run_of(self, index: int) -> int:
         """The number of the outermost run that a span is part of, -1 if there is none."""
-        number = bisect_right(self._starts, place) - 1
-        is_within = number >= 0 and place < self._ranges[number][1]
+        number = bisect_right(self._starts, index) - 1
+        is_within = number >= 0 and index < self._ranges[number][1]
         return self._ranges[number][2] if is_within else -1
 
     @property
@@ -84,28 +84,28 @@ class RunLimits:
         """Do not read an outermost run any further."""
         self._reasons.setdefault(run, reason)
 
-    def reason(self, place: int) -> str:
+    def reason(self, index: int) -> str:
         """Why the run that a span is part of is not read, or ""."""
-        return self._reasons.get(self.run_of(place), "") if self._reasons else ""
+        return self._reasons.get(self.run_of(index), "") if self._reasons else ""
 
-    def readable(self, places: list[int]) -> list[int]:
-        """The places that are in no run that is not read."""
-        return [place for place in places if not self.reason(place)] if self._reasons else places
+    def readable(self, indexes: list[int]) -> list[int]:
+        """The indexes that are in no run that is not read."""
+        return [index for index in indexes if not self.reason(index)] if self._reasons else indexes
 
-    def limit_requests(self, places: Collection[int]) -> None:
-        """Refuse runs with too many requests; `places` are the spans that hold one, each as often
+    def limit_requests(self, indexes: Collection[int]) -> None:
+        """Refuse runs with too many requests; `indexes` are the spans that hold one, each as often
         as it holds one.
         """
-        if len(places) > MOST_CALLS:
-            for run, count in Counter(map(self.run_of, places)).items():
+        if len(indexes) > MOST_CALLS:
+            for run, count in Counter(map(self.run_of, indexes)).items():
                 if count > MOST_CALLS:
                     self.refuse(run, _CALLS)
 
-    def allow_pairs(self, place: int, pairs: int) -> bool:
+    def allow_pairs(self, index: int, pairs: int) -> bool:
         """Whether so many more pairs of spans or requests may be compared for the run that a span
         is part of; the run is refused if not.
         """
-        run = self.run_of(place)
+        run = self.run_of(index)
         self._pairs[run] = self._pairs.get(run, 0) + pairs
         if self._pairs[run] > MOST_PAIRS:
             self.refuse(run, _PAIRS)
@@ -137,12 +137,12 @@ def limits_of(spans: ClassifiedTrace, candidates: Iterable[Candidate]) -> RunLim
 
 
 def _sizes_at_most(spans: ClassifiedTrace) -> list[int]:
-    """What each span recorded at most, by place; known without reading it."""
+    """What each span recorded at most, by index; known without reading it."""
     frames = map(spans.trace.frames.__getitem__, spans.tree.ids)
     sizes = [_MOST_BYTES_PER_BYTE * scope.size(payload) for _, payload, scope in frames]
     if not spans.trace.logs:
         return sizes
-    return [size + sum(map(_size_of_event, spans.logs(place))) for place, size in enumerate(sizes)]
+    return [size + sum(map(_size_of_event, spans.logs(index))) for index, size in enumerate(sizes)]
 
 
 def limit_overlaps(intervals: Sequence[tuple[int, int]]) -> None:
@@ -160,17 +160,17 @@ def limit_overlaps(intervals: Sequence[tuple[int, int]]) -> None:
 def _recorded_size(spans: ClassifiedTrace, ranges: Iterable[tuple[int, int]]) -> int:
     """The size of what the spans that a table recognises recorded."""
     return sum(
-        _size_of_span(spans, place)
+        _size_of_span(spans, index)
         for first, last in ranges
-        for place in range(first, last)
-        if spans.tables[place] is not NO_TABLE
+        for index in range(first, last)
+        if spans.tables[index] is not NO_TABLE
     )
 
 
-def _size_of_span(spans: ClassifiedTrace, place: int) -> int:
-    span = spans.readers[place]
+def _size_of_span(spans: ClassifiedTrace, index: int) -> int:
+    span = spans.readers[index]
     size = _size(span.attributes(_EVERY_ATTRIBUTE))
-    return size + sum(map(_size_of_event, spans.events(place)))
+    return size + sum(map(_size_of_event, spans.events(index)))
 
 
 def _size_of_event(event: SpanEvent) -> int:

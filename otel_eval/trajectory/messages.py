@@ -66,35 +66,35 @@ class TraceMessages:
         self._histories = Histories()
         self._finishes: dict[int, Finish] = {}
 
-    def of_span(self, place: int) -> SpanMessages:
+    def of_span(self, index: int) -> SpanMessages:
         """The requests and results in the span's messages; for a model span without any, those of
         the model spans below it.
         """
-        messages = self._of_spans.get(place)
+        messages = self._of_spans.get(index)
         if messages is None:
-            messages = self.of_span_itself(place)
-            if not messages.recorded and self._spans.kinds[place] is Kind.MODEL:
-                inner = self._spans.nested_models(place)
+            messages = self.of_span_itself(index)
+            if not messages.recorded and self._spans.kinds[index] is Kind.MODEL:
+                inner = self._spans.nested_models(index)
                 if inner:
                     messages = _merged(messages, [*map(self.of_span_itself, inner)])
-            self._of_spans[place] = messages
+            self._of_spans[index] = messages
         return messages
 
-    def of_span_itself(self, place: int) -> SpanMessages:
+    def of_span_itself(self, index: int) -> SpanMessages:
         """The requests and results in the messages of this span alone."""
-        messages = self._of_spans_alone.get(place)
+        messages = self._of_spans_alone.get(index)
         if messages is None:
-            messages = self._of_spans_alone[place] = self._read(place)
+            messages = self._of_spans_alone[index] = self._read(index)
         return messages
 
-    def _read(self, place: int) -> SpanMessages:
+    def _read(self, index: int) -> SpanMessages:
         """Read the messages of the span's output, span events and log records; those of its input
         are read when they are first needed.
         """
-        spans, table = self._spans, self._spans.tables[place]
+        spans, table = self._spans, self._spans.tables[index]
         if table is NO_TABLE:
             return SpanMessages()
-        attributes = _attributes(spans, place, table.messages_wanted[Side.OUTPUT])
+        attributes = _attributes(spans, index, table.messages_wanted[Side.OUTPUT])
         if KEPT_MESSAGES in attributes:
             kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
             if kept_messages_of_span is not None:
@@ -103,11 +103,11 @@ class TraceMessages:
         if attributes:
             for row, value in table.message_rows(Side.OUTPUT, attributes):
                 of_attributes += _read_output(row, value, attributes, table)
-        of_events = self._read_events(place, table)
+        of_events = self._read_events(index, table)
         parts = of_attributes + of_events
         is_recorded = True in [part.conclusive for part in parts]
         if not parts or not any(part.mentions for part in parts):
-            read_history = partial(_read_history, spans, self._histories, place)
+            read_history = partial(_read_history, spans, self._histories, index)
             return SpanMessages(recorded=is_recorded, read_history=read_history)
         output = [
             mention for part in parts if part.side is Side.OUTPUT for mention in part.mentions
@@ -125,14 +125,14 @@ class TraceMessages:
             recorded=is_recorded and not is_broken,
             broken=is_broken,
             read_history=partial(
-                _read_history, spans, self._histories, place, of_attributes, of_events
+                _read_history, spans, self._histories, index, of_attributes, of_events
             ),
         )
 
-    def _read_events(self, place: int, table: ReadTable) -> list[_Part]:
+    def _read_events(self, index: int, table: ReadTable) -> list[_Part]:
         """Read the messages in the span's events and log records."""
         parts: list[_Part] = []
-        for event in self._spans.events(place):
+        for event in self._spans.events(index):
             for side, mentions in self._histories.of_event(event):
                 is_conclusive = side is Side.OUTPUT and table.convention.conclusive_events
                 parts.append(_Part(side, mentions, is_conclusive))
@@ -140,18 +140,20 @@ class TraceMessages:
                 parts.append(_Part(Side.HISTORY, self._histories.of_user_event(event)))
         return parts
 
-    def finish(self, place: int) -> Finish:
+    def finish(self, index: int) -> Finish:
         """How the model call of a span ended, by the span, or by one within it that says so."""
-        known = self._finishes.get(place)
-        if known is None:
-            inner = self._spans.nested_models(place)
-            finishes = map(self._finish_of_span_itself, (place, *inner))
-            known = next((each for each in finishes if each is not Finish.UNKNOWN), Finish.UNKNOWN)
-            self._finishes[place] = known
-        return known
+        finish = self._finishes.get(index)
+        if finish is None:
+            inner = self._spans.nested_models(index)
+            finishes = map(self._finish_of_span_itself, (index, *inner))
+            finish = next(
+                (reason for reason in finishes if reason is not Finish.UNKNOWN), Finish.UNKNOWN
+            )
+            self._finishes[index] = finish
+        return finish
 
-    def _finish_of_span_itself(self, place: int) -> Finish:
-        table, span = self._spans.tables[place], self._spans.readers[place]
+    def _finish_of_span_itself(self, index: int) -> Finish:
+        table, span = self._spans.tables[index], self._spans.readers[index]
         attributes = span.attributes(table.finish_wanted)
         finish = finish_of(table, attributes)
         if finish is not Finish.UNKNOWN:
@@ -163,13 +165,13 @@ class TraceMessages:
             # A key in JSON text could also hide in an escape.
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
-        return finish_of_messages(table, attributes, outputs, self._spans.events(place))
+        return finish_of_messages(table, attributes, outputs, self._spans.events(index))
 
     def fill(self, calls: list[ToolCallBuilder], limits: RunLimits) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the
         same name.
         """
-        groups = grouped(calls, lambda call: self._spans.enclosing_agent[call.place])
+        groups = grouped(calls, lambda call: self._spans.enclosing_agent[call.index])
         for agent, group in groups.items():
             if any(self._misses(call) for call in group):
                 messages = self._nearest_of(agent)
@@ -189,7 +191,7 @@ class TraceMessages:
         """The messages of the agent, or of the nearest agent that encloses it and recorded any (one
         run, several spans).
         """
-        own, walked = agent, []
+        first, walked = agent, []
         while agent not in self._nearest:
             walked.append(agent)
             messages = self._of_agent(agent)
@@ -198,16 +200,16 @@ class TraceMessages:
             else:
                 agent = self._spans.enclosing_agent[agent]
         self._nearest.update(dict.fromkeys(walked, self._nearest[agent]))
-        return self._nearest[agent] or self._of_steps(own)
+        return self._nearest[agent] or self._of_steps(first)
 
     def _of_steps(self, agent: int) -> AgentMessages:
         """The messages of agents directly below the agent: a framework may record the step that
         calls the model as an agent.
         """
         models = [
-            place
+            index
             for step in self._steps_of.get(agent, ())
-            for place in self._models_of.get(step, ())
+            for index in self._models_of.get(step, ())
         ]
         return self.joined(self._spans.in_order(models))
 
@@ -217,13 +219,13 @@ class TraceMessages:
 
     @cached_property
     def _models_of(self) -> dict[int, list[int]]:
-        """The places of model spans in order of time, by the agent that encloses them."""
+        """The indexes of model spans in order of time, by the agent that encloses them."""
         models = self._spans.in_order(self._spans.models)
         return grouped(models, self._spans.enclosing_agent.__getitem__)
 
     @cached_property
     def _steps_of(self) -> dict[int, list[int]]:
-        """The places of agent spans, by the agent that encloses them."""
+        """The indexes of agent spans, by the agent that encloses them."""
         return grouped(self._spans.agents, self._spans.enclosing_agent.__getitem__)
 
     def joined(
@@ -239,10 +241,10 @@ class TraceMessages:
         They may start before the model call ends, since its output may be streamed.
         """
         readers = self._spans.readers
-        starts = [self._spans.starts[place] for place in models]
+        starts = [self._spans.starts[index] for index in models]
         following = [
-            max(number, bisect_left(starts, readers[place].end_ns))
-            for number, place in enumerate(models, 1)
+            max(number, bisect_left(starts, readers[index].end_ns))
+            for number, index in enumerate(models, 1)
         ]
         return [
             (start, starts[number] if number < len(starts) else None)
@@ -295,7 +297,7 @@ def _merged(outer: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
 def _read_history(
     spans: ClassifiedTrace,
     histories: Histories,
-    place: int,
+    index: int,
     before: Sequence[_Part] = (),
     after: Sequence[_Part] = (),
 ) -> Sequence[Mention]:
@@ -304,16 +306,16 @@ def _read_history(
 
     Args:
         spans, histories: the trace, and the histories of its messages that were read.
-        place: the span.
+        index: the span.
         before, after: further messages of the span, which come before and after those.
     """
-    table = spans.tables[place]
-    attributes = _attributes(spans, place, table.messages_wanted[Side.HISTORY])
+    table = spans.tables[index]
+    attributes = _attributes(spans, index, table.messages_wanted[Side.HISTORY])
     if not (attributes or before or after):
         return ()
     mentions = _from_before(before)
     for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
-        conversation = (spans.enclosing_agent[place], row.key)
+        conversation = (spans.enclosing_agent[index], row.key)
         if row.key.endswith("."):
             mentions += histories.of_family(conversation, value)
         elif not isinstance(value, str):
@@ -329,13 +331,13 @@ def _read_history(
     return mentions
 
 
-def _attributes(spans: ClassifiedTrace, place: int, wanted: Wanted) -> dict[str, Any]:
+def _attributes(spans: ClassifiedTrace, index: int, keys: Wanted) -> dict[str, Any]:
     """The attributes of a span, and those of its log records that it has not itself; of equal
     keys the first one counts.
     """
-    attributes = spans.readers[place].attributes(wanted)
+    attributes = spans.readers[index].attributes(keys)
     if spans.trace.logs:
-        for event in spans.logs(place):
+        for event in spans.logs(index):
             attributes = {
                 **{key: value for key, value in event.attributes.items() if key not in attributes},
                 **attributes,
@@ -391,26 +393,28 @@ def kept_messages(trace: ClosedTrace, plan: Plan) -> dict[bytes, dict[str, str]]
     spans = classified(trace, plan)
     call_builders(spans)
     messages = TraceMessages(spans)
-    kept: dict[bytes, dict[str, str]] = {}
-    tables = {id(each.table): each.table for each in spans.classifications}.values()
-    for place, kind in enumerate(spans.kinds):
-        if kind not in (Kind.MODEL, Kind.AGENT) or spans.tables[place] is NO_TABLE:
+    attributes_of: dict[bytes, dict[str, str]] = {}
+    tables = {
+        id(classification.table): classification.table for classification in spans.classifications
+    }.values()
+    for index, kind in enumerate(spans.kinds):
+        if kind not in (Kind.MODEL, Kind.AGENT) or spans.tables[index] is NO_TABLE:
             continue
-        attributes = {KEPT_MESSAGES: written(messages.of_span_itself(place), tables)}
-        offered = spans.readers[place].attributes(OFFERED_WANTED)
+        attributes = {KEPT_MESSAGES: written(messages.of_span_itself(index), tables)}
+        offered = spans.readers[index].attributes(OFFERED_WANTED)
         if offered:
             attributes[KEPT_TOOLS] = offered_value(offered_tools(offered))
-        kept[spans.tree.ids[place]] = attributes
-    return kept
+        attributes_of[spans.tree.ids[index]] = attributes
+    return attributes_of
 
 
 def offered_names(trace: ClosedTrace, plan: Plan) -> dict[bytes, frozenset[str]]:
     """The names of the tools that model calls offered, where they are recorded: span id → names."""
     spans = classified(trace, plan)
     names: dict[bytes, frozenset[str]] = {}
-    for place, kind in enumerate(spans.kinds):
+    for index, kind in enumerate(spans.kinds):
         if kind is Kind.MODEL:
-            offered = offered_tools(spans.readers[place].attributes(OFFERED_WANTED))
+            offered = offered_tools(spans.readers[index].attributes(OFFERED_WANTED))
             if offered.names:
-                names[spans.tree.ids[place]] = offered.names - offered.outputs
+                names[spans.tree.ids[index]] = offered.names - offered.outputs
     return names

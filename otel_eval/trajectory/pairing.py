@@ -82,9 +82,11 @@ def reused_ids(models: Iterable[SpanMessages]) -> frozenset[str]:
     answer anew.
     """
     first: dict[str, ToolRequest] = {}
-    requests = (each for span in models for each in span.requests if each.call_id)
+    requests = (request for span in models for request in span.requests if request.call_id)
     return frozenset(
-        each.call_id for each in requests if _is_other(first.setdefault(each.call_id, each), each)
+        request.call_id
+        for request in requests
+        if _is_other(first.setdefault(request.call_id, request), request)
     )
 
 
@@ -92,10 +94,10 @@ def _is_other(one: ToolRequest, other: ToolRequest) -> bool:
     """Whether two requests differ; arguments that were lost, or cut so that they are text, do not
     show that.
     """
-    given = one.arguments, other.arguments
+    arguments = one.arguments, other.arguments
     return one is not other and (
         one.name != other.name
-        or (all(each and named(each) for each in given) and given[0] != given[1])
+        or (all(value and named(value) for value in arguments) and arguments[0] != arguments[1])
     )
 
 
@@ -119,12 +121,12 @@ class AgentMessages:
 
     def add_requests(self, requests: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
-        for each in requests:
-            if each.call_id in self.by_id:
+        for request in requests:
+            if request.call_id in self.by_id:
                 continue
-            if each.call_id and each.call_id not in self.reused:
-                self.by_id[each.call_id] = each
-            self.by_name.setdefault(each.name, Requests()).add(each, window)
+            if request.call_id and request.call_id not in self.reused:
+                self.by_id[request.call_id] = request
+            self.by_name.setdefault(request.name, Requests()).add(request, window)
 
     def of_id(self, call_id: str) -> ToolRequest | None:
         """The request with the id, also one that only a history holds."""
@@ -184,13 +186,13 @@ def join(
         messages.add_requests(
             span.requests
             if without_id_too
-            else [each for each in span.requests if each.call_id not in no_id]
+            else [request for request in span.requests if request.call_id not in no_id]
         )
     return messages
 
 
 def ids_of(
-    joined: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]
+    messages: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]
 ) -> list[str]:
     """The call id of each request, in order of time: its own, else the one that the history of a
     later model call gives it.
@@ -198,30 +200,35 @@ def ids_of(
     A request without an id is the first of its name and arguments in the history that was not there
     when it was made. "" where no later history holds it.
     """
-    own = {request.call_id for _, request in requests}
+    recorded = {request.call_id for _, request in requests}
     repeated: dict[tuple[str, str], deque[str]] = {}
-    for call_id, earlier in {**joined.by_id, **joined.history().earlier, **joined.by_id}.items():
-        if call_id not in own:
+    for call_id, earlier in {
+        **messages.by_id,
+        **messages.history().earlier,
+        **messages.by_id,
+    }.items():
+        if call_id not in recorded:
             repeated.setdefault(_content(earlier), deque()).append(call_id)
     if not repeated:
         return [request.call_id for _, request in requests]
-    known: dict[int, set[str]] = {
-        key: {each.call_id for each in span.history()[0]}
+    repeated_before: dict[int, set[str]] = {
+        key: {earlier.call_id for earlier in span.history()[0]}
         for key, span in {id(span): span for span, _ in requests}.items()
     }
     return [
-        request.call_id or _first_new(repeated.get(_content(request), deque()), known[id(span)])
+        request.call_id
+        or _first_new(repeated.get(_content(request), deque()), repeated_before[id(span)])
         for span, request in requests
     ]
 
 
-def _first_new(ids: deque[str], known: set[str]) -> str:
+def _first_new(ids: deque[str], repeated_before: set[str]) -> str:
     """Take the first id that is not known yet; those before it belong to earlier requests and are
     dropped.
     """
     while ids:
         call_id = ids.popleft()
-        if call_id not in known:
+        if call_id not in repeated_before:
             return call_id
     return ""
 
@@ -247,11 +254,11 @@ def fill(
     # requests.
     groups = grouped(sorted(calls, key=MOMENT), attrgetter("name", "scope"))
     for (name, _), group in groups.items():
-        taken = {claimed[call.place] for call in group if call.place in claimed}
-        waiting = [call for call in group if call.place not in claimed]
+        claimed_requests = {claimed[call.index] for call in group if call.index in claimed}
+        unpaired = [call for call in group if call.index not in claimed]
         for call, request in (
-            pair(messages.by_name.get(name) or Requests(), waiting, taken, limits)
-            if waiting
+            pair(messages.by_name.get(name) or Requests(), unpaired, claimed_requests, limits)
+            if unpaired
             else ()
         ):
             _take(call, request, needs)
@@ -265,9 +272,9 @@ def fill(
         if (
             call.call_id
             and lacks_result(call, needs)
-            and (found := messages.history().results.get(call.call_id))
+            and (answer := messages.history().results.get(call.call_id))
         ):
-            call.result = found.result
+            call.result = answer.result
 
 
 def lacks_result(call: ToolCallBuilder, needs: frozenset[str]) -> bool:
@@ -278,12 +285,12 @@ def lacks_result(call: ToolCallBuilder, needs: frozenset[str]) -> bool:
 def _claim_by_id(
     messages: AgentMessages, calls: list[ToolCallBuilder], needs: frozenset[str]
 ) -> dict[int, int]:
-    """Place of a call → the request with its id."""
+    """Index of a call → the request with its id."""
     claimed: dict[int, int] = {}
     for call in calls:
         request = messages.of_id(call.call_id) if call.call_id else None
         if request is not None and request.name in ("", call.name):
-            claimed[call.place] = id(request)
+            claimed[call.index] = id(request)
             _take(call, request, needs)
     return claimed
 
@@ -306,58 +313,64 @@ class Requests:
         in_order: the requests.
         windows: when the calls that each asks for can have started: with or after the model call,
             and before the next one.
-        places: identity of a request → its place among them.
+        indexes: identity of a request → its index among them.
     """
 
     in_order: list[ToolRequest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
+    indexes: dict[int, int] = field(default_factory=dict)
     _indices: dict[bool, dict[Hashable, list[int]]] = field(default_factory=dict)
 
     def add(self, request: ToolRequest, window: Window) -> None:
         """Add one."""
-        self.places[id(request)] = len(self.in_order)
+        self.indexes[id(request)] = len(self.in_order)
         self.in_order.append(request)
         self.windows.append(window)
 
-    def places_of(self, key: Hashable, *, is_part: bool) -> Sequence[int]:
-        """The places of those with arguments that `frozen` makes equal to the key, or with such a
+    def indexes_of(self, key: Hashable, *, is_part: bool) -> Sequence[int]:
+        """The indexes of those with arguments that `frozen` makes equal to the key, or with such a
         value among them.
         """
         if is_part not in self._indices:
-            index = self._indices[is_part] = {}
-            for place, request in enumerate(self.in_order):
+            numbers = self._indices[is_part] = {}
+            for index, request in enumerate(self.in_order):
                 arguments = request.arguments if isinstance(request.arguments, dict) else {}
                 for value in arguments.values() if is_part else [request.arguments]:
-                    index.setdefault(frozen(value), []).append(place)
+                    numbers.setdefault(frozen(value), []).append(index)
         return self._indices[is_part].get(key, ())
 
 
 def pair(
-    requests: Requests, waiting: list[ToolCallBuilder], taken: set[int], limits: RunLimits
+    requests: Requests, unpaired: list[ToolCallBuilder], claimed: set[int], limits: RunLimits
 ) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
     """Equal arguments first, then a bare value with the object that holds it, then what is left in
     order, if that is known.
 
     Args:
         requests: those for one tool.
-        waiting: calls of it that have no request, in order of time.
-        taken: identities of requests that have their calls.
+        unpaired: calls of it that have no request, in order of time.
+        claimed: identities of requests that have their calls.
         limits: those of the trace's runs.
     """
-    gone = {requests.places[each] for each in taken if each in requests.places}
-    is_order_known = len(gone) == len(taken)
+    gone = {
+        requests.indexes[request_id] for request_id in claimed if request_id in requests.indexes
+    }
+    is_order_known = len(gone) == len(claimed)
     for fits, is_part in ((named, False), (_is_bare, True)):
-        found = _first_left(waiting, fits, partial(requests.places_of, is_part=is_part), gone)
+        pairs = _first_left(unpaired, fits, partial(requests.indexes_of, is_part=is_part), gone)
         yield from (
-            (call, requests.in_order[found[call.place]]) for call in waiting if call.place in found
+            (call, requests.in_order[pairs[call.index]]) for call in unpaired if call.index in pairs
         )
-        waiting = [call for call in waiting if call.place not in found]
-    if len(waiting) != len(requests.in_order) - len(gone):
-        waiting = [call for call in waiting if not named(call.arguments)]
+        unpaired = [call for call in unpaired if call.index not in pairs]
+    if len(unpaired) != len(requests.in_order) - len(gone):
+        unpaired = [call for call in unpaired if not named(call.arguments)]
     # Each instrumentation looks at all requests.
-    if waiting and is_order_known and limits.allow_pairs(waiting[0].place, len(requests.in_order)):
-        yield from _in_order(requests, gone, waiting)
+    if (
+        unpaired
+        and is_order_known
+        and limits.allow_pairs(unpaired[0].index, len(requests.in_order))
+    ):
+        yield from _in_order(requests, gone, unpaired)
 
 
 def _is_bare(arguments: Any) -> bool:
@@ -365,53 +378,52 @@ def _is_bare(arguments: Any) -> bool:
 
 
 def _first_left(
-    waiting: list[ToolCallBuilder],
+    unpaired: list[ToolCallBuilder],
     fits: Callable[[Any], bool],
-    places: Callable[[Hashable], Sequence[int]],
+    indexes: Callable[[Hashable], Sequence[int]],
     gone: set[int],
 ) -> dict[int, int]:
-    """Place of a call → place of the first request that is left for its arguments; those are added
+    """Index of a call → index of the first request that is left for its arguments; those are added
     to `gone`.
     """
-    found: dict[int, int] = {}
-    left: dict[Hashable, Iterator[int]] = {}
-    for call in waiting:
+    pairs: dict[int, int] = {}
+    indexes_left: dict[Hashable, Iterator[int]] = {}
+    for call in unpaired:
         if fits(call.arguments):
             key = frozen(call.arguments)
-            at = next(
-                (each for each in left.setdefault(key, iter(places(key))) if each not in gone), None
-            )
+            remaining = indexes_left.setdefault(key, iter(indexes(key)))
+            at = next((index for index in remaining if index not in gone), None)
             if at is not None:
                 gone.add(at)
-                found[call.place] = at
-    return found
+                pairs[call.index] = at
+    return pairs
 
 
 def _in_order(
-    requests: Requests, gone: set[int], waiting: list[ToolCallBuilder]
+    requests: Requests, gone: set[int], unpaired: list[ToolCallBuilder]
 ) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
     """Each request that is left, with the first call that started in its window."""
-    starts = [call.start for call in waiting]
-    # each call's place, or once it is paired one after it
-    following = list(range(len(waiting) + 1))
-    for place, (request, (first, last)) in enumerate(
+    starts = [call.start for call in unpaired]
+    # each call's index, or once it is paired one after it
+    following = list(range(len(unpaired) + 1))
+    for index, (request, (first, last)) in enumerate(
         zip(requests.in_order, requests.windows, strict=True)
     ):
-        if place in gone:
+        if index in gone:
             continue
         at = _free(following, bisect_left(starts, first))
         if at < len(starts) and (last is None or starts[at] <= last):
             following[at] = at + 1
-            yield waiting[at], request
+            yield unpaired[at], request
 
 
 def _free(following: list[int], at: int) -> int:
-    """The first place from `at` on that is not paired; what was walked is shortened for the next
+    """The first index from `at` on that is not paired; what was walked is shortened for the next
     time.
     """
-    found = at
-    while following[found] != found:
-        found = following[found]
-    while following[at] != found:
-        following[at], at = found, following[at]
-    return found
+    free = at
+    while following[free] != free:
+        free = following[free]
+    while following[at] != free:
+        following[at], at = free, following[at]
+    return free

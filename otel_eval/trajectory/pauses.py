@@ -43,7 +43,7 @@ class Pauses:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery
-        self._places = list(spans.pauses)  # in order, as the spans were read
+        self._indexes = list(spans.pauses)  # in order, as the spans were read
 
     def of_run(
         self,
@@ -56,20 +56,20 @@ class Pauses:
 
         Args:
             run: the run.
-            agents, models: places of its agent spans, and of its model calls in order of time.
+            agents, models: indexes of its agent spans, and of its model calls in order of time.
             calls: its calls that have spans.
         """
         spans = self._spans
-        tools = within(self._places, run.first, run.last)
-        paused = [*tools, *(place for place in agents if place in self._paused_agents)]
+        tools = within(self._indexes, run.first, run.last)
+        paused = [*tools, *(index for index in agents if index in self._paused_agents)]
         if paused:
-            latest = max(paused, key=lambda place: (spans.readers[place].end_ns, place))
+            latest = max(paused, key=lambda index: (spans.readers[index].end_ns, index))
             if not self._is_over(latest, models, calls):
-                since = max((spans.starts[place] for place in models), default=0)
+                since = max((spans.starts[index] for index in models), default=0)
                 names = [
-                    spans.pauses[place]
-                    for place in tools
-                    if place == latest or spans.starts[place] >= since
+                    spans.pauses[index]
+                    for index in tools
+                    if index == latest or spans.starts[index] >= since
                 ]
                 return _waits_for(names or self._unanswered(run, models))
         if run.fragment or spans.readers[run.first].status_code == 2:
@@ -120,12 +120,12 @@ class Pauses:
     def _paused_agents(self) -> frozenset[int]:
         """The agent spans with the mark of a pause."""
         spans, paused = self._spans, set[int]()
-        for place in spans.agents:
-            table = spans.tables[place]
+        for index in spans.agents:
+            table = spans.tables[index]
             if table.convention.pause_marks:
-                attributes = spans.readers[place].attributes(table.pause_wanted)
+                attributes = spans.readers[index].attributes(table.pause_wanted)
                 if table.is_paused(attributes):
-                    paused.add(place)
+                    paused.add(index)
         return frozenset(paused)
 
     def _is_over(self, pause: int, models: Sequence[int], calls: Sequence[ToolCallBuilder]) -> bool:
@@ -136,10 +136,10 @@ class Pauses:
         name = spans.pauses.get(pause)
         if any(call.start >= end and call.name == name for call in calls):
             return True
-        for place in models:
-            if spans.starts[place] < end:
+        for index in models:
+            if spans.starts[index] < end:
                 continue
-            agent = spans.enclosing_agent[place]
+            agent = spans.enclosing_agent[index]
             if agent < 0 or agent <= pause < spans.end(agent) or spans.starts[agent] >= end:
                 return True
         return False
@@ -153,7 +153,7 @@ class Pauses:
         names = [
             request.asked.name
             for request in self._recovery.open_of(run.first, run.last)
-            if request.place == models[-1]
+            if request.index == models[-1]
         ]
         start = self._spans.starts[models[-1]]
         return names if len(names) > self.others_since(run, start) else []
@@ -164,9 +164,9 @@ class Pauses:
         """
         spans = self._spans
         return sum(
-            spans.starts[place] >= start
-            and (spans.kinds[place] is Kind.AGENT or spans.classifications[place].handoff)
-            for place in range(run.first + 1, run.last)
+            spans.starts[index] >= start
+            and (spans.kinds[index] is Kind.AGENT or spans.classifications[index].handoff)
+            for index in range(run.first + 1, run.last)
         )
 
 
@@ -184,8 +184,8 @@ def _waits_for(names: Sequence[str]) -> str:
 def _listed(names: Iterable[str]) -> str:
     """The first of the different names, and how many more there are."""
     different = list(dict.fromkeys(names))
-    more = f" and {len(different) - _MOST_NAMES} more" if len(different) > _MOST_NAMES else ""
-    return ", ".join(map(_quoted, different[:_MOST_NAMES])) + more
+    further = f" and {len(different) - _MOST_NAMES} more" if len(different) > _MOST_NAMES else ""
+    return ", ".join(map(_quoted, different[:_MOST_NAMES])) + further
 
 
 def _quoted(name: str) -> str:

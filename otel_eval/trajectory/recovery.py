@@ -48,7 +48,7 @@ Key = tuple[str, str]
 """What a request and its answer have in common: an id or a name."""
 
 _NAMELESS: Final[Key] = ("name", "")
-_PLACE: Final = attrgetter("place")
+_INDEX: Final = attrgetter("index")
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +56,7 @@ class Request:
     """A request, and what became of it.
 
     Attributes:
-        place: the span whose output holds it.
+        index: the span whose output holds it.
         owner: the agent that made it, see `ClassifiedTrace.owner`.
         asked: what the message holds.
         call_id: the id, also where only a later message has it.
@@ -66,7 +66,7 @@ class Request:
         calls: the calls with spans that it is paired with; several of several instrumentations.
     """
 
-    place: int
+    index: int
     owner: int
     asked: ToolRequest
     call_id: str
@@ -86,11 +86,11 @@ class Recovered:
     """A call that left no span; fields that are not listed as in `ToolCall`.
 
     Attributes:
-        place: the span whose output requested it.
+        index: the span whose output requested it.
         moment: where it stands among the calls of the run.
     """
 
-    place: int
+    index: int
     moment: Moment
     name: str
     arguments: Any
@@ -106,9 +106,9 @@ class UnspannedCalls:
     """The requests of a trace that left no span.
 
     Attributes:
-        calls: the calls among them, in order of place.
-        open: those that were not answered, in order of place.
-        requesting: places of the spans that are known to have requested tools, also where only a
+        calls: the calls among them, in order of index.
+        open: those that were not answered, in order of index.
+        requesting: indexes of the spans that are known to have requested tools, also where only a
             later message shows it.
     """
 
@@ -116,7 +116,7 @@ class UnspannedCalls:
         self._spans = spans
         self._messages = messages
         self._limits = limits
-        # by place of a span
+        # by index of a span
         self._asked: dict[int, Sequence[ToolRequest]] = {}
         self._own_answers: dict[int, dict[Key, list[ToolResult]]] = {}
         self._answers: dict[int, dict[Key, list[ToolResult]]] = {}
@@ -136,9 +136,9 @@ class UnspannedCalls:
         requests = self._requests()
         if not requests:
             return
-        self._limits.limit_requests([request.place for request in requests])
+        self._limits.limit_requests([request.index for request in requests])
         requests = self._readable(requests)
-        self.requesting = {request.place for request in requests}
+        self.requesting = {request.index for request in requests}
         surplus = self._without_span(requests, calls)
         if surplus and (
             self._name_ids(requests)
@@ -153,7 +153,7 @@ class UnspannedCalls:
         """The requests of runs that are not too large."""
         if not self._limits.is_any_refused:
             return requests
-        return [request for request in requests if not self._limits.reason(request.place)]
+        return [request for request in requests if not self._limits.reason(request.index)]
 
     def _without_span(
         self,
@@ -174,11 +174,11 @@ class UnspannedCalls:
             return requests
         for request in requests:
             request.calls = []
-        index = _RequestIndex(requests)
+        lookup = _RequestIndex(requests)
         # Each instrumentation describes the same calls, so the spans of each are paired with all
         # requests.
         for group in grouped(calls, attrgetter("scope")).values():
-            _ScopePairing(self._spans, group, index, self._limits, ids_of_content).pair()
+            _ScopePairing(self._spans, group, lookup, self._limits, ids_of_content).pair()
         return [request for request in requests if not request.calls]
 
     # What was requested
@@ -189,9 +189,9 @@ class UnspannedCalls:
         """
         spans, messages = self._spans, self._messages
         requests: list[Request] = []
-        known: dict[tuple[int, str], int] = {}
+        first_indexes: dict[tuple[int, str], int] = {}
         for owner, models in spans.model_calls_of.items():
-            outputs = [messages.of_span(place) for place in models]
+            outputs = [messages.of_span(index) for index in models]
             asked = [output.requests for output in outputs]
             for number, output in enumerate(outputs[:-1]):
                 if not (output.recorded or asked[number]):
@@ -199,42 +199,44 @@ class UnspannedCalls:
             self._asked.update(zip(models, asked, strict=True))
             if any(asked):
                 windows = messages.windows(models)
-                for place, window, asked_in in zip(models, windows, asked, strict=True):
-                    requests += self._requests_of(place, owner, window, asked_in, known)
+                for index, window, asked_in in zip(models, windows, asked, strict=True):
+                    requests += self._requests_of(index, owner, window, asked_in, first_indexes)
         # An agent's messages repeat those of the agents inside it, so these are read first.
         for agent in reversed(spans.agents):
             if not self._are_conclusive(agent):
                 asked_in = self._asked[agent] = messages.of_span(agent).requests
                 window = spans.starts[agent], None
-                requests += self._requests_of(agent, agent, window, asked_in, known)
+                requests += self._requests_of(agent, agent, window, asked_in, first_indexes)
         return requests
 
     def _requests_of(
         self,
-        place: int,
+        index: int,
         owner: int,
         window: Window,
         asked_in: Sequence[ToolRequest],
-        known: dict[tuple[int, str], int],
+        first_indexes: dict[tuple[int, str], int],
     ) -> Iterator[Request]:
-        table, root = self._spans.tables[place], self._spans.tree.root_of(place)
-        is_model = self._spans.kinds[place] is Kind.MODEL
+        table, root = self._spans.tables[index], self._spans.tree.root_of(index)
+        is_model = self._spans.kinds[index] is Kind.MODEL
         ids: set[str] = set()
         for position, asked in enumerate(asked_in, 1):
-            first = known.setdefault((root, asked.call_id), place) if asked.call_id else place
+            first = (
+                first_indexes.setdefault((root, asked.call_id), index) if asked.call_id else index
+            )
             # A model that numbers its calls anew gives one id to requests of several answers.
-            if first != place and not (is_model and self._is_other_answer(first, place)):
+            if first != index and not (is_model and self._is_other_answer(first, index)):
                 continue
             # The same message may stand in an attribute and in an event.
             if asked.call_id in ids:
                 continue
             ids.update([asked.call_id] if asked.call_id else [])
             if table.is_request(asked.name):
-                yield Request(place, owner, asked, asked.call_id, window, position)
+                yield Request(index, owner, asked, asked.call_id, window, position)
 
-    def _number_of(self, place: int, models: list[int]) -> int:
-        """The index of a model call among those of its agent."""
-        return bisect_left(models, self._spans.moment(place), key=self._spans.moment)
+    def _number_of(self, index: int, models: list[int]) -> int:
+        """The number of a model call among those of its agent."""
+        return bisect_left(models, self._spans.moment(index), key=self._spans.moment)
 
     def _is_other_answer(self, one: int, other: int) -> bool:
         """Whether two model calls are certainly two, and not one that two instrumentations
@@ -255,13 +257,13 @@ class UnspannedCalls:
 
     @cached_property
     def _requesting(self) -> tuple[list[int], list[int]]:
-        """Places of the model calls that hold requests, and of those whose output was not
+        """Indexes of the model calls that hold requests, and of those whose output was not
         recorded.
         """
         models, of_span = self._spans.model_calls, self._messages.of_span
         return (
-            [place for place in models if of_span(place).requests],
-            [place for place in models if not of_span(place).recorded],
+            [index for index in models if of_span(index).requests],
+            [index for index in models if not of_span(index).recorded],
         )
 
     def _are_conclusive(self, agent: int) -> bool:
@@ -270,8 +272,8 @@ class UnspannedCalls:
         """
         requesting, silent = self._requesting
         is_requesting, has_models, is_silent = (
-            holds(places, agent, self._spans.end(agent))
-            for places in (requesting, self._spans.model_calls, silent)
+            holds(indexes, agent, self._spans.end(agent))
+            for indexes in (requesting, self._spans.model_calls, silent)
         )
         return is_requesting or (has_models and not is_silent)
 
@@ -282,13 +284,13 @@ class UnspannedCalls:
         if all(request.call_id for request in requests):
             return False
         root_of = self._spans.tree.root_of
-        places_of = grouped((*self._spans.model_calls, *self._spans.agents), root_of)
-        by_root = grouped(requests, lambda request: root_of(request.place))
+        indexes_of = grouped((*self._spans.model_calls, *self._spans.agents), root_of)
+        by_root = grouped(requests, lambda request: root_of(request.index))
         for root, group in by_root.items():
-            places = self._spans.in_order(places_of.get(root, []))
+            indexes = self._spans.in_order(indexes_of.get(root, []))
             ids = ids_of(
-                self._messages.joined(places),
-                [(self._messages.of_span(request.place), request.asked) for request in group],
+                self._messages.joined(indexes),
+                [(self._messages.of_span(request.index), request.asked) for request in group],
             )
             for request, call_id in zip(group, ids, strict=True):
                 request.call_id = call_id
@@ -297,28 +299,28 @@ class UnspannedCalls:
     # What was no request for a tool
 
     def _is_for_a_tool(self, request: Request) -> bool:
-        return request.asked.name not in self._tools_of(request.place).outputs
+        return request.asked.name not in self._tools_of(request.index).outputs
 
-    def _tools_of(self, place: int) -> OfferedTools:
-        known = self._offered.get(place)
-        if known is None:
-            attributes = self._spans.readers[place].attributes(OFFERED_WANTED)
-            known = self._offered[place] = offered_tools(attributes)
-        return known
+    def _tools_of(self, index: int) -> OfferedTools:
+        tools = self._offered.get(index)
+        if tools is None:
+            attributes = self._spans.readers[index].attributes(OFFERED_WANTED)
+            tools = self._offered[index] = offered_tools(attributes)
+        return tools
 
     def _without_handoffs(self, surplus: list[Request]) -> list[Request]:
         """The requests without those that a hand-off in their window answers."""
         spans = self._spans
         starts: dict[int, list[int]] = {}
         if surplus and len(spans.tools) + len(spans.agents) + len(spans.models) < len(spans.kinds):
-            for place, classification in enumerate(spans.classifications):
+            for index, classification in enumerate(spans.classifications):
                 if classification.handoff:
-                    starts.setdefault(spans.owners[place], []).append(spans.starts[place])
+                    starts.setdefault(spans.owners[index], []).append(spans.starts[index])
         if not starts:
             return surplus
         for owner in starts:
             starts[owner].sort()
-        left: list[Request] = []
+        unanswered: list[Request] = []
         # What has no answer is more likely to be the hand-off, and so is what is named after one.
         for request in sorted(surplus, key=_is_named_as_call):
             first, last = request.window
@@ -327,23 +329,23 @@ class UnspannedCalls:
             if at < len(handoffs) and (last is None or handoffs[at] <= last):
                 del handoffs[at]
             else:
-                left.append(request)
-        return sorted(left, key=_PLACE)
+                unanswered.append(request)
+        return sorted(unanswered, key=_INDEX)
 
     # What was answered
 
     def _sort_out(self, requests: list[Request], surplus: list[Request]) -> None:
         """Decide about each request without a span, and where it stands among the calls."""
         answers, followed = self._answered(requests, surplus)
-        spans, place, moment = self._spans, -1, (0, 0, b"")
+        spans, index, moment = self._spans, -1, (0, 0, b"")
         # What a later history repeats may stem from several messages.
         batches = {
-            request.place for request in surplus if self._messages.of_span(request.place).requests
+            request.index for request in surplus if self._messages.of_span(request.index).requests
         } - set(spans.agents)
         for number, request in enumerate(requests):
-            if request.place != place:
-                place, moment = request.place, spans.moment(request.place)
-            message = spans.hex_id(place) if place in batches else ""
+            if request.index != index:
+                index, moment = request.index, spans.moment(request.index)
+            message = spans.hex_id(index) if index in batches else ""
             if request.calls:
                 moment = max(moment, MOMENT(min(request.calls, key=attrgetter("start"))))
                 for call in request.calls:
@@ -352,30 +354,30 @@ class UnspannedCalls:
             if id(request) not in answers:
                 continue
             answer = answers[id(request)]
-            if answer is None and not self._is_answered(request, went_on=place in followed):
+            if answer is None and not self._is_answered(request, went_on=index in followed):
                 self.open += [] if self._is_for_client(request) else [request]
             elif answer is None or not self._is_output(request, answer):
                 at = (*moment[:2], moment[2] + number.to_bytes(4))
                 self.calls.append(self._recovered(request, answer, message, at))
-        self.calls.sort(key=_PLACE)
-        self.open.sort(key=_PLACE)
+        self.calls.sort(key=_INDEX)
+        self.open.sort(key=_INDEX)
 
     def _answered(
         self, requests: list[Request], surplus: list[Request]
     ) -> tuple[dict[int, ToolResult | None], set[int]]:
-        """The answers to the surplus requests by their identities, and the places of model calls
+        """The answers to the surplus requests by their identities, and the indexes of model calls
         after which the agent went on.
         """
         numbers: Counter[tuple[int, Key]] = Counter()
         for request in requests:
-            numbers[request.place, request.key] += 1
-            request.number = numbers[request.place, request.key]
+            numbers[request.index, request.key] += 1
+            request.number = numbers[request.index, request.key]
         answers = {id(request): self._answer_beside(request) for request in surplus}
-        followed = {request.place for request in surplus if request.window[1]}
+        followed = {request.index for request in surplus if request.window[1]}
         for request in surplus:
             if answers[id(request)] is None:
                 answers[id(request)] = answer = self._later_answer(request)
-                followed.update([request.place] if answer else [])
+                followed.update([request.index] if answer else [])
         return answers, followed
 
     def _is_answered(self, request: Request, *, went_on: bool) -> bool:
@@ -385,57 +387,57 @@ class UnspannedCalls:
         spans, agent = self._spans, request.owner
         if request.asked.hosted:
             return True
-        has_span = spans.records_tools(request.place) or (agent >= 0 and spans.records_tools(agent))
+        has_span = spans.records_tools(request.index) or (agent >= 0 and spans.records_tools(agent))
         return went_on and (not has_span or self._is_refusal(request, None))
 
     def _is_for_client(self, request: Request) -> bool:
         """Whether an unanswered request left the call to the program around the agent, with which
         the agent ended; a model call by itself is not known to have ended so.
         """
-        spans, place = self._spans, request.place
-        is_alone = spans.kinds[place] is Kind.MODEL and spans.tree.root_of(place) == place
+        spans, index = self._spans, request.index
+        is_alone = spans.kinds[index] is Kind.MODEL and spans.tree.root_of(index) == index
         if is_alone or request.window[1] is not None:
             return False
         name = request.asked.name
-        offered_type = self._tools_of(place).types.get(name, "")
+        offered_type = self._tools_of(index).types.get(name, "")
         return any(table.is_client_tool(name, offered_type) for table in self._tables(request))
 
     def open_of(self, first: int, last: int) -> list[Request]:
-        """The open requests of a range of places."""
+        """The open requests of a range of indexes."""
         return self.open[
-            bisect_left(self.open, first, key=_PLACE) : bisect_left(self.open, last, key=_PLACE)
+            bisect_left(self.open, first, key=_INDEX) : bisect_left(self.open, last, key=_INDEX)
         ]
 
     def _answer_beside(self, request: Request) -> ToolResult | None:
         """The result of a request in the same output, or None."""
-        answers = self._answers_beside(request.place).get(request.key, ())
+        answers = self._answers_beside(request.index).get(request.key, ())
         return answers[request.number - 1] if len(answers) >= request.number else None
 
-    def _answers_beside(self, place: int) -> Mapping[Key, list[ToolResult]]:
+    def _answers_beside(self, index: int) -> Mapping[Key, list[ToolResult]]:
         """The results in the output of a span, by id and, without ids, by name."""
-        if place not in self._own_answers:
-            self._own_answers[place] = _by_key(self._messages.of_span(place).answers)
-        return self._own_answers[place]
+        if index not in self._own_answers:
+            self._own_answers[index] = _by_key(self._messages.of_span(index).answers)
+        return self._own_answers[index]
 
     def _later_answer(self, request: Request) -> ToolResult | None:
         """The result of a request in a later message, or None; without content if it is not certain
         which of several it is.
         """
-        own = self._answers_beside(request.place)
+        beside = self._answers_beside(request.index)
         before: dict[Key, list[ToolResult]] = {}
-        if self._spans.kinds[request.place] is Kind.MODEL:
-            before = self._answers_in(request.place)
+        if self._spans.kinds[request.index] is Kind.MODEL:
+            before = self._answers_in(request.index)
         for key, number, least in (
             (request.key, request.number, request.number),
             # Results without ids and names are in the order of the requests if all are there.
-            (_NAMELESS, request.position, len(self._asked[request.place])),
+            (_NAMELESS, request.position, len(self._asked[request.index])),
         ):
-            known = len(before.get(key, ())) - len(own.get(key, ()))
-            for place in self._later(request):
-                results = self._answers_in(place).get(key, ())
-                if len(results) >= known + least:
-                    is_certain = key[0] == "id" or known == self._expected(request, key)
-                    answer = results[known + number - 1]
+            answered = len(before.get(key, ())) - len(beside.get(key, ()))
+            for index in self._later(request):
+                results = self._answers_in(index).get(key, ())
+                if len(results) >= answered + least:
+                    is_certain = key[0] == "id" or answered == self._expected(request, key)
+                    answer = results[answered + number - 1]
                     return answer if is_certain else ToolResult(answer.call_id, answer.name)
         return None
 
@@ -444,7 +446,7 @@ class UnspannedCalls:
         those from before the run, and one for each earlier request of its agent.
         """
         models = self._spans.model_calls_of.get(request.owner, [])
-        at = self._number_of(request.place, models)
+        at = self._number_of(request.index, models)
         asked = self._asked_by_name(request.owner).get("" if key is _NAMELESS else key[1], ())
         first = self._answers_in(models[0]).get(key, ()) if models else ()
         return len(first) + bisect_left(asked, at)
@@ -455,8 +457,8 @@ class UnspannedCalls:
         """
         if owner not in self._asked_before:
             by_name = self._asked_before[owner] = {"": []}
-            for number, place in enumerate(self._spans.model_calls_of.get(owner, ())):
-                for asked in self._asked[place]:
+            for number, index in enumerate(self._spans.model_calls_of.get(owner, ())):
+                for asked in self._asked[index]:
                     by_name[""].append(number)
                     if asked.name:
                         by_name.setdefault(asked.name, []).append(number)
@@ -465,8 +467,8 @@ class UnspannedCalls:
     def _later(self, request: Request) -> Iterator[int]:
         """The spans whose messages may hold the answer to a request, the most likely first."""
         spans, models = self._spans, self._spans.model_calls_of.get(request.owner, [])
-        if spans.kinds[request.place] is Kind.MODEL:
-            at = self._number_of(request.place, models)
+        if spans.kinds[request.index] is Kind.MODEL:
+            at = self._number_of(request.index, models)
             yield from models[at + 1 : at + 1 + _MOST_LATER]
             if at + 1 + _MOST_LATER < len(models):
                 yield models[-1]
@@ -478,31 +480,33 @@ class UnspannedCalls:
         """Model calls of other agents after the request that repeat it: a framework may record each
         step as an agent.
         """
-        spans, root = self._spans, self._spans.tree.root_of(request.place)
+        spans, root = self._spans, self._spans.tree.root_of(request.index)
         models = spans.model_calls_in_order
-        after = bisect_right(models, spans.moment(request.place), key=spans.moment)
-        others = (
-            place
-            for place in models[after : after + _MOST_LATER]
-            if spans.owners[place] != request.owner and spans.tree.root_of(place) == root
+        after = bisect_right(models, spans.moment(request.index), key=spans.moment)
+        steps = (
+            index
+            for index in models[after : after + _MOST_LATER]
+            if spans.owners[index] != request.owner and spans.tree.root_of(index) == root
         )
         repeated = request.asked.name, request.call_id
-        yield from (place for place in others if repeated in self._repeated_in(place))
+        yield from (index for index in steps if repeated in self._repeated_in(index))
 
-    def _repeated_in(self, place: int) -> frozenset[tuple[str, str]]:
+    def _repeated_in(self, index: int) -> frozenset[tuple[str, str]]:
         """Names and ids of the requests from before a span that its messages repeat."""
-        if place not in self._repeated:
-            earlier, _ = self._messages.of_span(place).history()
-            self._repeated[place] = frozenset((each.name, each.call_id) for each in earlier)
-        return self._repeated[place]
+        if index not in self._repeated:
+            earlier, _ = self._messages.of_span(index).history()
+            self._repeated[index] = frozenset(
+                (request.name, request.call_id) for request in earlier
+            )
+        return self._repeated[index]
 
-    def _answers_in(self, place: int) -> dict[Key, list[ToolResult]]:
+    def _answers_in(self, index: int) -> dict[Key, list[ToolResult]]:
         """The results in the messages of a span, by id and, without ids, by name."""
-        known = self._answers.get(place)
-        if known is None:
-            _, results = self._messages.of_span(place).history()
-            known = self._answers[place] = _by_key(results)
-        return known
+        answers = self._answers.get(index)
+        if answers is None:
+            _, results = self._messages.of_span(index).history()
+            answers = self._answers[index] = _by_key(results)
+        return answers
 
     def _is_output(self, request: Request, answer: ToolResult) -> bool:
         """Whether the request was the run's output, by the form of its answer."""
@@ -518,7 +522,7 @@ class UnspannedCalls:
         text = _text_of(answer)
         if text and any(table.is_refusal(text) for table in self._tables(request)):
             return True
-        tools, name = self._tools_of(request.place), request.asked.name
+        tools, name = self._tools_of(request.index), request.asked.name
         return (
             tools.names is not None
             and not request.asked.hosted
@@ -544,7 +548,7 @@ class UnspannedCalls:
 
     def _tables(self, request: Request) -> Iterator[ReadTable]:
         """The tables of the model call and of the agents around it."""
-        yield self._spans.tables[request.place]
+        yield self._spans.tables[request.index]
         for agent in self._agents(request.owner):
             if agent >= 0:
                 yield self._spans.tables[agent]
@@ -562,11 +566,11 @@ class UnspannedCalls:
             error = ToolError(REFUSED)
         elif asked.failed or (answer is not None and answer.failed):
             error = ToolError("_OTHER")
-        unrecorded = self._spans.tables[request.place].convention.failures_unrecorded
+        unrecorded = self._spans.tables[request.index].convention.failures_unrecorded
         is_known = answer is not None and answer.marked and not unrecorded
         shown = UNRECORDED if answer is None or "results" not in needs else answer.result
         return Recovered(
-            place=request.place,
+            index=request.index,
             moment=moment,
             name=asked.name,
             arguments=in_an_object(asked.arguments) if "arguments" in needs else UNRECORDED,
@@ -641,8 +645,8 @@ class _RequestIndex:
 
     @cached_property
     def by_window(self) -> dict[tuple[int, str], list[Request]]:
-        """By the place of their span and the tool's name."""
-        return grouped(self._requests, attrgetter("place", "asked.name"))
+        """By the index of their span and the tool's name."""
+        return grouped(self._requests, attrgetter("index", "asked.name"))
 
     @cached_property
     def by_name(self) -> dict[str, list[Request]]:
@@ -666,21 +670,21 @@ class _ScopePairing:
         self,
         spans: ClassifiedTrace,
         calls: list[ToolCallBuilder],
-        index: _RequestIndex,
+        lookup: _RequestIndex,
         limits: RunLimits,
         ids_of_content: bool,
     ) -> None:
         self._spans = spans
         self._calls = calls
-        self._index = index
+        self._lookup = lookup
         self._limits = limits
         self._ids = {
-            call.place: call_id_of(spans, call) if ids_of_content else call.attribute_id
+            call.index: call_id_of(spans, call) if ids_of_content else call.attribute_id
             for call in calls
         }
-        self._free = {call.place for call in calls}
+        self._free = {call.index for call in calls}
         self._paired: set[int] = set()  # identities of requests
-        self._keys: dict[int, Hashable] = {}  # of the arguments of a call, by its place
+        self._keys: dict[int, Hashable] = {}  # of the arguments of a call, by its index
 
     def pair(self) -> None:
         """Add to the requests the calls that they are paired with."""
@@ -691,33 +695,35 @@ class _ScopePairing:
 
     def _by_id(self) -> None:
         for call in self._calls:
-            requests = self._index.by_id.get(self._ids[call.place], ())
+            requests = self._lookup.by_id.get(self._ids[call.index], ())
             if len(requests) == 1:
                 self._take(requests[0], call)
 
     def _take(self, request: Request, call: ToolCallBuilder) -> None:
         request.calls.append(call)
-        self._free.discard(call.place)
+        self._free.discard(call.index)
         self._paired.add(id(request))
 
     def _may_be(self, request: Request, call: ToolCallBuilder) -> bool:
         """Whether ids allow the two to be one call: an id that no message holds is of another
         scheme, and shows nothing.
         """
-        call_id = self._ids[call.place]
-        return not (request.call_id and call_id != request.call_id and call_id in self._index.by_id)
+        call_id = self._ids[call.index]
+        return not (
+            request.call_id and call_id != request.call_id and call_id in self._lookup.by_id
+        )
 
     def _free_by_time(self) -> list[ToolCallBuilder]:
-        return sorted((call for call in self._calls if call.place in self._free), key=MOMENT)
+        return sorted((call for call in self._calls if call.index in self._free), key=MOMENT)
 
     def _left(self, groups: Iterable[list[Request]]) -> list[list[Request]]:
         """What is not paired of each group of requests, in order of the first of them."""
-        left = [
+        unpaired = [
             [request for request in group if id(request) not in self._paired]
             for group in groups
-            if self._limits.allow_pairs(group[0].place, len(group))
+            if self._limits.allow_pairs(group[0].index, len(group))
         ]
-        return sorted(filter(None, left), key=lambda group: self._index.order[id(group[0])])
+        return sorted(filter(None, unpaired), key=lambda group: self._lookup.order[id(group[0])])
 
     def _by_window(self) -> None:
         """Pair what has the same name and lies in the window of the model call."""
@@ -726,9 +732,9 @@ class _ScopePairing:
             model = self._model_before(call)
             for name in {call.name, mcp_name(call)} if model >= 0 else ():
                 buckets.setdefault((model, name), []).append(call)
-        by_window = self._index.by_window
+        by_window = self._lookup.by_window
         for group in self._left(by_window[key] for key in buckets if key in by_window):
-            self._pair_all(group, buckets[group[0].place, group[0].asked.name])
+            self._pair_all(group, buckets[group[0].index, group[0].asked.name])
 
     def _by_name(self) -> None:
         """Pair what is left: a call that started later than its window allows, or that the model
@@ -738,11 +744,11 @@ class _ScopePairing:
         for call in self._free_by_time():
             for name in {call.name, mcp_name(call)}:
                 by_name.setdefault(name, []).append(call)
-        names = {name for called in by_name for name in self._index.names.get(called, ())}
-        for group in self._left(self._index.by_name[name] for name in names):
+        names = {name for called in by_name for name in self._lookup.names.get(called, ())}
+        for group in self._left(self._lookup.by_name[name] for name in names):
             requested = group[0].asked.name
-            known_as = next(each for each in (requested, *_endings(requested)) if each in by_name)
-            if self._limits.allow_pairs(group[0].place, len(group) * len(by_name[known_as])):
+            known_as = next(end for end in (requested, *_endings(requested)) if end in by_name)
+            if self._limits.allow_pairs(group[0].index, len(group) * len(by_name[known_as])):
                 self._pair_later(group, by_name[known_as])
 
     def _pair_later(self, requests: list[Request], calls: list[ToolCallBuilder]) -> None:
@@ -751,7 +757,7 @@ class _ScopePairing:
             key = _key_of(request.asked.arguments)
             for call in calls:
                 if (
-                    call.place in self._free
+                    call.index in self._free
                     and call.start >= request.window[0]
                     and self._may_be(request, call)
                     and not self._differ(key, call)
@@ -761,8 +767,8 @@ class _ScopePairing:
 
     def _pair_all(self, requests: list[Request], calls: Sequence[ToolCallBuilder]) -> None:
         """Pair requests of one output for one tool."""
-        calls = [call for call in calls if call.place in self._free]
-        if not self._limits.allow_pairs(requests[0].place, len(requests) * len(calls)):
+        calls = [call for call in calls if call.index in self._free]
+        if not self._limits.allow_pairs(requests[0].index, len(requests) * len(calls)):
             return
         if len(requests) > len(calls) > 0:
             requests, calls = self._pair_alike(requests, calls)
@@ -785,17 +791,17 @@ class _ScopePairing:
             arguments = recorded_arguments(self._spans, call)
             if named(arguments):
                 keys.setdefault(frozen(arguments), []).append(call)
-        left: list[Request] = []
+        unpaired: list[Request] = []
         for request in requests:
             asked = request.asked.arguments
             alike = keys.get(frozen(asked), []) if named(asked) else []
             same = self._first(request, alike)
             if same is None:
-                left.append(request)
+                unpaired.append(request)
             else:
                 alike.remove(same)
                 self._take(request, same)
-        return left, [call for call in calls if call.place in self._free]
+        return unpaired, [call for call in calls if call.index in self._free]
 
     def _differ(self, key: Hashable, call: ToolCallBuilder) -> bool:
         """Whether both recorded arguments by name, and other ones; `key` is that of those that the
@@ -803,14 +809,14 @@ class _ScopePairing:
         """
         if key is None:
             return False
-        if call.place not in self._keys:
-            self._keys[call.place] = _key_of(recorded_arguments(self._spans, call))
-        return self._keys[call.place] not in (None, key)
+        if call.index not in self._keys:
+            self._keys[call.index] = _key_of(recorded_arguments(self._spans, call))
+        return self._keys[call.index] not in (None, key)
 
     def _model_before(self, call: ToolCallBuilder) -> int:
         """The last model call of the call's agent that started before it, -1 if there is none."""
         spans = self._spans
-        owner = spans.owners[call.place]
+        owner = spans.owners[call.index]
         for _ in range(_MOST_AGENTS):
             models = self._spans.model_calls_of.get(owner)
             if models or owner < 0:
@@ -818,7 +824,7 @@ class _ScopePairing:
             owner = spans.owners[owner]
         if not models:
             models = self._spans.model_calls_in_order
-        at = bisect_right(models, call.start, key=lambda place: spans.starts[place])
+        at = bisect_right(models, call.start, key=lambda index: spans.starts[index])
         return models[at - 1] if at else -1
 
 

@@ -33,7 +33,7 @@ class TokenCounts:
 
 
 _AgentPath = tuple[list[int], tuple[str, ...]]
-"""The places of agents, the nearest first and each negated so that they ascend, and their names,
+"""The indexes of agents, the nearest first and each negated so that they ascend, and their names,
 the nearest last.
 """
 
@@ -48,23 +48,23 @@ class RunAttributes:
         self._conversation_ids: dict[int, str] = {}
         self._agent_paths: dict[int, _AgentPath] = {}
 
-    def attributes(self, place: int) -> dict[str, Any]:
+    def attributes(self, index: int) -> dict[str, Any]:
         """The attributes of an agent span that its table asks for."""
-        known = self._agents.get(place)
-        if known is None:
-            wanted = self._spans.tables[place].keys_wanted(*self._spans.plan.agent_fields)
-            known = self._agents[place] = self._spans.readers[place].attributes(wanted)
-        return known
+        attributes = self._agents.get(index)
+        if attributes is None:
+            keys = self._spans.tables[index].keys_wanted(*self._spans.plan.agent_fields)
+            attributes = self._agents[index] = self._spans.readers[index].attributes(keys)
+        return attributes
 
-    def agent(self, place: int) -> str:
+    def agent(self, index: int) -> str:
         """The agent's name, or ""."""
-        known = self._names.get(place)
-        if known is None:
-            name = self._spans.readers[place].name
-            known = self._names[place] = self._spans.tables[place].agent_name(
-                self.attributes(place), name
+        agent_name = self._names.get(index)
+        if agent_name is None:
+            name = self._spans.readers[index].name
+            agent_name = self._names[index] = self._spans.tables[index].agent_name(
+                self.attributes(index), name
             )
-        return known
+        return agent_name
 
     def agent_path(self, agent: int, first: int) -> tuple[str, ...]:
         """Names of an agent and of those that enclose it, from `first` down, of the nearest
@@ -75,8 +75,8 @@ class RunAttributes:
             return (self.agent(agent),) if self.agent(agent) else ()
         if agent not in self._agent_paths:
             self._agent_paths[agent] = self._find_path(agent)
-        places, names = self._agent_paths[agent]
-        return names[len(names) - bisect_right(places, -first) :]
+        indexes, names = self._agent_paths[agent]
+        return names[len(names) - bisect_right(indexes, -first) :]
 
     def _find_path(self, agent: int) -> _AgentPath:
         agents: list[int] = []
@@ -86,7 +86,7 @@ class RunAttributes:
             if self.agent(agent) and not (agents and self.agent(agent) == self.agent(agents[-1])):
                 agents.append(agent)
             agent = self._spans.enclosing_agent[agent]
-        return [-place for place in agents], tuple(map(self.agent, reversed(agents)))
+        return [-index for index in agents], tuple(map(self.agent, reversed(agents)))
 
     def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
         """The run's agent: its own name, else that of the first agent directly within it (a
@@ -95,60 +95,62 @@ class RunAttributes:
         if run.fragment:
             return ""
         kind = self._spans.kinds[run.first]
-        own = (
+        name = (
             self.agent(run.first)
             if kind is Kind.AGENT
             else self._of_other(self._spans.tables[run.first], run.first)
         )
-        if own or kind is Kind.TOOL:
-            return own
+        if name or kind is Kind.TOOL:
+            return name
         inner = (
-            place for place in agents if self._is_of_workflow(run, place) and self.agent(place)
+            index for index in agents if self._is_of_workflow(run, index) and self.agent(index)
         )
         first = min(inner, key=self._spans.moment, default=None)
         return "" if first is None else self.agent(first)
 
-    def _is_of_workflow(self, run: Candidate, place: int) -> bool:
+    def _is_of_workflow(self, run: Candidate, index: int) -> bool:
         """Whether the agent is directly within the run; one that a tool call started is another
         agent than the run's own.
         """
-        ancestor = self._spans.ancestor[place]
+        ancestor = self._spans.ancestor[index]
         by_tool = ancestor > run.first and self._spans.kinds[ancestor] is Kind.TOOL
-        return not by_tool and self._spans.enclosing_agent[place] in (run.first, -1)
+        return not by_tool and self._spans.enclosing_agent[index] in (run.first, -1)
 
-    def _of_other(self, table: ReadTable, place: int) -> str:
+    def _of_other(self, table: ReadTable, index: int) -> str:
         """The agent's name on a span of another kind; "" for a tool whose convention uses one
         attribute for both names.
         """
-        attributes = self.attributes(place)
+        attributes = self.attributes(index)
         name = table.text(attributes, Field.AGENT_NAME)
-        is_tool = self._spans.kinds[place] is Kind.TOOL
+        is_tool = self._spans.kinds[index] is Kind.TOOL
         return (
             ""
-            if is_tool and name == table.tool_name(attributes, self._spans.readers[place].name)
+            if is_tool and name == table.tool_name(attributes, self._spans.readers[index].name)
             else name
         )
 
-    def conversation_id(self, run: Candidate, others: Sequence[int]) -> str:
+    def conversation_id(self, run: Candidate, indexes: Sequence[int]) -> str:
         """The id of the run's conversation: from its own span, else from the earliest of the others
         that records one.
         """
-        own = "" if run.fragment else self._conversation_id_at(run.first)
-        if own or not others:
-            return own
-        named = [place for place in others if self._conversation_id_at(place)]
+        conversation = "" if run.fragment else self._conversation_id_at(run.first)
+        if conversation or not indexes:
+            return conversation
+        named = [index for index in indexes if self._conversation_id_at(index)]
         return self._conversation_id_at(min(named, key=self._spans.moment)) if named else ""
 
-    def _conversation_id_at(self, place: int) -> str:
-        known = self._conversation_ids.get(place)
-        if known is None:
-            known = self._spans.tables[place].text(self.attributes(place), Field.CONVERSATION)
-            self._conversation_ids[place] = known
-        return known
+    def _conversation_id_at(self, index: int) -> str:
+        conversation = self._conversation_ids.get(index)
+        if conversation is None:
+            conversation = self._spans.tables[index].text(
+                self.attributes(index), Field.CONVERSATION
+            )
+            self._conversation_ids[index] = conversation
+        return conversation
 
-    def response_id(self, place: int) -> str:
+    def response_id(self, index: int) -> str:
         """The id of the response that a span records, or ""."""
-        return self._spans.tables[place].text(self.attributes(place), Field.RESPONSE_ID)
+        return self._spans.tables[index].text(self.attributes(index), Field.RESPONSE_ID)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
         """Sums over model calls; where none of these has any, what the run's own span records.
@@ -158,40 +160,40 @@ class RunAttributes:
         """
         if "tokens" not in self._spans.plan.needs:
             return TokenCounts()
-        used = [self._tokens(place) for place in models]
-        if any(each != TokenCounts() for each in used):
-            return _sum(used)
+        counts = [self._tokens(index) for index in models]
+        if any(count != TokenCounts() for count in counts):
+            return _sum(counts)
         return (
             TokenCounts()
             if run.fragment
             else _tokens(self._spans.tables[run.first], self.attributes(run.first))
         )
 
-    def _tokens(self, place: int) -> TokenCounts:
+    def _tokens(self, index: int) -> TokenCounts:
         """The tokens of a model call; if its span records none, those of the model spans directly
         below it.
         """
-        own = self._tokens_of_span(place)
+        counts = self._tokens_of_span(index)
         return (
-            own
-            if own != TokenCounts()
-            else _sum([self._tokens_of_span(each) for each in self._spans.nested_models(place)])
+            counts
+            if counts != TokenCounts()
+            else _sum([self._tokens_of_span(inner) for inner in self._spans.nested_models(index)])
         )
 
-    def _tokens_of_span(self, place: int) -> TokenCounts:
-        table = self._spans.tables[place]
-        return _tokens(table, self._spans.readers[place].attributes(table.tokens_wanted))
+    def _tokens_of_span(self, index: int) -> TokenCounts:
+        table = self._spans.tables[index]
+        return _tokens(table, self._spans.readers[index].attributes(table.tokens_wanted))
 
     def labels(self, run: Candidate) -> dict[str, Any]:
         """The attributes that the configuration names: from the span, else the resource, else the
         scope.
         """
-        wanted = self._spans.plan.attributes_wanted
-        if not wanted.keys or run.fragment:
+        keys = self._spans.plan.attributes_wanted
+        if not keys.keys or run.fragment:
             return {}
         return {
-            **self._spans.resource_scopes[run.first].shared(wanted),
-            **self._spans.readers[run.first].attributes(wanted),
+            **self._spans.resource_scopes[run.first].shared(keys),
+            **self._spans.readers[run.first].attributes(keys),
         }
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
@@ -200,58 +202,58 @@ class RunAttributes:
         """
         if run.fragment or "content" not in self._spans.plan.needs:
             return UNRECORDED, UNRECORDED
-        own = self._own_content(run.first)
-        first = [run.first, *([] if Field.INPUT in own else models[:1])]
+        own_fields = self._own_content(run.first)
+        first = [run.first, *([] if Field.INPUT in own_fields else models[:1])]
         run_input = next(
-            (value for place in first if (value := self._content(place, Field.INPUT)) is not None),
+            (value for index in first if (value := self._content(index, Field.INPUT)) is not None),
             UNRECORDED,
         )
         run_output = self._content(run.first, Field.OUTPUT)
-        if run_output is None and models and Field.OUTPUT not in own:
+        if run_output is None and models and Field.OUTPUT not in own_fields:
             run_output = self._content(models[-1], Field.OUTPUT)
             # The run ended before its model answered if the last message only requests calls.
             if not isinstance(run_output, str) and read_messages(run_output):
                 run_output = None
         return run_input, UNRECORDED if run_output is None else run_output
 
-    def _own_content(self, place: int) -> tuple[Field, ...]:
+    def _own_content(self, index: int) -> tuple[Field, ...]:
         """Which of input and output an agent span records whenever content is captured, or lost
         with other attributes: no model call can replace them.
         """
-        if self._spans.readers[place].dropped_attributes:
+        if self._spans.readers[index].dropped_attributes:
             return (Field.INPUT, Field.OUTPUT)
         return (
-            self._spans.tables[place].convention.own_content
-            if self._spans.kinds[place] in (Kind.AGENT, Kind.OTHER)
+            self._spans.tables[index].convention.own_content
+            if self._spans.kinds[index] in (Kind.AGENT, Kind.OTHER)
             else ()
         )
 
-    def _content(self, place: int, wanted: Field) -> Any:
-        table = self._table_for_content(place)
+    def _content(self, index: int, content: Field) -> Any:
+        table = self._table_for_content(index)
         if table is NO_TABLE:
             return None
-        attributes = self._spans.readers[place].attributes(table.keys_wanted(wanted))
-        value = table.value(attributes, wanted)
+        attributes = self._spans.readers[index].attributes(table.keys_wanted(content))
+        value = table.value(attributes, content)
         if value is None or value == "[]":
-            return text_in_events(self._spans.events(place), wanted)
-        last = wanted is Field.OUTPUT
+            return text_in_events(self._spans.events(index), content)
+        last = content is Field.OUTPUT
         return message_text(
             decode(value),
             frozenset() if last else _USER,
             last=last or not _whole(table, attributes),
         )
 
-    def _table_for_content(self, place: int) -> ReadTable:
+    def _table_for_content(self, index: int) -> ReadTable:
         """The span's table; for a root that no table recognises, the table of the first model or
         tool span below it.
         """
-        table = self._spans.tables[place]
+        table = self._spans.tables[index]
         if table is not NO_TABLE:
             return table
         inside = [
-            each
-            for places in (self._spans.models, self._spans.tools)
-            for each in within(places, place, self._spans.end(place))
+            inner
+            for indexes in (self._spans.models, self._spans.tools)
+            for inner in within(indexes, index, self._spans.end(index))
         ]
         return self._spans.tables[min(inside, key=self._spans.moment)] if inside else table
 
@@ -271,29 +273,30 @@ def _tokens(table: ReadTable, attributes: dict[str, Any]) -> TokenCounts:
     )
 
 
-def _sum(used: list[TokenCounts]) -> TokenCounts:
+def _sum(counts_of_spans: list[TokenCounts]) -> TokenCounts:
     return TokenCounts(
-        _total([counts.input for counts in used]), _total([counts.output for counts in used])
+        _total([counts.input for counts in counts_of_spans]),
+        _total([counts.output for counts in counts_of_spans]),
     )
 
 
 def _total(numbers: list[int | None]) -> int | None:
     """The sum; None if one of the numbers is unknown, or there are none."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known and len(known) == len(numbers) else None
+    recorded = [number for number in numbers if number is not None]
+    return sum(recorded) if recorded and len(recorded) == len(numbers) else None
 
 
 def _count(value: Any, words: tuple[str, ...]) -> int | None:
     """A number of tokens, on its own or by one of the words in an object that holds all of a call's
     numbers.
     """
-    held = decode(value, literals=False)
-    if isinstance(held, dict):
-        held = next((held[word] for word in words if word in held), None)
+    count = decode(value, literals=False)
+    if isinstance(count, dict):
+        count = next((count[word] for word in words if word in count), None)
     is_count = (
-        isinstance(held, int | float)
-        and not isinstance(held, bool)
-        and held >= 0
-        and held == held // 1
+        isinstance(count, int | float)
+        and not isinstance(count, bool)
+        and count >= 0
+        and count == count // 1
     )
-    return int(held) if is_count else None
+    return int(count) if is_count else None

@@ -53,7 +53,7 @@ class Origin(Enum):
 # not frozen, and `Run` neither: each trace makes some, at a third of the cost
 @dataclass(slots=True)
 class Candidate:
-    """A run: a range of places.
+    """A run: a range of indexes.
 
     Attributes:
         first, last: the range of its subtree; `first` is the run's own span, unless that never
@@ -77,7 +77,7 @@ class Candidate:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges of all its places."""
+        """The ranges of all its indexes."""
         return ((self.first, self.last), *self.others)
 
 
@@ -86,12 +86,12 @@ class _Tree:
     """What `find_runs` uses of one tree of spans.
 
     Attributes:
-        root, last: the range of its places.
+        root, last: the range of its indexes.
         missing: the id of the root's parent that did not arrive; b"" if the root has none.
         start: when the root started, in Unix nanoseconds.
         agents: it has an agent span.
         content: it has a model or tool span.
-        calls: if it is no agent run, the places of its calls; see `_lone_calls`.
+        calls: if it is no agent run, the indexes of its calls; see `_lone_calls`.
     """
 
     root: int
@@ -137,33 +137,33 @@ def find_runs(spans: ClassifiedTrace) -> list[Candidate]:
     if len(roots) == 1 and not spans.tree.missing[roots[0]]:
         return _find_runs_of_single_tree(spans)
     trees = [_describe_tree(spans, root) for root in roots]
-    calls = {place for tree in trees for place in tree.calls}
-    places = [
-        place for place in _addressable(spans) or _local_roots(spans, trees) if place not in calls
+    calls = {index for tree in trees for index in tree.calls}
+    indexes = [
+        index for index in _addressable(spans) or _local_roots(spans, trees) if index not in calls
     ]
     strong, weak = _orphans(trees)
     by_root = {tree.root: tree for tree in trees}
-    found = []
-    for place in (*places, *sorted(calls)):
-        tree = by_root[spans.tree.root_of(place)]
+    candidates = []
+    for index in (*indexes, *sorted(calls)):
+        tree = by_root[spans.tree.root_of(index)]
         cut = (
             spans.trace.cut
-            or _released(spans, place)
-            or (CUT if _is_cut(spans, place, tree, strong, weak) else "")
+            or _released(spans, index)
+            or (CUT if _is_cut(spans, index, tree, strong, weak) else "")
         )
-        is_former = place not in calls and _is_former(spans, place)
-        outermost = spans.enclosing_agent[place] < 0 and not is_former
-        found.append(
-            Candidate(place, spans.end(place), spans.tree.ids[place], cut, outermost, tree.origin)
+        is_former = index not in calls and _is_former(spans, index)
+        outermost = spans.enclosing_agent[index] < 0 and not is_former
+        candidates.append(
+            Candidate(index, spans.end(index), spans.tree.ids[index], cut, outermost, tree.origin)
         )
-    runs, own = found[: len(places)], set(places)
-    fragments = [tree for tree in trees if _is_fragment(tree) and tree.root not in own]
+    runs, run_indexes = candidates[: len(indexes)], set(indexes)
+    fragments = [tree for tree in trees if _is_fragment(tree) and tree.root not in run_indexes]
     lost = _lost_run(spans, fragments, runs, by_root)
-    return [*found, lost] if lost is not None else found
+    return [*candidates, lost] if lost is not None else candidates
 
 
 def roots_of(spans: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
-    """The place of each root, the id of its parent that did not arrive (b"" if it has none), and
+    """The index of each root, the id of its parent that did not arrive (b"" if it has none), and
     where the root comes from.
     """
     trees = [_describe_tree(spans, root) for root in spans.tree.roots]
@@ -185,19 +185,19 @@ def _find_runs_of_single_tree(spans: ClassifiedTrace) -> list[Candidate]:
     )
     calls = dict.fromkeys(_lone_calls(spans, 0, spans.end(0)))
     has_content = bool(spans.models or spans.tools)
-    places = _addressable(spans) or (
+    indexes = _addressable(spans) or (
         [0] if has_content and not calls and not _has_agents(spans) else []
     )
-    places = [place for place in places if place not in calls]
+    indexes = [index for index in indexes if index not in calls]
     return [
         Candidate(
-            place,
-            place + size[place],
-            ids[place],
-            cut or _released(spans, place),
-            enclosing_agent[place] < 0 and (place in calls or not _is_former(spans, place)),
+            index,
+            index + size[index],
+            ids[index],
+            cut or _released(spans, index),
+            enclosing_agent[index] < 0 and (index in calls or not _is_former(spans, index)),
         )
-        for place in (*places, *calls)
+        for index in (*indexes, *calls)
     ]
 
 
@@ -210,24 +210,24 @@ def _lone_calls(spans: ClassifiedTrace, root: int, last: int) -> tuple[int, ...]
         return (root,)
     if holds(spans.agents, root, last) or holds(spans.models, root, last):
         return ()
-    found: list[int] = []
+    calls: list[int] = []
     until = root  # the end of the calls so far: what lies below one is part of it
-    for place in within(spans.tools, root, last):
-        if place >= until:
-            if not is_mcp_server(spans.readers[place]):
+    for index in within(spans.tools, root, last):
+        if index >= until:
+            if not is_mcp_server(spans.readers[index]):
                 return ()
-            found.append(place)
-            until = spans.end(place)
-    return tuple(found)
+            calls.append(index)
+            until = spans.end(index)
+    return tuple(calls)
 
 
-def _released(spans: ClassifiedTrace, place: int) -> str:
+def _released(spans: ClassifiedTrace, index: int) -> str:
     """Why a run is incomplete, if spans below it were released before; else ""."""
     released = spans.trace.released
     if released is None or not released.lost:
         return ""
-    own = spans.tree.ids[place : spans.end(place)]
-    return "" if released.lost.isdisjoint(own) else RELEASED
+    span_ids = spans.tree.ids[index : spans.end(index)]
+    return "" if released.lost.isdisjoint(span_ids) else RELEASED
 
 
 def _has_agents(spans: ClassifiedTrace) -> bool:
@@ -252,22 +252,22 @@ def _addressable(spans: ClassifiedTrace) -> list[int]:
     that enclose them.
     """
     depth: dict[int, int] = {}
-    for place in spans.agents:
-        depth[place] = depth.get(spans.enclosing_agent[place], 0) + 1
-    agents = [place for place in spans.agents if depth[place] <= MAX_NESTED]
+    for index in spans.agents:
+        depth[index] = depth.get(spans.enclosing_agent[index], 0) + 1
+    agents = [index for index in spans.agents if depth[index] <= MAX_NESTED]
     return agents + _former_runs(spans) if agents and spans.trace.last_evaluations else agents
 
 
 def _former_runs(spans: ClassifiedTrace) -> list[int]:
     """The spans that were evaluated as runs because no agent span was there."""
     last = spans.trace.last_evaluations
-    others = [place for place, kind in enumerate(spans.kinds) if kind is not Kind.AGENT]
-    evaluated = [(place, last.get(spans.tree.ids[place])) for place in others]
-    return [place for place, before in evaluated if before is not None and before.outermost]
+    indexes = [index for index, kind in enumerate(spans.kinds) if kind is not Kind.AGENT]
+    evaluated = [(index, last.get(spans.tree.ids[index])) for index in indexes]
+    return [index for index, before in evaluated if before is not None and before.outermost]
 
 
-def _is_former(spans: ClassifiedTrace, place: int) -> bool:
-    return spans.kinds[place] is not Kind.AGENT and _has_agents(spans)
+def _is_former(spans: ClassifiedTrace, index: int) -> bool:
+    return spans.kinds[index] is not Kind.AGENT and _has_agents(spans)
 
 
 def _describe_tree(spans: ClassifiedTrace, root: int) -> _Tree:
@@ -320,15 +320,15 @@ def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
 
 
 def _is_cut(
-    spans: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]
+    spans: ClassifiedTrace, index: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]
 ) -> bool:
-    own = spans.readers[place]
-    first, last = own.start_ns, max(own.start_ns, own.end_ns)
+    span = spans.readers[index]
+    first, last = span.start_ns, max(span.start_ns, span.end_ns)
     # `tree.missing` is the parent of the run's own tree, so leaving it out leaves out the run's own
     # ancestors, too.
     if strong.within(first, last, tree.missing):
         return True
-    same_service = weak.get(spans.resource_scopes[place].service)
+    same_service = weak.get(spans.resource_scopes[index].service)
     return same_service is not None and same_service.within(first, last, tree.missing)
 
 
@@ -348,20 +348,20 @@ def _lost_run(
         return None
     siblings = {by_root[spans.tree.root_of(run.first)].missing for run in runs}
     siblings |= released.parents if released else set()
-    left = [tree for tree in fragments if tree.missing not in siblings]
-    if not left:
+    lost = [tree for tree in fragments if tree.missing not in siblings]
+    if not lost:
         return None
-    earliest = min(left, key=lambda tree: (tree.start, spans.tree.ids[tree.root]))
-    others = tuple((tree.root, tree.last) for tree in left if tree is not earliest)
-    why = spans.trace.cut or NEVER_ARRIVED
+    earliest = min(lost, key=lambda tree: (tree.start, spans.tree.ids[tree.root]))
+    other_ranges = tuple((tree.root, tree.last) for tree in lost if tree is not earliest)
+    reason = spans.trace.cut or NEVER_ARRIVED
     return Candidate(
         earliest.root,
         earliest.last,
         earliest.missing,
-        why,
+        reason,
         origin=earliest.origin,
         fragment=True,
-        others=others,
+        others=other_ranges,
     )
 
 

@@ -19,7 +19,7 @@ class ToolCallBuilder:
     """A call while it is read from one or several spans.
 
     Attributes:
-        place: the outermost span's place.
+        index: the outermost span's index.
         table: the table that knew the span.
         scope: the span's instrumentation scope.
         unnamed: `name` is only the span's own.
@@ -33,7 +33,7 @@ class ToolCallBuilder:
         unread: the span, until `read_contents` has read the call's content.
     """
 
-    place: int
+    index: int
     table: ReadTable
     name: str
     scope: str
@@ -87,16 +87,16 @@ def in_an_object(arguments: Any) -> Any:
 
 
 def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
-    """A builder for each tool span that is a call, by place; the kind of artefacts that are no
+    """A builder for each tool span that is a call, by index; the kind of artefacts that are no
     calls becomes `OTHER`. The content of calls is not read yet. Ancestors are found then, see
     `ClassifiedTrace.link`.
     """
     calls: dict[int, ToolCallBuilder] = {}
     may_be_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
-    for place, kind in enumerate(spans.kinds):
+    for index, kind in enumerate(spans.kinds):
         if kind is not Kind.TOOL:
             continue
-        span, table = spans.readers[place], spans.tables[place]
+        span, table = spans.readers[index], spans.tables[index]
         reader = spans.plan.tool_reader(table)
         is_plain = may_be_plain and not span.dropped_attributes
         succeeded = reader.succeeded(span) if is_plain else None
@@ -104,19 +104,19 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
         if succeeded is not None:
             fields, call_id = succeeded
         else:
-            tool_span = reader.read(span, spans.logs(place))
+            tool_span = reader.read(span, spans.logs(index))
             fields = tool_span.fields
-            if not _is_call(spans, place, tool_span):
-                spans.kinds[place] = Kind.OTHER
+            if not _is_call(spans, index, tool_span):
+                spans.kinds[index] = Kind.OTHER
                 continue
-        calls[place] = ToolCallBuilder(
-            place=place,
+        calls[index] = ToolCallBuilder(
+            index=index,
             table=table,
             name=fields.name,
-            scope=spans.resource_scopes[place].scope_name,
-            start=spans.starts[place],
+            scope=spans.resource_scopes[index].scope_name,
+            start=spans.starts[index],
             end=span.end_ns,
-            span_id=spans.tree.ids[place],
+            span_id=spans.tree.ids[index],
             call_id=call_id,
             attribute_id=call_id,
             unnamed=fields.unnamed,
@@ -128,15 +128,15 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     return calls
 
 
-def _is_call(spans: ClassifiedTrace, place: int, tool_span: ToolSpan) -> bool:
+def _is_call(spans: ClassifiedTrace, index: int, tool_span: ToolSpan) -> bool:
     """Whether a tool span stands for a call; the trace learns of pauses and of requests that were
     not executed.
     """
     state, name = tool_span.state(), tool_span.fields.name
     if state is SpanState.PAUSED:
-        spans.pauses[place] = name
+        spans.pauses[index] = name
     elif state is SpanState.NOT_EXECUTED:
-        spans.unexecuted[place] = name
+        spans.unexecuted[index] = name
     return state is SpanState.CALL
 
 
@@ -162,31 +162,31 @@ def arguments_key(spans: ClassifiedTrace, call: ToolCallBuilder) -> Hashable:
     """Equal for equal arguments by name, None without any; also where no scorer needs them, as two
     spans may be one call.
 
-    It is kept by place, so arguments that are needed must be complete.
+    It is kept by index, so arguments that are needed must be complete.
     """
-    known = spans.argument_keys
-    if call.place not in known:
+    keys = spans.argument_keys
+    if call.index not in keys:
         arguments = (
             call.arguments if "arguments" in spans.plan.needs else recorded_arguments(spans, call)
         )
-        known[call.place] = frozen(arguments) if named(arguments) else None
-    return known[call.place]
+        keys[call.index] = frozen(arguments) if named(arguments) else None
+    return keys[call.index]
 
 
 def recorded_arguments(spans: ClassifiedTrace, call: ToolCallBuilder) -> Any:
     """The arguments in the attributes of the call's span, also if no scorer needs them."""
-    if call.place not in spans.arguments:
-        spans.arguments[call.place] = arguments_in_attributes(call.table, spans.readers[call.place])
-    return spans.arguments[call.place]
+    if call.index not in spans.arguments:
+        spans.arguments[call.index] = arguments_in_attributes(call.table, spans.readers[call.index])
+    return spans.arguments[call.index]
 
 
 def call_id_of(spans: ClassifiedTrace, call: ToolCallBuilder) -> str:
     """The id of a call, also if it stands in the call's content alone and no scorer needs that."""
     if call.call_id or spans.plan.wants_content_of_calls:
         return call.call_id
-    if call.place not in spans.call_ids:
-        spans.call_ids[call.place] = _tool_span(spans, call).id_in_content()
-    return spans.call_ids[call.place]
+    if call.index not in spans.call_ids:
+        spans.call_ids[call.index] = _tool_span(spans, call).id_in_content()
+    return spans.call_ids[call.index]
 
 
 def has_result(spans: ClassifiedTrace, call: ToolCallBuilder) -> bool:
@@ -196,4 +196,4 @@ def has_result(spans: ClassifiedTrace, call: ToolCallBuilder) -> bool:
 
 def _tool_span(spans: ClassifiedTrace, call: ToolCallBuilder) -> ToolSpan:
     reader = spans.plan.tool_reader(call.table)
-    return reader.read(spans.readers[call.place], spans.logs(call.place))
+    return reader.read(spans.readers[call.index], spans.logs(call.index))

@@ -35,8 +35,8 @@ class UnknownCalls:
 
     Attributes:
         pauses: which runs wait for a person.
-        doubtful: places of spans with the id of another call, of which it is unknown whether one of
-            them failed, so that they may be attempts, or one call that was replayed.
+        doubtful: indexes of spans with the id of another call, of which it is unknown whether one
+            of them failed, so that they may be attempts, or one call that was replayed.
     """
 
     def __init__(
@@ -75,23 +75,23 @@ class UnknownCalls:
     @cached_property
     def _cut(self) -> list[int]:
         return [
-            place
-            for place, span in enumerate(self._spans.readers)
-            if span.dropped_attributes and self._is_cut(place)
+            index
+            for index, span in enumerate(self._spans.readers)
+            if span.dropped_attributes and self._is_cut(index)
         ]
 
-    def _is_cut(self, place: int) -> bool:
+    def _is_cut(self, index: int) -> bool:
         """Whether a span that lost attributes may have shown a call with them: a model's without
         its whole messages, a tool's without its name, and one that nothing shows to be neither.
         """
-        spans, table = self._spans, self._spans.tables[place]
-        if spans.kinds[place] is Kind.MODEL:
+        spans, table = self._spans, self._spans.tables[index]
+        if spans.kinds[index] is Kind.MODEL:
             outputs = [row.key for row in table.convention.messages if row.side is Side.OUTPUT]
             whole = frozenset(key for key in outputs if not key.endswith("."))
-            return bool(outputs) and not spans.readers[place].attributes(Wanted(whole))
-        if spans.kinds[place] is Kind.TOOL:
-            return spans.plan.tool_reader(table).read_fields(spans.readers[place]).unnamed
-        return table is NO_TABLE and spans.plan.reader.of_scope(self._scope_name(place)).known
+            return bool(outputs) and not spans.readers[index].attributes(Wanted(whole))
+        if spans.kinds[index] is Kind.TOOL:
+            return spans.plan.tool_reader(table).read_fields(spans.readers[index]).unnamed
+        return table is NO_TABLE and spans.plan.reader.of_scope(self._scope_name(index)).known
 
     def of_nameless(self, calls: Iterable[ToolCallBuilder]) -> str:
         """Why the calls are unknown if an instrumentation names tools in events or in content only
@@ -101,7 +101,7 @@ class UnknownCalls:
         return (
             ""
             if lost is None
-            else f"a tool span of {self._scope(lost.place)} lost what names the tool"
+            else f"a tool span of {self._scope(lost.index)} lost what names the tool"
         )
 
     def of_doubtful(self, run: Candidate) -> str:
@@ -121,7 +121,7 @@ class UnknownCalls:
         for request in self._recovery.open_of(run.first, run.last):
             return (
                 f"a request for {json.dumps(request.asked.name, ensure_ascii=False)} in a model"
-                f" call of {self._scope(request.place)} was not answered, and no span shows that"
+                f" call of {self._scope(request.index)} was not answered, and no span shows that"
                 " it was made"
             )
         return ""
@@ -138,7 +138,7 @@ class UnknownCalls:
         unfinished = self.pauses.silent_call(models, calls)
         if unfinished is not None:
             return (
-                f"the run failed in a call of {self._scope(unfinished.place)} without a result: it"
+                f"the run failed in a call of {self._scope(unfinished.index)} without a result: it"
                 " may have been cancelled before it was made"
             )
         if not models:
@@ -162,25 +162,25 @@ class UnknownCalls:
         if lossy is None:
             return ""
         is_hidden = any(
-            not self._messages.of_span(place).recorded
-            and self._messages.finish(place) is not Finish.OTHER
-            for place in models
+            not self._messages.of_span(index).recorded
+            and self._messages.finish(index) is not Finish.OTHER
+            for index in models
         )
         if not is_hidden and sum(map(self._requested, models)) <= len(calls) + recovered:
             return ""
         return (
-            f"a call that raised leaves no span of {self._scope(lossy.place)}, and not each call"
+            f"a call that raised leaves no span of {self._scope(lossy.index)}, and not each call"
             " that was asked for left one"
         )
 
-    def _requested(self, place: int) -> int:
+    def _requested(self, index: int) -> int:
         """How many calls the model call certainly asked for."""
-        table = self._spans.tables[place]
-        requests = self._messages.of_span(place).requests
+        table = self._spans.tables[index]
+        requests = self._messages.of_span(index).requests
         requests = [request for request in requests if table.is_request(request.name)]
         # A request may be recorded twice, in an attribute and in an event.
         different = {request.identity for request in requests}
-        return len(different) or int(self._messages.finish(place) is Finish.TOOLS)
+        return len(different) or int(self._messages.finish(index) is Finish.TOOLS)
 
     def of_messages(
         self,
@@ -193,15 +193,15 @@ class UnknownCalls:
 
         Args:
             run: the run.
-            models: places of its model calls in order of time.
-            agents: places of its agent spans.
+            models: indexes of its model calls in order of time.
+            agents: indexes of its agent spans.
             calls: those that its messages hold.
         """
-        why = self.of_spans(run)
-        if why or not calls:
-            return why or self._of_empty(run, models) or self._of_none(run, models, agents)
+        reason = self.of_spans(run)
+        if reason or not calls:
+            return reason or self._of_empty(run, models) or self._of_none(run, models, agents)
         silent = next(
-            (place for place in models if not self._messages.of_span(place).recorded), None
+            (index for index in models if not self._messages.of_span(index).recorded), None
         )
         if silent is not None:
             return (
@@ -251,9 +251,9 @@ class UnknownCalls:
             )
         unread = next(
             (
-                place
-                for place in range(run.first, run.last)
-                if self._spans.classifications[place].unread
+                index
+                for index in range(run.first, run.last)
+                if self._spans.classifications[index].unread
             ),
             None,
         )
@@ -261,15 +261,15 @@ class UnknownCalls:
             return f"a call of a tool in {self._scope(unread)} cannot be read"
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
-        if not models and any(self._spans.records_tools(place) for place in agents):
+        if not models and any(self._spans.records_tools(index) for index in agents):
             return ""
-        open_question = next((place for place in models if not self._asked_nothing(place)), None)
+        open_question = next((index for index in models if not self._asked_nothing(index)), None)
         if models and open_question is None:
             return ""
-        place = run.first if open_question is None else open_question
+        index = run.first if open_question is None else open_question
         return (
-            f"{self._scope(place)} is not known to record tool calls, and there are none;"
-            f" {self._declare(place)}"
+            f"{self._scope(index)} is not known to record tool calls, and there are none;"
+            f" {self._declare(index)}"
         )
 
     def lacks_hosted(self, run: Candidate) -> bool:
@@ -279,23 +279,23 @@ class UnknownCalls:
     @cached_property
     def _lacking_hosted(self) -> list[int]:
         return sorted(
-            place
-            for place in (*self._spans.models, *self._spans.agents)
-            if self._spans.tables[place].convention.hosted_unrecorded
+            index
+            for index in (*self._spans.models, *self._spans.agents)
+            if self._spans.tables[index].convention.hosted_unrecorded
         )
 
-    def _asked_nothing(self, place: int) -> bool:
+    def _asked_nothing(self, index: int) -> bool:
         """Whether the model call certainly asked for no tool, given that there is no tool span, no
         request and no gap.
 
         One that ended in order to call tools was answered by an agent or a handoff then.
         """
-        agent = self._spans.enclosing_agent[place]
-        if self._spans.records_tools(place) or (agent >= 0 and self._spans.records_tools(agent)):
+        agent = self._spans.enclosing_agent[index]
+        if self._spans.records_tools(index) or (agent >= 0 and self._spans.records_tools(agent)):
             return True
         return (
-            self._messages.of_span(place).recorded
-            or self._messages.finish(place) is not Finish.UNKNOWN
+            self._messages.of_span(index).recorded
+            or self._messages.finish(index) is not Finish.UNKNOWN
         )
 
     @cached_property
@@ -303,21 +303,21 @@ class UnknownCalls:
         """The model calls that asked for tools of which there is no trace."""
         messages, requesting = self._messages, self._recovery.requesting
         return [
-            place
-            for place in self._of_no_agent_below(self._unanswered())
-            if not (messages.of_span(place).requests or place in requesting)
-            and (messages.of_span(place).broken or messages.finish(place) is Finish.TOOLS)
-            and not self._is_answered_before(place)
+            index
+            for index in self._of_no_agent_below(self._unanswered())
+            if not (messages.of_span(index).requests or index in requesting)
+            and (messages.of_span(index).broken or messages.finish(index) is Finish.TOOLS)
+            and not self._is_answered_before(index)
         ]
 
-    def _is_answered_before(self, place: int) -> bool:
+    def _is_answered_before(self, index: int) -> bool:
         """Whether the model call is the one before a pause, whose span was written when the run
         went on, after those of the calls that it asked for.
         """
-        table, agent = self._spans.tables[place], self._spans.enclosing_agent[place]
+        table, agent = self._spans.tables[index], self._spans.enclosing_agent[index]
         if agent < 0 or not table.convention.resume_marks:
             return False
-        span, answers = self._spans.readers[place], self._answers.get(agent)
+        span, answers = self._spans.readers[index], self._answers.get(agent)
         return (
             self._spans.model_starts_of[agent][0] == span.start_ns
             and answers is not None
@@ -327,7 +327,7 @@ class UnknownCalls:
 
     def _unanswered(self) -> list[int]:
         """The model calls after which no call, handoff or agent started before the next model call
-        of the same agent, in order of place.
+        of the same agent, in order of index.
 
         Tools may start before the model call ends, since its output is streamed.
         """
@@ -335,53 +335,53 @@ class UnknownCalls:
         for owner, models in spans.model_calls_of.items():
             starts, answers = spans.model_starts_of[owner], self._answers.get(owner, [])
             answer = first = 0  # the first that did not start before, and that started with it
-            for number, (place, start) in enumerate(zip(models, starts, strict=True)):
+            for number, (index, start) in enumerate(zip(models, starts, strict=True)):
                 while answer < len(answers) and answers[answer] < start:
                     answer += 1
                 if start > starts[first]:
                     first = number
                 if not (
                     answer < len(answers)
-                    and self._is_before_next(answers[answer], starts, first + 1, place)
+                    and self._is_before_next(answers[answer], starts, first + 1, index)
                 ):
-                    unanswered.append(place)
+                    unanswered.append(index)
         unanswered.sort()
         return unanswered
 
-    def _is_before_next(self, answer: int, starts: list[int], following: int, place: int) -> bool:
-        """Whether something started before the model call after that at `place`.
+    def _is_before_next(self, answer: int, starts: list[int], following: int, index: int) -> bool:
+        """Whether something started before the model call after that at `index`.
 
         Args:
             answer: when it started.
             starts: when the model calls of the agent started.
             following: the number of the next one among them.
-            place: the model call.
+            index: the model call.
         """
         if following == len(starts) or answer <= starts[following]:
             return True
         # Model calls that start before this one ends were made beside it.
-        following_end = bisect_left(starts, self._spans.readers[place].end_ns)
+        following_end = bisect_left(starts, self._spans.readers[index].end_ns)
         return following_end > following and (
             following_end == len(starts) or answer <= starts[following_end]
         )
 
-    def _of_no_agent_below(self, places: list[int]) -> list[int]:
+    def _of_no_agent_below(self, indexes: list[int]) -> list[int]:
         """Those of the model calls that no agent called by theirs answered: while such an agent
         works, some record its model calls as the caller's.
         """
-        if not places or len(self._spans.agents) < 2:
-            return places
+        if not indexes or len(self._spans.agents) < 2:
+            return indexes
         readers, below = self._spans.readers, dict[int, list[tuple[int, int]]]()
         for agent in self._spans.agents:
             start = readers[agent].start_ns
             below.setdefault(self._spans.enclosing_agent[agent], []).append((start, agent))
         for agents in below.values():
             agents.sort()
-        left: list[int] = []
-        for place in places:
-            owner, span = self._spans.enclosing_agent[place], readers[place]
+        unanswered: list[int] = []
+        for index in indexes:
+            owner, span = self._spans.enclosing_agent[index], readers[index]
             agents = below.get(owner, []) if owner >= 0 else []
-            at = bisect_left(agents, (span.start_ns, place)) - 1  # the last one that started before
+            at = bisect_left(agents, (span.start_ns, index)) - 1  # the last one that started before
             agent = agents[at][1] if at >= 0 else -1
             answers, models = (
                 self._answers.get(agent, ()),
@@ -396,8 +396,8 @@ class UnknownCalls:
                 or after == len(answers)
                 or (until is not None and answers[after] > until)
             ):
-                left.append(place)
-        return left
+                unanswered.append(index)
+        return unanswered
 
     @cached_property
     def _answers(self) -> dict[int, list[int]]:
@@ -405,31 +405,31 @@ class UnknownCalls:
         spans, answers = self._spans, [*self._spans.tools, *self._spans.agents]
         if len(answers) + len(spans.models) < len(spans.kinds):  # handoffs are of no kind
             answers += [
-                place
-                for place, classification in enumerate(spans.classifications)
+                index
+                for index, classification in enumerate(spans.classifications)
                 if classification.handoff
             ]
         return self._starts(answers)
 
-    def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
+    def _starts(self, indexes: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
         by_agent: dict[int, list[int]] = {}
-        for place in places:
-            by_agent.setdefault(self._spans.owners[place], []).append(self._spans.starts[place])
+        for index in indexes:
+            by_agent.setdefault(self._spans.owners[index], []).append(self._spans.starts[index])
         for starts in by_agent.values():
             starts.sort()
         return by_agent
 
-    def _scope_name(self, place: int) -> str:
-        return self._spans.resource_scopes[place].scope_name
+    def _scope_name(self, index: int) -> str:
+        return self._spans.resource_scopes[index].scope_name
 
-    def _scope(self, place: int) -> str:
-        return f"scope {json.dumps(self._scope_name(place), ensure_ascii=False)}"
+    def _scope(self, index: int) -> str:
+        return f"scope {json.dumps(self._scope_name(index), ensure_ascii=False)}"
 
-    def _declare(self, place: int) -> str:
-        name = self._scope_name(place)
-        written = name if _PLAIN_SCOPE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    def _declare(self, index: int) -> str:
+        name = self._scope_name(index)
+        scope = name if _PLAIN_SCOPE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
         return (
             "if every call of its tools leaves a span, declare it: conventions:"
-            f" {{records_tool_spans: [{written}]}}"
+            f" {{records_tool_spans: [{scope}]}}"
         )
