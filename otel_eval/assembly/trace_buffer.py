@@ -775,7 +775,7 @@ class TraceBuffer:
         """Give up those of the traces that were evaluated or wait without a run, because the
         storage of their spans is nearly full.
         """
-        for trace in [self._traces[id_] for id_ in trace_ids if id_ in self._traces]:
+        for trace in [self._traces[trace_id] for trace_id in trace_ids if trace_id in self._traces]:
             if trace.state in (State.WAITING, *_EVALUATED):
                 self.counts.late_given_up += 1
                 # only an id outlasts a restart, so nothing more is kept of an evaluated one
@@ -842,7 +842,7 @@ class TraceBuffer:
 
     def undecided(self) -> set[bytes]:
         """Return the ids of the traces that are open, or closed and not yet taken."""
-        return {id_ for id_, trace in self._traces.items() if trace.state in _UNDECIDED}
+        return {trace_id for trace_id, trace in self._traces.items() if trace.state in _UNDECIDED}
 
     def is_over(self, trace_id: bytes) -> bool:
         """Whether the trace is closed and not yet taken, or open with its root or a local root.

@@ -272,12 +272,12 @@ class _KnownHistory(NamedTuple):
     Attributes:
         start: what a longer history of the same conversation begins with: the text without its last
             bracket, or all parts of flattened messages.
-        found: the tool requests and results in the messages.
+        mentions: the tool requests and results in the messages.
         last: the number of the last of the flattened messages.
     """
 
     start: Any
-    found: Sequence[Mention] = ()
+    mentions: Sequence[Mention] = ()
     last: str = ""
 
 
@@ -333,7 +333,7 @@ class Histories:
             else ""
         )
         if history and tail == "]":
-            return history.found
+            return history.mentions
         # the added elements as a list of their own
         added = parse_json("[" + tail[1:]) if tail[:1] == "," else None
         if not history or not added or not isinstance(added, list):
@@ -341,7 +341,7 @@ class Histories:
         if isinstance(added, str):
             literals = text.startswith("[")  # else a list within a JSON string
             return read_messages(decode(text, literals=literals))
-        mentions = [*history.found, *read_messages(added, plain=True)]
+        mentions = [*history.mentions, *read_messages(added, plain=True)]
         if added and isinstance(added, list):
             self._known[conversation] = _KnownHistory(text.rstrip(SPACES)[:-1], mentions)
         return mentions
@@ -359,7 +359,7 @@ class Histories:
             history, added = _NO_PARTS, numbered(parts)
         if added is None:
             return read_messages(nested(family), plain=True)
-        mentions = [*history.found, *chain.from_iterable(map(self._message, added.values()))]
+        mentions = [*history.mentions, *chain.from_iterable(map(self._message, added.values()))]
         if added and _is_text(family):
             self._known[conversation] = _KnownHistory(parts, mentions, next(reversed(added)))
         return mentions
@@ -555,9 +555,9 @@ def offered_tools(attributes: Mapping[str, Any]) -> OfferedTools:
 
 def _offered(tools_offered: Any) -> OfferedTools:
     if isinstance(tools_offered, dict):
-        lists = {each: _definitions(tools_offered.get(each)) for each in _LISTS_OF_TOOLS}
-        tools = [tool for each in lists.values() for tool in each]
-        names = None if any(tools_offered.get(each) for each in _PROVIDERS_TOOLS) else _names(tools)
+        lists = {key: _definitions(tools_offered.get(key)) for key in _LISTS_OF_TOOLS}
+        tools = [tool for listed in lists.values() for tool in listed]
+        names = None if any(tools_offered.get(key) for key in _PROVIDERS_TOOLS) else _names(tools)
         outputs = _names(lists["output_tools"]) or ()
     else:
         tools, outputs = _definitions(tools_offered), ()

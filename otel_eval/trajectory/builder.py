@@ -119,7 +119,7 @@ class _Work:
         """The run of a candidate."""
         spans = self.spans
         members = spans.tree.ids[run.first : run.last]
-        for first, last in run.others:
+        for first, last in run.other_ranges:
             members += spans.tree.ids[first:last]
         former = not run.outermost and spans.kinds[run.first] is not Kind.AGENT
         enclosing = b"" if run.outermost else self._enclosing_run(run.first)

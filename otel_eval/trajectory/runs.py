@@ -63,7 +63,7 @@ class Candidate:
         outermost: no other run encloses it.
         origin: where the tree comes from that it is in.
         fragment: its own span is not there.
-        others: ranges of further fragments that belong to the same missing run.
+        other_ranges: ranges of further fragments that belong to the same missing run.
     """
 
     first: int
@@ -73,12 +73,12 @@ class Candidate:
     outermost: bool = True
     origin: Origin = Origin.ROOT
     fragment: bool = False
-    others: tuple[tuple[int, int], ...] = ()
+    other_ranges: tuple[tuple[int, int], ...] = ()
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges of all its indexes."""
-        return ((self.first, self.last), *self.others)
+        return ((self.first, self.last), *self.other_ranges)
 
 
 @dataclass(slots=True)
@@ -361,7 +361,7 @@ def _lost_run(
         reason,
         origin=earliest.origin,
         fragment=True,
-        others=other_ranges,
+        other_ranges=other_ranges,
     )
 
 
