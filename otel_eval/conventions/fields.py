@@ -322,10 +322,10 @@ class ReadTable:
 
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is present."""
-        return bool(marks) and any(
-            mark.key in read
-            and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower())
-            for mark in marks
+        present = [mark for mark in marks if mark.key in read] if read else []
+        return bool(present) and any(
+            self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower())
+            for mark in present
         )
 
     def _decoded(self, value: Any) -> Any:

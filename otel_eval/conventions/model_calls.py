@@ -492,7 +492,7 @@ def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[s
 
 def _texts(value: Any) -> list[str]:
     """One reason or several, as text, list, or JSON text of a list."""
-    read = decode(value, literals=False)
+    read = value if isinstance(value, list) else decode(value, literals=False)
     return [
         reason for reason in (read if isinstance(read, list) else [read]) if isinstance(reason, str)
     ]

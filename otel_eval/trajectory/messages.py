@@ -144,11 +144,10 @@ class TraceMessages:
         """How the model call of a span ended, by the span, or by one within it that says so."""
         finish = self._finishes.get(index)
         if finish is None:
-            inner = self._spans.nested_models(index)
-            finishes = map(self._finish_of_span_itself, (index, *inner))
-            finish = next(
-                (reason for reason in finishes if reason is not Finish.UNKNOWN), Finish.UNKNOWN
-            )
+            finish = Finish.UNKNOWN
+            for span_index in (index, *self._spans.nested_models(index)):
+                if finish is Finish.UNKNOWN:
+                    finish = self._finish_of_span_itself(span_index)
             self._finishes[index] = finish
         return finish
 

@@ -340,30 +340,28 @@ class UnknownCalls:
                     answer += 1
                 if start > starts[first]:
                     first = number
-                if not (
-                    answer < len(answers)
-                    and self._is_before_next(answers[answer], starts, first + 1, index)
+                following = first + 1
+                if answer == len(answers) or (
+                    following < len(starts)
+                    and answers[answer] > starts[following]
+                    and not self._is_beside(index, answers[answer], starts, following)
                 ):
                     unanswered.append(index)
         unanswered.sort()
         return unanswered
 
-    def _is_before_next(self, answer: int, starts: list[int], following: int, index: int) -> bool:
-        """Whether something started before the model call after that at `index`.
+    def _is_beside(self, index: int, answer: int, starts: list[int], following: int) -> bool:
+        """Whether what started after the next model call of an agent may answer the one before
+        that: model calls that start before this one ends were made beside it.
 
         Args:
-            answer: when it started.
+            index: the model call.
+            answer: when that started.
             starts: when the model calls of the agent started.
             following: the number of the next one among them.
-            index: the model call.
         """
-        if following == len(starts) or answer <= starts[following]:
-            return True
-        # Model calls that start before this one ends were made beside it.
-        following_end = bisect_left(starts, self._spans.readers[index].end_ns)
-        return following_end > following and (
-            following_end == len(starts) or answer <= starts[following_end]
-        )
+        after_end = bisect_left(starts, self._spans.readers[index].end_ns)
+        return after_end > following and (after_end == len(starts) or answer <= starts[after_end])
 
     def _of_no_agent_below(self, indexes: list[int]) -> list[int]:
         """Those of the model calls that no agent called by theirs answered: while such an agent
