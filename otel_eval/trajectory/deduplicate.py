@@ -247,13 +247,13 @@ def _of_one_id(
     spans: ClassifiedTrace, calls: list[ToolCallBuilder]
 ) -> dict[tuple[int, str, str], list[ToolCallBuilder]]:
     """The groups of calls that have the same owner, name and id, and none of which failed."""
-    ids = [call_id_of(spans, call) for call in calls]
-    if len(ids) - ids.count("") == len({*ids} - {""}):
-        return {}  # as in nearly every trace
+    by_name = grouped(calls, lambda call: (spans.owners[call.index], call.name))
     groups: dict[tuple[int, str, str], list[ToolCallBuilder]] = {}
-    for call, call_id in zip(calls, ids, strict=True):
-        if call_id:
-            groups.setdefault((spans.owners[call.index], call.name, call_id), []).append(call)
+    for (owner, name), calls_of_name in by_name.items():
+        if len(calls_of_name) > 1:  # else ids are not needed, which may stand in the content alone
+            for call in calls_of_name:
+                if call_id := call_id_of(spans, call):
+                    groups.setdefault((owner, name, call_id), []).append(call)
     return {
         key: group
         for key, group in groups.items()

@@ -105,8 +105,8 @@ class TraceMessages:
                 of_attributes += _read_output(row, value, attributes, table)
         of_events = self._read_events(index, table)
         parts = of_attributes + of_events
-        is_recorded = True in [part.conclusive for part in parts]
-        if not parts or not any(part.mentions for part in parts):
+        is_recorded = bool(parts) and any(part.conclusive for part in parts)
+        if not (parts and any(part.mentions for part in parts)):
             read_history = partial(_read_history, spans, self._histories, index)
             return SpanMessages(recorded=is_recorded, read_history=read_history)
         output = [

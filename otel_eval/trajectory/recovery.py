@@ -512,16 +512,19 @@ class UnspannedCalls:
         """Whether the request was the run's output, by the form of its answer."""
         if answer.meaning == "output":
             return True
-        text = result_text(answer.result)
-        return bool(text) and any(table.is_output(text) for table in self._tables(request))
+        tables = [table for table in self._tables(request) if table.convention.output_results]
+        text = result_text(answer.result) if tables else ""
+        return bool(text) and any(table.is_output(text) for table in tables)
 
     def _is_refusal(self, request: Request, answer: ToolResult | None) -> bool:
         """Whether the framework did not run the tool."""
-        if answer is not None and answer.meaning == "refused":
-            return True
-        text = _text_of(answer)
-        if text and any(table.is_refusal(text) for table in self._tables(request)):
-            return True
+        if answer is not None:
+            if answer.meaning == "refused":
+                return True
+            tables = [table for table in self._tables(request) if table.convention.refusals]
+            text = result_text(answer.result) if tables else ""
+            if text and any(table.is_refusal(text) for table in tables):
+                return True
         tools, name = self._tools_of(request.index), request.asked.name
         return (
             tools.names is not None
@@ -544,7 +547,10 @@ class UnspannedCalls:
         """Whether a call that failed or may have failed was refused; `unknown` if no answer shows
         it.
         """
-        return self._is_refusal(request, answer) or (False if _text_of(answer) else unknown)
+        if self._is_refusal(request, answer):
+            return True
+        has_text = answer is not None and answer.result is not UNRECORDED and answer.result != ""
+        return False if has_text else unknown
 
     def _tables(self, request: Request) -> Iterator[ReadTable]:
         """The tables of the model call and of the agents around it."""
@@ -557,12 +563,12 @@ class UnspannedCalls:
         self, request: Request, answer: ToolResult | None, message: str, moment: Moment
     ) -> Recovered:
         needs, asked = self._spans.plan.needs, request.asked
-        error, unknown = None, None
-        if request.asked.hosted or not any(
+        may_show_later = not asked.hosted and any(
             table.convention.refusals for table in self._tables(request)
-        ):
-            unknown = False
-        if self._is_refusal(request, answer):
+        )
+        refusal = self._refusal(request, answer, unknown=None if may_show_later else False)
+        error = None
+        if refusal:
             error = ToolError(REFUSED)
         elif asked.failed or (answer is not None and answer.failed):
             error = ToolError("_OTHER")
@@ -579,7 +585,7 @@ class UnspannedCalls:
             call_id=request.call_id,
             failure_unknown=error is None and not is_known,
             message=message,
-            refusal=self._refusal(request, answer, unknown=unknown),
+            refusal=refusal,
         )
 
 
@@ -599,10 +605,6 @@ def _first_repeated(output: SpanMessages, following: SpanMessages) -> Sequence[T
         elif request.name:
             requests.append(request)
     return requests
-
-
-def _text_of(answer: ToolResult | None) -> str:
-    return "" if answer is None else result_text(answer.result)
 
 
 def _key_of(arguments: Any) -> Hashable:
