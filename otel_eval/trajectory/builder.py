@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,7 +21,7 @@ from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, 
 from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.recovery import Moment, Recovered, UnspannedCalls
+from otel_eval.trajectory.recovery import Moment, Recovered, UnspannedCalls, of_range
 from otel_eval.trajectory.run_attributes import RunAttributes, TokenCounts
 from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import (
@@ -62,8 +61,7 @@ def build(
         return ()
     candidates = find_runs(spans)
     candidates.sort(key=lambda run: (spans.starts[run.first], run.span_id))
-    work = _Work(spans, limits_of(spans, candidates), inner=inner)
-    work.find_calls(calls)
+    work = _Work(spans, limits_of(spans, candidates), calls, inner=inner)
     runs = map(work.run, candidates)
     return tuple([run for run in runs if lone_calls or not run.trajectory.is_tool_call])
 
@@ -86,34 +84,32 @@ class _Contents:
 class _Work:
     """Builds the runs of one trace, and holds what they share."""
 
-    def __init__(self, spans: ClassifiedTrace, limits: RunLimits, *, inner: bool) -> None:
+    def __init__(
+        self,
+        spans: ClassifiedTrace,
+        limits: RunLimits,
+        builders: dict[int, ToolCallBuilder],
+        *,
+        inner: bool,
+    ) -> None:
         self.spans: Final = spans
         self.limits: Final = limits
         self.inner: Final = inner
         self.agents, self.model_calls = spans.agents, spans.model_calls
-        # What is refused is not read in order to understand other runs, either.
-        spans.agents, spans.models, spans.model_calls, spans.tools = map(
-            limits.readable, (spans.agents, spans.models, spans.model_calls, spans.tools)
-        )
-        self.calls: list[ToolCallBuilder] = []
-        self.indexes: list[int] = []
-        self.recovered_indexes: list[int] = []
-        self.messages: Final = TraceMessages(spans)
-        self.run_attributes: Final = RunAttributes(spans)
-        self.recovery: Final = UnspannedCalls(spans, self.messages, limits)
-        self.unknown_calls: Final = UnknownCalls(spans, self.messages, self.recovery)
-
-    def find_calls(self, builders: dict[int, ToolCallBuilder]) -> None:
-        """The calls of all runs that are not too large."""
-        builders = {index: builders[index] for index in self.spans.tools}
-        calls, self.unknown_calls.doubtful = merge_spans(
-            self.spans, builders, self.messages, self.limits
-        )
+        if limits.is_any_refused:  # then it is not read in order to understand others, either
+            spans.agents, spans.models, spans.model_calls, spans.tools = map(
+                limits.readable, (spans.agents, spans.models, spans.model_calls, spans.tools)
+            )
+            builders = {index: builders[index] for index in spans.tools}
+        messages = TraceMessages(spans)
+        calls, doubtful = merge_spans(spans, builders, messages, limits)
+        self.recovery: Final = UnspannedCalls(spans, messages, limits)
         self.recovery.find(calls)
-        if self.spans.plan.wants_content_of_calls:
-            self.messages.fill(calls, self.limits)
-        self.calls, self.indexes = calls, [call.index for call in calls]
-        self.recovered_indexes = [call.index for call in self.recovery.calls]
+        if spans.plan.wants_content_of_calls:
+            messages.fill(calls, limits)
+        self.calls: Final = calls
+        self.run_attributes: Final = RunAttributes(spans)
+        self.unknown_calls: Final = UnknownCalls(spans, messages, self.recovery, doubtful)
 
     def run(self, run: Candidate) -> Run:
         """The run of a candidate."""
@@ -210,11 +206,9 @@ class _Work:
         self, run: Candidate, agents: Sequence[int], models: list[int]
     ) -> tuple[tuple[ToolCall, ...], str, str]:
         """The calls of a run, why they are unknown, and what the run waits for."""
-        first, last = bisect_left(self.indexes, run.first), bisect_left(self.indexes, run.last)
-        spanned = merge_beside(self.spans, self.calls[first:last])
+        spanned = merge_beside(self.spans, of_range(self.calls, run.first, run.last))
         pause = self.unknown_calls.pauses.of_run(run, agents, models, spanned)
-        first, last = (bisect_left(self.recovered_indexes, at) for at in (run.first, run.last))
-        recovered = self.recovery.calls[first:last]
+        recovered = of_range(self.recovery.calls, run.first, run.last)
         unknown = self.unknown_calls
         if spanned:
             reason = (

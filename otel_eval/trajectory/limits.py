@@ -90,7 +90,7 @@ class RunLimits:
 
     def readable(self, indexes: list[int]) -> list[int]:
         """The indexes that are in no run that is not read."""
-        return [index for index in indexes if not self.reason(index)] if self._reasons else indexes
+        return [index for index in indexes if not self.reason(index)]
 
     def limit_requests(self, indexes: Collection[int]) -> None:
         """Refuse runs with too many requests; `indexes` are the spans that hold one, each as often

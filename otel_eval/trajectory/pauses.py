@@ -20,7 +20,7 @@ from otel_eval.model import Kind
 from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.recovery import UnspannedCalls
+from otel_eval.trajectory.recovery import UnspannedCalls, of_range
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, has_result
 
@@ -152,7 +152,7 @@ class Pauses:
             return []
         names = [
             request.asked.name
-            for request in self._recovery.open_of(run.first, run.last)
+            for request in of_range(self._recovery.open, run.first, run.last)
             if request.index == models[-1]
         ]
         start = self._spans.starts[models[-1]]

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from otel_eval.caching import cached_property
 from otel_eval.conventions.fields import ReadTable
@@ -100,6 +100,15 @@ class Recovered:
     failure_unknown: bool
     message: str
     refusal: bool | None
+
+
+_Indexed = TypeVar("_Indexed", ToolCallBuilder, Request, Recovered)
+
+
+def of_range(values: list[_Indexed], first: int, last: int) -> list[_Indexed]:
+    """Those of calls or requests, in order of index, whose spans are in a range of indexes."""
+    start = bisect_left(values, first, key=_INDEX)
+    return values[start : bisect_left(values, last, start, key=_INDEX)]
 
 
 class UnspannedCalls:
@@ -234,9 +243,15 @@ class UnspannedCalls:
             if table.is_request(asked.name):
                 yield Request(index, owner, asked, asked.call_id, window, position)
 
-    def _number_of(self, index: int, models: list[int]) -> int:
-        """The number of a model call among those of its agent."""
-        return bisect_left(models, self._spans.moment(index), key=self._spans.moment)
+    def _number_of(self, index: int, owner: int) -> int:
+        """The number of a span in order of time among the model calls of an agent."""
+        models = self._spans.model_calls_of.get(owner, [])
+        first = bisect_left(self._spans.model_starts_of.get(owner, []), self._spans.starts[index])
+        if models[first : first + 1] == [index]:
+            return first
+        # others started at the same time
+        moment = self._spans.moment
+        return bisect_left(models, moment(index), first, key=moment)
 
     def _is_other_answer(self, one: int, other: int) -> bool:
         """Whether two model calls are certainly two, and not one that two instrumentations
@@ -271,11 +286,10 @@ class UnspannedCalls:
         messages may be those of earlier runs too.
         """
         requesting, silent = self._requesting
-        is_requesting, has_models, is_silent = (
-            holds(indexes, agent, self._spans.end(agent))
-            for indexes in (requesting, self._spans.model_calls, silent)
-        )
-        return is_requesting or (has_models and not is_silent)
+        end = self._spans.end(agent)
+        if holds(requesting, agent, end):
+            return True
+        return holds(self._spans.model_calls, agent, end) and not holds(silent, agent, end)
 
     def _name_ids(self, requests: list[Request]) -> bool:
         """Give requests without ids those by which later messages repeat them; whether there are
@@ -402,12 +416,6 @@ class UnspannedCalls:
         offered_type = self._tools_of(index).types.get(name, "")
         return any(table.is_client_tool(name, offered_type) for table in self._tables(request))
 
-    def open_of(self, first: int, last: int) -> list[Request]:
-        """The open requests of a range of indexes."""
-        return self.open[
-            bisect_left(self.open, first, key=_INDEX) : bisect_left(self.open, last, key=_INDEX)
-        ]
-
     def _answer_beside(self, request: Request) -> ToolResult | None:
         """The result of a request in the same output, or None."""
         answers = self._answers_beside(request.index).get(request.key, ())
@@ -446,7 +454,7 @@ class UnspannedCalls:
         those from before the run, and one for each earlier request of its agent.
         """
         models = self._spans.model_calls_of.get(request.owner, [])
-        at = self._number_of(request.index, models)
+        at = self._number_of(request.index, request.owner)
         asked = self._asked_by_name(request.owner).get("" if key is _NAMELESS else key[1], ())
         first = self._answers_in(models[0]).get(key, ()) if models else ()
         return len(first) + bisect_left(asked, at)
@@ -468,7 +476,7 @@ class UnspannedCalls:
         """The spans whose messages may hold the answer to a request, the most likely first."""
         spans, models = self._spans, self._spans.model_calls_of.get(request.owner, [])
         if spans.kinds[request.index] is Kind.MODEL:
-            at = self._number_of(request.index, models)
+            at = self._number_of(request.index, request.owner)
             yield from models[at + 1 : at + 1 + _MOST_LATER]
             if at + 1 + _MOST_LATER < len(models):
                 yield models[-1]
@@ -826,7 +834,7 @@ class _ScopePairing:
             owner = spans.owners[owner]
         if not models:
             models = self._spans.model_calls_in_order
-        at = bisect_right(models, call.start, key=lambda index: spans.starts[index])
+        at = bisect_right(models, call.start, key=spans.starts.__getitem__)
         return models[at - 1] if at else -1
 
 

@@ -23,7 +23,7 @@ from otel_eval.span_trees import first_within, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.pauses import Pauses
-from otel_eval.trajectory.recovery import Recovered, UnspannedCalls
+from otel_eval.trajectory.recovery import Recovered, UnspannedCalls, of_range
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.tool_calls import ToolCallBuilder
 
@@ -33,21 +33,29 @@ _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 class UnknownCalls:
     """Which model spans asked for calls that left no tool span; computed when first needed.
 
-    Attributes:
-        pauses: which runs wait for a person.
+    Args:
+        spans, messages: the trace, and its messages.
+        recovery: its requests without spans.
         doubtful: indexes of spans with the id of another call, of which it is unknown whether one
             of them failed, so that they may be attempts, or one call that was replayed.
+
+    Attributes:
+        pauses: which runs wait for a person.
     """
 
     def __init__(
-        self, spans: ClassifiedTrace, messages: TraceMessages, recovery: UnspannedCalls
+        self,
+        spans: ClassifiedTrace,
+        messages: TraceMessages,
+        recovery: UnspannedCalls,
+        doubtful: list[int],
     ) -> None:
         self._spans = spans
         self._messages = messages
         self._recovery = recovery
-        self.pauses: Final = Pauses(spans, messages, recovery)
+        self._doubtful = doubtful
         self._unexecuted: Final = list(spans.unexecuted)  # in order, as the spans were read
-        self.doubtful: list[int] = []
+        self.pauses: Final = Pauses(spans, messages, recovery)
 
     def of_spans(self, run: Candidate) -> str:
         """Why the calls of a run with tool spans are unknown, "" if they are known."""
@@ -106,7 +114,7 @@ class UnknownCalls:
 
     def of_doubtful(self, run: Candidate) -> str:
         """Why the number of calls is unknown where several spans have one id, else ""."""
-        doubtful = first_within(self.doubtful, run.first, run.last)
+        doubtful = first_within(self._doubtful, run.first, run.last)
         if doubtful is None:
             return ""
         return (
@@ -118,7 +126,7 @@ class UnknownCalls:
         """Why the calls are unknown where a request was neither answered nor left a span, else
         "".
         """
-        for request in self._recovery.open_of(run.first, run.last):
+        for request in of_range(self._recovery.open, run.first, run.last):
             return (
                 f"a request for {json.dumps(request.asked.name, ensure_ascii=False)} in a model"
                 f" call of {self._scope(request.index)} was not answered, and no span shows that"
