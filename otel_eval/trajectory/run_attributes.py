@@ -45,7 +45,6 @@ class RunAttributes:
         self._spans = spans
         self._agents: dict[int, dict[str, Any]] = {}
         self._names: dict[int, str] = {}
-        self._conversation_ids: dict[int, str] = {}
         self._agent_paths: dict[int, _AgentPath] = {}
 
     def attributes(self, index: int) -> dict[str, Any]:
@@ -88,7 +87,7 @@ class RunAttributes:
             agent = self._spans.enclosing_agent[agent]
         return [-index for index in agents], tuple(map(self.agent, reversed(agents)))
 
-    def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
+    def agent_of_run(self, run: Candidate, agents: list[int]) -> str:
         """The run's agent: its own name, else that of the first agent directly within it (a
         workflow, a graph, or agents that hand over to one another).
         """
@@ -103,10 +102,11 @@ class RunAttributes:
         if name or kind is Kind.TOOL:
             return name
         inner = (
-            index for index in agents if self._is_of_workflow(run, index) and self.agent(index)
+            self.agent(index)
+            for index in self._spans.in_order(agents)
+            if self._is_of_workflow(run, index)
         )
-        first = min(inner, key=self._spans.moment, default=None)
-        return "" if first is None else self.agent(first)
+        return next(filter(None, inner), "")
 
     def _is_of_workflow(self, run: Candidate, index: int) -> bool:
         """Whether the agent is directly within the run; one that a tool call started is another
@@ -129,24 +129,16 @@ class RunAttributes:
             else name
         )
 
-    def conversation_id(self, run: Candidate, indexes: Sequence[int]) -> str:
+    def conversation_id(self, run: Candidate, indexes: list[int]) -> str:
         """The id of the run's conversation: from its own span, else from the earliest of the others
         that records one.
         """
-        conversation = "" if run.fragment else self._conversation_id_at(run.first)
-        if conversation or not indexes:
-            return conversation
-        named = [index for index in indexes if self._conversation_id_at(index)]
-        return self._conversation_id_at(min(named, key=self._spans.moment)) if named else ""
+        return ("" if run.fragment else self._conversation_id_at(run.first)) or next(
+            filter(None, map(self._conversation_id_at, self._spans.in_order(indexes))), ""
+        )
 
     def _conversation_id_at(self, index: int) -> str:
-        conversation = self._conversation_ids.get(index)
-        if conversation is None:
-            conversation = self._spans.tables[index].text(
-                self.attributes(index), Field.CONVERSATION
-            )
-            self._conversation_ids[index] = conversation
-        return conversation
+        return self._spans.tables[index].text(self.attributes(index), Field.CONVERSATION)
 
     def response_id(self, index: int) -> str:
         """The id of the response that a span records, or ""."""
