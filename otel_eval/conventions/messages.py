@@ -259,7 +259,7 @@ class _ShapeReader:
         name = _text(self._name(value))
         hosted = (
             name in HOSTED_TOOLS
-            or value.get("type") in self._hosted_types
+            or _text(value.get("type")) in self._hosted_types
             or any(value.get(mark) is True for mark in HOSTED_MARKS)
         )
         failed = True in [_has_failed(error(value)) for error in self._errors]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_eval.conventions.message_formats import REQUESTS, RESULTS, MessageShape
@@ -439,6 +439,7 @@ def test_a_question_is_no_answer(messages: Any, text: str):
         max_leaves=20,
     )
 )
+@example({"type": [], "function": {"name": []}})
 def test_no_message_makes_reading_raise(value: Any):
     """Whatever its parts are."""
     for each in read_messages(value):
