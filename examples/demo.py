@@ -37,6 +37,7 @@ from otel_eval.config import load
 from otel_eval.errors import OtelEvalError
 from otel_eval.exporters.text_table import columns, layout_of
 from otel_eval.model import Trajectory
+from otel_eval.sources.files import CollectedMessages
 from otel_eval.sources.receiver.server import Bound
 
 __all__ = ["main"]
@@ -57,7 +58,7 @@ def main() -> int:
             print("a recorded trace of an agent framework was sent over OTLP/HTTP\n")
             found = [
                 *trajectories(spans),
-                *stored_traces.understand([_RECORDED], load(), on_problem=print),
+                *stored_traces.understand([_RECORDED], load(), listener=CollectedMessages()),
             ]
             runs = [run for run in found if run.outermost]
             rows = awaited(results, {run.span_id for run in runs})

@@ -16,6 +16,7 @@ from pathlib import Path
 from otel_eval import Failed, Scored, Skipped
 from otel_eval.app import stored_traces
 from otel_eval.config import load
+from otel_eval.sources.files import CollectedMessages
 
 policy = load(
     {
@@ -45,13 +46,13 @@ def describe(outcome: Scored | Skipped | Failed) -> str:
             return f"failed: {outcome.error_type}"
 
 
-unusable: list[str] = []
+messages = CollectedMessages()
 broken = evaluated = False
-for report in stored_traces.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
+for report in stored_traces.replay(sys.argv[1:] or [recorded], policy, messages):
     for result in report.results:
         print(report.trajectory.trace_id, result.scorer, describe(result.outcome))
         evaluated |= isinstance(result.outcome, Scored)
     broken |= report.verdict not in (None, "pass")
-for line in unusable:
+for line in messages.problems:
     print(line, file=sys.stderr)
-sys.exit(2 if unusable else 1 if broken else 0 if evaluated else 3)
+sys.exit(2 if messages.problems else 1 if broken else 0 if evaluated else 3)

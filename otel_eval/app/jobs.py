@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -28,6 +28,7 @@ from otel_eval.errors import OtelEvalError
 from otel_eval.evaluations import RunMatch
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
+from otel_eval.sources.files import CollectedMessages, ReadingListener
 
 _MOST_TRACES: Final = 64  # of one message to a process
 _MOST_BYTES: Final = 1024 * 1024
@@ -59,9 +60,9 @@ class _Worker:
 
     def evaluate(self, trace: ClosedTrace) -> _Evaluated:
         """Evaluate one trace."""
-        problems: list[str] = []
-        evaluated = [*attempt(trace, self._evaluate, problems.append)]
-        return evaluated[0] if evaluated else _Evaluated([], [], "".join(problems))
+        messages = CollectedMessages()
+        evaluated = [*attempt(trace, self._evaluate, messages)]
+        return evaluated[0] if evaluated else _Evaluated([], [], "".join(messages.problems))
 
     def _evaluate(self, trace: ClosedTrace) -> Iterable[_Evaluated]:
         built = self._engine.build(trace, Stamp(at_ns=time.time_ns()))
@@ -100,7 +101,7 @@ def evaluate_in_processes(
     jobs: int,
     engine: Engine,
     coverage: ReplayCoverage,
-    on_problem: Callable[[str], None],
+    listener: ReadingListener,
 ) -> Generator[Report, None, None]:
     """Yield the reports on traces in their order.
 
@@ -110,7 +111,7 @@ def evaluate_in_processes(
         jobs: the number of processes.
         engine: the engine of this process.
         coverage: counts the traces.
-        on_problem: called with one line about each trace that cannot be evaluated.
+        listener: told of traces that cannot be evaluated.
 
     Raises:
         ConfigError: the configuration cannot be passed to other processes.
@@ -121,7 +122,7 @@ def evaluate_in_processes(
     def counted(sent: Sequence[ClosedTrace], returned: Sequence[_Evaluated]) -> Iterable[Report]:
         for trace, evaluated in zip(sent, returned, strict=True):
             if evaluated.problem:
-                on_problem(evaluated.problem)
+                listener.problem(evaluated.problem)
             else:
                 coverage.note(
                     trace,
@@ -147,7 +148,7 @@ def evaluate_in_processes(
             for group in _groups(traces):
                 if isinstance(group, ClosedTrace):
                     yield from finished(0)
-                    yield from attempt(group, partial(coverage.evaluate, engine), on_problem)
+                    yield from attempt(group, partial(coverage.evaluate, engine), listener)
                 else:
                     sent.append((group, pool.submit(_evaluate, group)))
                     yield from finished(_WAITING * jobs)

@@ -62,13 +62,13 @@ class KafkaIntake:
         finder = OffsetFinder(options.topic, options.initial_offset, counters, time.time)
         services = self._services(config, options, counters)
         self.source: Final = KafkaSource(
-            options.settings(),
-            options.group_id,
-            services,
-            finder,
-            self._pipeline,
-            self._limits,
-            self._backpressure,
+            settings=options.settings(),
+            group=options.group_id,
+            services=services,
+            finder=finder,
+            pipeline=self._pipeline,
+            limits=self._limits,
+            backpressure=self._backpressure,
         )
 
     def _services(self, config: EvalConfig, options: KafkaReceiver, counters: Counters) -> Services:

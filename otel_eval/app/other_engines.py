@@ -22,6 +22,7 @@ from otel_eval.errors import InputError
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.sources.files import CollectedMessages
 from otel_eval.sources.files.protobuf_stream import read_message
 from otel_eval.sources.inprocess.sdk_spans import frames_of
 from otel_eval.sources.warehouse import is_row, read_rows
@@ -66,10 +67,12 @@ def evaluate(spans: Spans, config: ConfigSource = None) -> list[dict[str, Any]]:
     if batch.rejected:
         _log.warning("%d spans skipped, the first: %s", batch.rejected, batch.reason)
     traces = traces_of(batch.spans, settings, batch.logs)
-    evaluated = partial(evaluate_now, engine)
+    evaluated, messages = partial(evaluate_now, engine), CollectedMessages()
     reports = complete_reports(
-        traces, settings, engine, lambda trace: attempt(trace, evaluated, _log.warning)
+        traces, settings, engine, lambda trace: attempt(trace, evaluated, messages)
     )
+    for problem in messages.problems:
+        _log.warning("%s", problem)
     return [row for report in reports for row in rows_of(report)]
 
 

@@ -17,6 +17,7 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Stamp, Trajectory
 from otel_eval.scorers.base_scorer import references_of
 from otel_eval.scorers.references import Reference
+from otel_eval.sources.files import ReadingListener
 from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _dataset_references(
 def attempt(
     trace: ClosedTrace,
     evaluate: Callable[[ClosedTrace], Iterable[T]],
-    on_problem: Callable[[str], None],
+    listener: ReadingListener,
 ) -> Iterable[T]:
     """Return `evaluate(trace)`; if it raises, report the error and return (), so that only this
     trace is skipped.
@@ -112,5 +113,7 @@ def attempt(
         ArithmeticError,
         RecursionError,
     ) as error:
-        on_problem(f"trace {trace.trace_id.hex()}: cannot be evaluated: {type(error).__name__}")
+        listener.problem(
+            f"trace {trace.trace_id.hex()}: cannot be evaluated: {type(error).__name__}"
+        )
         return ()

@@ -22,6 +22,7 @@ from otel_eval.evaluations import RunMatch
 from otel_eval.interfaces import ClosedTrace, Scorer
 from otel_eval.model import Scored, Skipped, ToolCall, ToolError, Trajectory
 from otel_eval.scorers.outcomes import checked_outcome, failed_from
+from otel_eval.sources.files import ReadingListener
 from otel_eval.sources.files.whole_traces import read_whole_traces
 
 _MOST_TRIED: Final = 10  # runs that are changed, for each rule
@@ -72,7 +73,7 @@ class _Rule:
 
 
 def rule_coverage(
-    paths: Paths, config: EvalConfig, *, on_problem: Callable[[str], None]
+    paths: Paths, config: EvalConfig, listener: ReadingListener
 ) -> list[RuleCoverage]:
     """Return what each rule of the configuration decides on the runs of stored traces.
 
@@ -81,7 +82,7 @@ def rule_coverage(
     Args:
         paths: files of traces.
         config: its evaluations, conventions and limits; `sample` is ignored.
-        on_problem: called with one line about each file, or part of one, that cannot be used.
+        listener: told of problems, notices and progress.
     """
     everything = config.model_copy(
         update={
@@ -100,11 +101,8 @@ def rule_coverage(
         for evaluation in engine.evaluations
     }
     names: Counter[str] = Counter()
-    traces = read_whole_traces(
-        paths, build_limits(config), on_problem=on_problem, on_notice=lambda _: None
-    )
-    for trace in traces:
-        for run, matching in attempt(trace, partial(_matches, engine), on_problem):
+    for trace in read_whole_traces(paths, build_limits(config), listener):
+        for run, matching in attempt(trace, partial(_matches, engine), listener):
             names.update({call.name for call in run.calls})
             for evaluation in matching:
                 for rule in rules[evaluation.name]:

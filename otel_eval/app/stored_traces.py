@@ -37,6 +37,7 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
+from otel_eval.sources.files import CollectedMessages, ReadingListener
 from otel_eval.sources.files.conversations import conversations_in
 from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
@@ -55,7 +56,7 @@ _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 def with_late_results(
     reports: Iterable[Report],
     later: Callable[[Callable[[Report], None]], AsyncEvaluator | None],
-    on_wait: Callable[[int, int], None] = lambda *_: None,
+    listener: ReadingListener,
 ) -> Generator[Report, None, None]:
     """Yield the reports in their order with all results; the results of asynchronous scorers come
     last in each report.
@@ -66,8 +67,7 @@ def with_late_results(
         reports: reports whose asynchronous results may be pending.
         later: makes the evaluator of asynchronous scorers from a callback for its reports; None if
             there are no such scorers.
-        on_wait: called every second while asynchronous scorers are awaited, with the number of
-            results of the batch that are finished, and with the number of all of them.
+        listener: told every second that asynchronous scorers are awaited.
     """
     # by result id, in the order of the reports
     late: defaultdict[str, list[Result]] = defaultdict(list)
@@ -90,7 +90,7 @@ def with_late_results(
             for report in batch:
                 evaluator.put(report)
             while not evaluator.wait(_LOOK_S):
-                on_wait(finished, awaited)
+                listener.wait(finished, awaited)
             for report in batch:
                 results = [late[pending.result_id].pop(0) for pending in report.pending]
                 yield replace(
@@ -106,25 +106,15 @@ def with_late_results(
 
 
 T = TypeVar("T")
-Problem = Callable[[str], None]
-Progress = Callable[[int, int], None]
-"""Called with how much of all inputs was read, and how much there is."""
 Paths = Iterable[str | PathLike[str]]
-
-
-def ignore(_: str) -> None:
-    """Ignore a message."""
 
 
 def replay(
     paths: Paths,
     config: EvalConfig,
+    listener: ReadingListener,
     *,
     export: bool = False,
-    on_problem: Problem,
-    on_notice: Problem = ignore,
-    on_progress: Progress | None = None,
-    on_wait: Callable[[int, int], None] = lambda *_: None,
     coverage: ReplayCoverage | None = None,
     jobs: int = 1,
 ) -> Iterator[Report]:
@@ -137,12 +127,7 @@ def replay(
         export: whether results go to the configured exporters as well, without metrics. Only
             results that a file of JSON Lines lacks are appended to it; a result that has changed is
             appended again, and its last line is valid.
-        on_problem: called with one line about each file, or part of one, that could not be used,
-            and about results that were not exported.
-        on_notice: called with one line about each file whose format lacks something.
-        on_progress: called as traces are read.
-        on_wait: called every second while judges are awaited, with the number of results that are
-            finished, and of those that were asked for.
+        listener: told of problems, notices and progress.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
         jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
             are the same. Without effect if there are judges.
@@ -155,32 +140,26 @@ def replay(
     counted.use(engine.evaluations)
     cases = build_cases(config, Counters(), engine.plan) if export else None
     exporters = build_replay_exports(config, cases) if export else None
-    traced, untraced = _split(paths, on_problem)
-    closed = read_whole_traces(
-        traced,
-        build_limits(config),
-        on_problem=on_problem,
-        on_notice=on_notice,
-        on_progress=on_progress,
-    )
+    traced, untraced = _split(paths, listener)
+    closed = read_whole_traces(traced, build_limits(config), listener)
     evaluate = partial(counted.evaluate, engine, cases=cases)
     evaluated: Iterable[Report] = (
-        report for trace in closed for report in attempt(trace, evaluate, on_problem)
+        report for trace in closed for report in attempt(trace, evaluate, listener)
     )
     if jobs > 1 and (engine.waits or cases):
-        on_notice(
+        listener.notice(
             "--jobs has no effect with judges, whose endpoint limits the pace, or exporters.cases"
         )
     elif jobs > 1:
         from otel_eval.app.jobs import evaluate_in_processes  # deferred: few need it
 
-        evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, on_problem)
+        evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, listener)
     of_messages = (report for run in untraced for report in counted.evaluate_run(engine, run))
     evaluated = chain(of_messages, evaluated)
     try:
         with closing(
             with_late_results(
-                evaluated, partial(build_async_evaluator, config, engine, unbounded=True), on_wait
+                evaluated, partial(build_async_evaluator, config, engine, unbounded=True), listener
             )
         ) as completed:
             for report in completed:
@@ -192,10 +171,10 @@ def replay(
         if exporters:
             exporters.close(30.0)
             if exporters.failed:
-                on_problem(f"exporters: {exporters.failed} results were not delivered")
+                listener.problem(f"exporters: {exporters.failed} results were not delivered")
 
 
-def _split(paths: Paths, on_problem: Problem) -> tuple[list[str], list[Trajectory]]:
+def _split(paths: Paths, listener: ReadingListener) -> tuple[list[str], list[Trajectory]]:
     """The files of traces, and the runs of the files of conversations among the paths."""
     traced: list[str] = []
     untraced: list[Trajectory] = []
@@ -203,7 +182,7 @@ def _split(paths: Paths, on_problem: Problem) -> tuple[list[str], list[Trajector
         try:
             runs = conversations_in(path)
         except InputError as error:
-            on_problem(str(error))
+            listener.problem(str(error))
             continue
         if runs is None:
             traced.append(path)
@@ -215,10 +194,8 @@ def _split(paths: Paths, on_problem: Problem) -> tuple[list[str], list[Trajector
 def understand(
     paths: Paths,
     config: EvalConfig,
+    listener: ReadingListener,
     *,
-    on_problem: Problem,
-    on_notice: Problem = ignore,
-    on_progress: Progress | None = None,
     coverage: Coverage | None = None,
     lone_calls: bool = False,
 ) -> Iterator[Trajectory]:
@@ -226,18 +203,12 @@ def understand(
     `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
     """
     plan = build_plan(config)
-    traced, untraced = _split(paths, on_problem)
+    traced, untraced = _split(paths, listener)
     yield from untraced
-    for trace in read_whole_traces(
-        traced,
-        build_limits(config),
-        on_problem=on_problem,
-        on_notice=on_notice,
-        on_progress=on_progress,
-    ):
+    for trace in read_whole_traces(traced, build_limits(config), listener):
         all_runs = [
             run.trajectory
-            for run in attempt(trace, partial(build, plan=plan, lone_calls=True), on_problem)
+            for run in attempt(trace, partial(build, plan=plan, lone_calls=True), listener)
         ]
         runs = [run for run in all_runs if lone_calls or not run.is_tool_call]
         if coverage is not None and trace.frames:
@@ -248,26 +219,17 @@ def understand(
 def understand_with_offers(
     paths: Paths,
     config: EvalConfig,
-    *,
-    on_problem: Problem,
-    on_notice: Problem = ignore,
-    on_progress: Progress | None = None,
+    listener: ReadingListener,
 ) -> Iterator[tuple[Trajectory, frozenset[str]]]:
     """Yield the runs of `understand`, each with the names of the tools that its model calls
     offered, as far as these are recorded.
     """
     plan = build_plan(config)
-    traced, untraced = _split(paths, on_problem)
+    traced, untraced = _split(paths, listener)
     yield from ((run, frozenset()) for run in untraced)
-    for trace in read_whole_traces(
-        traced,
-        build_limits(config),
-        on_problem=on_problem,
-        on_notice=on_notice,
-        on_progress=on_progress,
-    ):
-        offered = dict(attempt(trace, lambda it: offered_names(it, plan).items(), on_problem))
-        for run in attempt(trace, partial(build, plan=plan), on_problem):
+    for trace in read_whole_traces(traced, build_limits(config), listener):
+        offered = dict(attempt(trace, lambda it: offered_names(it, plan).items(), listener))
+        for run in attempt(trace, partial(build, plan=plan), listener):
             names = (offered[span_id] for span_id in run.members if span_id in offered)
             yield run.trajectory, frozenset[str]().union(*names)
 
@@ -308,10 +270,7 @@ class ExplainedTrace:
 def explain(
     paths: Paths,
     config: EvalConfig,
-    *,
-    on_problem: Problem,
-    on_notice: Problem = ignore,
-    on_progress: Progress | None = None,
+    listener: ReadingListener,
 ) -> Iterator[ExplainedTrace]:
     """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous
     ones.
@@ -319,19 +278,11 @@ def explain(
     Args:
         paths: files of traces; "-" is stdin.
         config: its evaluations, conventions and limits.
-        on_problem: called with one line about each file or part of one that could not be used.
-        on_notice: called with one line about each file whose format lacks something.
-        on_progress: called as traces are read.
+        listener: told of problems, notices and progress.
     """
     engine = build_engine(config)
-    for trace in read_whole_traces(
-        paths,
-        build_limits(config),
-        on_problem=on_problem,
-        on_notice=on_notice,
-        on_progress=on_progress,
-    ):
-        yield from attempt(trace, partial(_explained, engine), on_problem)
+    for trace in read_whole_traces(paths, build_limits(config), listener):
+        yield from attempt(trace, partial(_explained, engine), listener)
 
 
 def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
@@ -432,7 +383,7 @@ def complete_reports(
     """The reports on traces, with the results of judges."""
     evaluated = (report for trace in traces for report in evaluate(trace))
     later = partial(build_async_evaluator, config, engine, unbounded=True)
-    with closing(with_late_results(evaluated, later)) as completed:
+    with closing(with_late_results(evaluated, later, CollectedMessages())) as completed:
         return list(completed)
 
 

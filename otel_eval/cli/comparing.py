@@ -33,6 +33,7 @@ from otel_eval.errors import ConfigError, InputError
 from otel_eval.exporters.run_documents import run_document
 from otel_eval.exporters.text_table import layout_of, plain
 from otel_eval.exporters.whole_file import write_whole
+from otel_eval.sources.files import CollectedMessages
 
 _MOST_WORSE: Final = 20  # cases shown for a scorer
 
@@ -101,11 +102,11 @@ def _rows(paths: Sequence[str], config: EvalConfig | None) -> list[Mapping[str, 
     """Return the rows or run documents of files and folders; stored traces are scored."""
     rows, traces = split_inputs(files_of(paths), is_configured=config is not None)
     if traces and config is not None:
-        problems: list[str] = []
-        reports = stored_traces.replay(traces, config, on_problem=problems.append)
+        messages = CollectedMessages()
+        reports = stored_traces.replay(traces, config, messages)
         rows += [run_document(report, content=False) for report in reports if report.no_run is None]
-        if problems:
-            raise InputError(problems[0])
+        if messages.problems:
+            raise InputError(messages.problems[0])
     return rows
 
 

@@ -103,11 +103,8 @@ def show_scores(
         reports = stored_traces.replay(
             files,
             config,
+            messages,
             export=export,
-            on_problem=messages.problem,
-            on_notice=messages.notice,
-            on_progress=messages.advance,
-            on_wait=messages.wait,
             coverage=outcomes,
             jobs=jobs,
         )

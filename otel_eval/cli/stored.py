@@ -44,9 +44,7 @@ def show_trajectories(paths: Sequence[str], config: EvalConfig, *, form: str, ru
         trajectories = stored_traces.understand(
             files_of(paths),
             config,
-            on_problem=messages.problem,
-            on_notice=messages.notice,
-            on_progress=messages.advance,
+            messages,
             coverage=coverage,
             lone_calls=runs == "tools",
         )
@@ -91,9 +89,7 @@ def show_explanations(
         explanations = stored_traces.explain(
             files_of(paths),
             config,
-            on_problem=messages.problem,
-            on_notice=messages.notice,
-            on_progress=messages.advance,
+            messages,
         )
         try:
             for explained in explanations:
@@ -128,7 +124,7 @@ def show_coverage(files: Sequence[str], config: EvalConfig) -> int:
         0; 2 if an input is invalid; 3 if no run matches an evaluation.
     """
     with InputMessages() as messages:
-        rules = rule_coverage(files_of(files), config, on_problem=messages.problem)
+        rules = rule_coverage(files_of(files), config, messages)
     if not any(rule.passed or rule.not_passed or rule.failed or rule.skipped for rule in rules):
         warn(["no evaluation matches a run; `otel-eval explain` with the same files shows why"])
         return messages.exit_code(NOTHING_FOUND)

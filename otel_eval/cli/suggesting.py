@@ -43,9 +43,7 @@ def write_suggestion(paths: Sequence[str], config: EvalConfig, output: str | Non
             for run, offered in stored_traces.understand_with_offers(
                 files_of(paths),
                 config,
-                on_problem=messages.problem,
-                on_notice=messages.notice,
-                on_progress=messages.advance,
+                messages,
             )
             if run.outermost
         ]

@@ -15,6 +15,7 @@ from otel_eval.cli.log_format import warn
 from otel_eval.cli.results import split_inputs
 from otel_eval.config import EvalConfig
 from otel_eval.merging import check_row
+from otel_eval.sources.files import CollectedMessages
 from otel_eval.ui import documents_of_rows
 from otel_eval.ui.server import RunsServer
 
@@ -45,7 +46,7 @@ def view(
     """
     parts: list[str] = []
     report_page = HtmlReport(parts.append, files, config, max_runs=max_runs)
-    problems: list[str] = []
+    messages = CollectedMessages()
     rows, traces = split_inputs(files, is_configured=is_configured)
     for row in rows:
         if "document" not in row:
@@ -53,10 +54,10 @@ def view(
     for document in documents_of_rows(rows):
         report_page.add_document(document)
     if traces:
-        for report in stored_traces.replay(traces, config, on_problem=problems.append):
+        for report in stored_traces.replay(traces, config, messages):
             report_page.add(report)
-    report_page.finish(lines=problems)
-    warn(problems)
+    report_page.finish(lines=messages.problems)
+    warn(messages.problems)
     page = "".join(parts)
     parts.clear()
     allow = open_page_tokens(config.ui.auth)

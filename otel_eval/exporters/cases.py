@@ -82,7 +82,7 @@ _RunKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _CaseToWrite:
     trace: ClosedTrace
     run: Trajectory
     verdict: Verdict
@@ -209,7 +209,7 @@ class CaseFolder(Exporter):
         if is_full:
             self._lose("busy", "the folder of cases is too slow for %d runs", _MOST_QUEUED)
             return
-        self._worker.put(_Job(trace, run, verdict, replaces))
+        self._worker.put(_CaseToWrite(trace, run, verdict, replaces))
         if not self._worker.ensure():
             self._worker.serve_here()
 
@@ -217,7 +217,7 @@ class CaseFolder(Exporter):
         self._counters.add("cases.not_written", reason=reason)
         self._warnings.say(reason, f"a case was not written: {message}", *values)
 
-    def _write(self, job: _Job) -> None:
+    def _write(self, job: _CaseToWrite) -> None:
         with self._lock:
             self._queued -= 1
         try:
@@ -243,7 +243,7 @@ class CaseFolder(Exporter):
         except OSError as error:
             self._lose("disk", "%s", error.strerror or error)
 
-    def _record(self, job: _Job, case: str) -> dict[str, Any]:
+    def _record(self, job: _CaseToWrite, case: str) -> dict[str, Any]:
         run = next(
             run.trajectory
             for run in build(job.trace, self._encoder.plan)

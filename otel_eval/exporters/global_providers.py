@@ -325,7 +325,15 @@ def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:
     """
     scope = InstrumentationScope(*names.INSTRUMENTATION_SCOPE)
     no_info: Any = None  # the scope's deprecated predecessor, which warns when made
-    return Tracer(ALWAYS_ON, resource, pipeline, _OwnIds(), no_info, SpanLimits(), scope)
+    return Tracer(
+        sampler=ALWAYS_ON,
+        resource=resource,
+        span_processor=pipeline,
+        id_generator=_OwnIds(),
+        instrumentation_info=no_info,
+        span_limits=SpanLimits(),
+        instrumentation_scope=scope,
+    )
 
 
 class LogEventExporter(ProviderExporter):

@@ -120,7 +120,7 @@ _MOST_CONFIGS: Final = 1000  # annotations of projects whose configuration is re
 _CONFIGS_AGAIN_S: Final = 30.0  # a project exists once Phoenix has stored a span of it
 
 
-class _Refused(Exception):
+class _ConfigurationRefused(Exception):
     """Phoenix refused a request about configurations."""
 
 
@@ -163,7 +163,7 @@ class _AnnotationConfigs:
                 path = f"/v1/projects/{quote(project, safe='')}/annotation_configs"
                 if self._answer("PUT", f"{path}/{quote(self._ids[name], safe='')}") is not None:
                     self._assigned.add((project, name))
-        except _Refused as refused:
+        except _ConfigurationRefused as refused:
             self._give_up(str(refused))
         except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
             self._give_up(reason_of(error))
@@ -178,7 +178,9 @@ class _AnnotationConfigs:
         if method == "PUT" and response.status == 404:
             return None
         if response.status != 200:
-            raise _Refused(f"{method} of an annotation configuration answered {response.status}")
+            raise _ConfigurationRefused(
+                f"{method} of an annotation configuration answered {response.status}"
+            )
         return json.loads(response.content)["data"]
 
 

@@ -76,7 +76,7 @@ class Ack:
     place: Any = None
 
 
-class HeldSpans(Protocol):
+class JournaledSpans(Protocol):
     """The runs' own spans that the forwarding stage holds until their trace is evaluated
     (`forwarding.pending_spans.PendingSpans`).
     """
@@ -113,7 +113,7 @@ class ForwardedRequests:
         self,
         append: Callable[[RecordKind, Sequence[bytes]], object],
         segment_refs: SegmentRefs,
-        held: HeldSpans | None,
+        held: JournaledSpans | None,
     ) -> None:
         self._append, self._segment_refs, self._held = append, segment_refs, held
         self._lock = threading.Lock()  # guards all acks
@@ -211,7 +211,7 @@ class Durable:
         clock: Clock = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
         exporters: Sequence[Exporter] = (),
-        held: HeldSpans | None = None,
+        held: JournaledSpans | None = None,
     ) -> None:
         self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))

@@ -30,7 +30,7 @@ from otel_eval.storage.segments import (
     HEAD_BYTES,
     RECORD_BYTES,
     Damage,
-    Record,
+    SegmentRecord,
     header_bytes,
     record_header,
     scan,
@@ -293,7 +293,7 @@ class Journal:
                 self._end_segment()
 
 
-def _records(path: Path, damage: Damage) -> Iterator[Record]:
+def _records(path: Path, damage: Damage) -> Iterator[SegmentRecord]:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # a crash while it was created
             return

@@ -34,7 +34,7 @@ Bytes = bytes | mmap
 """The content of a segment, mapped into memory or read."""
 
 
-class Record(NamedTuple):
+class SegmentRecord(NamedTuple):
     """A sound record, and the offset at which the next one begins."""
 
     kind: int
@@ -85,7 +85,7 @@ def record_header(salt: bytes, kind: int, payload: Sequence[bytes]) -> bytes:
     return fields + _CHECK.pack(zlib.crc32(fields, seed))
 
 
-def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
+def scan(data: Bytes, damage: Damage) -> Iterator[SegmentRecord]:
     """Yield the sound records of a segment in order, and fill in `damage`, which is complete at the
     end.
     """
@@ -96,7 +96,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
     at = damage.tail = HEAD_BYTES
     while at < len(data):
         record_or_end = _read(data, at, salt)
-        if isinstance(record_or_end, Record):
+        if isinstance(record_or_end, SegmentRecord):
             damage.gaps += at > damage.tail
             at = damage.tail = record_or_end.end
             yield record_or_end
@@ -110,7 +110,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
     damage.torn = len(data) - damage.tail
 
 
-def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
+def _read(data: Bytes, at: int, salt: bytes) -> SegmentRecord | int:
     """Return the record at an offset; the offset of its end if its payload is damaged; 0 if its
     header is damaged or cut off.
     """
@@ -128,13 +128,13 @@ def _read(data: Bytes, at: int, salt: bytes) -> Record | int:
     if end > len(data):
         return int(end)
     payload = data[start:end]
-    return Record(kind, payload, end) if zlib.crc32(payload, seed) == check else end
+    return SegmentRecord(kind, payload, end) if zlib.crc32(payload, seed) == check else end
 
 
 def _find_record(data: Bytes, at: int, salt: bytes) -> int | None:
     """Return the offset of the next sound record, None if there is none."""
     magic = salt[:_MAGIC_BYTES]
     start = data.find(magic, at)
-    while start >= 0 and not isinstance(_read(data, start, salt), Record):
+    while start >= 0 and not isinstance(_read(data, start, salt), SegmentRecord):
         start = data.find(magic, start + 1)
     return start if start >= 0 else None

@@ -13,6 +13,7 @@ import pytest
 from otel_eval.app import stored_traces
 from otel_eval.cli import main
 from otel_eval.config import load
+from otel_eval.sources.files import CollectedMessages
 
 TRACES = Path(__file__).parents[1] / "traces"
 FILES = [
@@ -81,9 +82,7 @@ def test_a_judge_that_the_configuration_names_decides_a_node() -> None:
     config = load({"judges": {"mine": judge}, "evaluations": [{"name": "e", "scorers": [tree]}]})
     problems: list[str] = []
     reports = list(
-        stored_traces.replay(
-            [str(TRACES / FILES[0])], config, on_problem=lambda *told: problems.append(str(told))
-        )
+        stored_traces.replay([str(TRACES / FILES[0])], config, listener=CollectedMessages(problems))
     )
     results = [result for report in reports for result in report.results]
     assert [

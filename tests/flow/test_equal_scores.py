@@ -36,6 +36,7 @@ from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import rows_of
+from otel_eval.sources.files import CollectedMessages
 from tests.support import otlp_backend as backends
 from tests.support import shop_agent as shop
 
@@ -130,7 +131,9 @@ def _plain(value: dict[str, Any]) -> Any:
 def of_replay(path: Path) -> Scores:
     """Of stored traces, scored again."""
     problems: list[str] = []
-    reports = list(stored_traces.replay([path], load(shop.CONFIG), on_problem=problems.append))
+    reports = list(
+        stored_traces.replay([path], load(shop.CONFIG), listener=CollectedMessages(problems))
+    )
     assert problems == []
     return of_rows([row for report in reports for row in rows_of(report)])
 

@@ -26,6 +26,7 @@ from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.otlp.protobuf import read_traces
+from otel_eval.sources.files import CollectedMessages
 from tests.support import agent_programs
 from tests.support.waiting import STAYS_OPEN, ShiftedClock, wait_until
 
@@ -35,7 +36,9 @@ def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
     file.write_bytes(agent_programs.otlp_json(spans))
     problems: list[str] = []
     reports = list(
-        stored_traces.replay([file], load(agent_programs.CONFIG), on_problem=problems.append)
+        stored_traces.replay(
+            [file], load(agent_programs.CONFIG), listener=CollectedMessages(problems)
+        )
     )
     assert problems == []
     return agent_programs.rows(

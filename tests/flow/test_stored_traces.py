@@ -24,6 +24,8 @@ from otel_eval.config import load
 from otel_eval.errors import InputError, OtelEvalError
 from otel_eval.exporters.result_rows import NO_RUN, rows_of
 from otel_eval.model import Completeness, Report
+from otel_eval.sources.files import CollectedMessages
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.made_spans import json_document, json_span
 from tests.support.stored_files import read_file
 
@@ -75,7 +77,7 @@ def rows(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The results as JSON Lines have them, but for when they were made; and the problems."""
     problems: list[str] = []
-    reports = list(replay(paths, load(config), on_problem=problems.append))
+    reports = list(replay(paths, load(config), listener=CollectedMessages(problems)))
     return [row for report in reports for row in fields(report)], problems
 
 
@@ -159,7 +161,7 @@ def test_a_trace_is_evaluated_when_its_last_span_was_read(tmp_path: Path):
         tmp_path / "traces",
         iter([*(line(span(trace, number, parent=number > 1)) for trace, number in ends), *padding]),
     )
-    reports = replay([path], load(CONFIG), on_problem=lambda _: None)
+    reports = replay([path], load(CONFIG), listener=CollectedMessages())
     first = next(reports)
     os.truncate(path, 0)  # what was not read is gone
     seen = [
@@ -192,8 +194,8 @@ def replayed_by(jobs: int, paths: list[Path], config: dict[str, Any]) -> dict[st
     """Everything that can be seen of a replay: lines in their order, messages, and counts."""
     coverage = ReplayCoverage()
     messages: list[str] = []
-    notify: Any = {"on_problem": messages.append, "on_notice": messages.append}
-    reports = list(replay(paths, load(config), **notify, coverage=coverage, jobs=jobs))
+    listener = CollectedMessages(messages, messages)
+    reports = list(replay(paths, load(config), listener, coverage=coverage, jobs=jobs))
     lines = [{**row, "evaluated_at": None} for report in reports for row in rows_of(report)]
     counts = (coverage.runs, coverage.matched, coverage.traces_without_run, coverage.unended)
     return {"lines": lines, "messages": sorted(messages), "counts": counts}
@@ -219,7 +221,7 @@ def test_a_process_that_is_killed_ends_the_replay_with_an_error(tmp_path: Path):
     """No trace is left out in silence."""
     lines = (line(span(trace, 1), span(trace, 2, parent=1)) for trace in range(1, 2000))
     path = write(tmp_path / "traces", lines)
-    reports = replay([path], load(CONFIG), on_problem=pytest.fail, jobs=2)
+    reports = replay([path], load(CONFIG), listener=NO_PROBLEMS, jobs=2)
     next(reports)
     for child in multiprocessing.active_children():
         child.kill()
@@ -240,7 +242,7 @@ def test_ids_that_the_first_pass_does_not_see_are_reported(tmp_path: Path):
 def test_lines_written_after_the_first_pass_are_not_read(tmp_path: Path):
     """A file that grows is evaluated as it was found."""
     path = write(tmp_path / "traces", (line(span(trace, 1)) for trace in range(1, 4)))
-    reports = replay([path], load(CONFIG), on_problem=pytest.fail)
+    reports = replay([path], load(CONFIG), listener=NO_PROBLEMS)
     first = next(reports)
     with path.open("a") as out:
         out.write(line(span(9, 1)))
@@ -309,12 +311,14 @@ import sys
 from otel_eval.app.replay_coverage import ReplayCoverage
 from otel_eval.app.stored_traces import replay
 from otel_eval.config import load
-def problem(text): raise SystemExit(text)
+from otel_eval.sources.files import CollectedMessages
+class Problems(CollectedMessages):
+    def problem(self, message): raise SystemExit(message)
 def peak():  # of this process alone: what getrusage reports begins with the peak of the parent
     status = open("/proc/self/status")
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 before = peak()
-reports = replay([sys.argv[1]], load(sys.argv[2]), on_problem=problem)
+reports = replay([sys.argv[1]], load(sys.argv[2]), listener=Problems())
 count = sum(len(report.results) for report in reports)
 print(count, peak() - before)
 """

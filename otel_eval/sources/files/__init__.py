@@ -5,7 +5,8 @@ live traces.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from otel_eval.otlp.protobuf import SpanBatch
 
@@ -22,6 +23,46 @@ PIECE: Final = 1024 * 1024
 
 Notify = Callable[[str], None]
 """Receives one line about something that was skipped."""
+
+
+class ReadingListener(Protocol):
+    """Told what happens while stored traces are read."""
+
+    def problem(self, message: str) -> None:
+        """A file, or a part of one, cannot be used, or results were not exported."""
+
+    def notice(self, message: str) -> None:
+        """The format of a file lacks something."""
+
+    def advance(self, read: int, total: int) -> None:
+        """So much of all inputs was read, of so much."""
+
+    def wait(self, finished: int, awaited: int) -> None:
+        """Judges have been awaited for a second; so many of their results are finished, of so
+        many.
+        """
+
+
+@dataclass(slots=True)
+class CollectedMessages:
+    """A `ReadingListener` that collects the messages."""
+
+    problems: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    def problem(self, message: str) -> None:
+        """Collect a problem."""
+        self.problems.append(message)
+
+    def notice(self, message: str) -> None:
+        """Collect a notice."""
+        self.notices.append(message)
+
+    def advance(self, read: int, total: int) -> None:
+        """Ignore the progress."""
+
+    def wait(self, finished: int, awaited: int) -> None:
+        """Ignore that judges are awaited."""
 
 
 def with_prefix(notify: Notify, prefix: str) -> Notify:

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -33,7 +33,7 @@ from otel_eval.otlp.protobuf import (
     reserialize_logs,
     reserialize_traces,
 )
-from otel_eval.sources.files import PIECE, Gap, Notify
+from otel_eval.sources.files import PIECE, Gap, ReadingListener
 from otel_eval.sources.files.reader import BROKEN_GZIP, HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
@@ -45,64 +45,53 @@ _SLICES: Final = 8
 def read_whole_traces(
     paths: Iterable[str | os.PathLike[str]],
     limits: Limits,
-    *,
-    on_problem: Notify,
-    on_notice: Notify,
-    on_progress: Callable[[int, int], None] | None = None,
+    listener: ReadingListener,
 ) -> Iterator[ClosedTrace]:
     """Yield the traces of the files in the order in which they end.
 
     Args:
         paths: files of traces; "-" is standard input.
         limits: only the limits of sizes apply, not the times and `max_traces`.
-        on_problem: called with one line about each file or part of one that cannot be used.
-        on_notice: called with one line about each file whose format lacks something.
-        on_progress: called while traces are read with how much of all inputs was read, and how much
-            there is.
+        listener: told of problems, notices and progress.
     """
     with ExitStack() as stack:
-        sources = [*_open_inputs(paths, stack, on_problem)]
+        sources = [*_open_inputs(paths, stack, listener)]
         index = stack.enter_context(TraceIndex(min(limits.max_bytes // 2, _MOST_CACHED)))
         ends = _index_traces(sources, index)
-
-        def advance(position: int) -> None:
-            if on_progress and ends:
-                on_progress(position, ends[-1])
-
         traces = _Traces(limits, index)
-        begin = 0
+        begin, total = 0, ends[-1] if ends else 0
         for source, end in zip(sources, ends, strict=True):
-            advance(begin)
+            listener.advance(begin, total)
             cut = ""
             try:
-                for offset, batch in read_pieces(source, on_problem, on_notice):
+                for offset, batch in read_pieces(source, listener.problem, listener.notice):
                     if begin + offset >= end:  # written since the first pass
                         break
                     yield from traces.push(batch)
                     if begin + offset > traces.position:
-                        advance(begin + offset)
+                        listener.advance(begin + offset, total)
                         yield from traces.close_before(begin + offset, cut)
                         cut = ""
                     if isinstance(batch, Gap):
                         cut = _UNREAD
             except InputError as error:  # the other files are still read
-                on_problem(str(error))
+                listener.problem(str(error))
                 cut = _UNREAD
             yield from traces.close_before(end, cut)
             begin = end
-        advance(begin)
-        yield from traces.finish(on_problem)
+        listener.advance(begin, total)
+        yield from traces.finish(listener)
 
 
 def _open_inputs(
-    paths: Iterable[str | os.PathLike[str]], stack: ExitStack, on_problem: Notify
+    paths: Iterable[str | os.PathLike[str]], stack: ExitStack, listener: ReadingListener
 ) -> Iterator[Input]:
     """Yield the inputs; those that cannot be read are reported."""
     for path in paths:
         try:
             yield stack.enter_context(Input.repeatable(path))
         except OSError as error:
-            on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
+            listener.problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
 
 
 def _index_traces(sources: Sequence[Input], index: TraceIndex) -> list[int]:
@@ -195,7 +184,7 @@ class _Traces:
         yield from self._buffer.close(trace_id, 0.0)
         self._buffer.drop(trace_id)
 
-    def finish(self, on_problem: Notify) -> Iterator[ClosedTrace]:
+    def finish(self, listener: ReadingListener) -> Iterator[ClosedTrace]:
         """Close and yield all other traces, and report how many may have been evaluated in
         parts.
         """
@@ -204,12 +193,12 @@ class _Traces:
             unclosed += 1
             yield from self._close(trace_id)
         if unclosed:
-            on_problem(
+            listener.problem(
                 f"{unclosed} traces may have been evaluated in parts: their ids are written in an"
                 " unusual way"
             )
         if early := self._buffer.counts.traces_over_limit:
-            on_problem(f"{early} traces were evaluated early; raise traces.max_bytes")
+            listener.problem(f"{early} traces were evaluated early; raise traces.max_bytes")
 
 
 def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from otel_eval.app import stored_traces
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import rows_of
+from otel_eval.sources.files import CollectedMessages
 from tests.faults.fault_rig.traffic import Run, body, trace_id
 
 __all__ = ["CONVENTIONS", "EVALUATION", "by_hand", "replayed"]
@@ -58,7 +59,7 @@ def replayed(runs: Iterable[Run]) -> dict[str, Results]:
         for report in stored_traces.replay(
             [stored],
             load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}),
-            on_problem=problems.append,
+            listener=CollectedMessages(problems),
         ):
             for row in rows_of(report):
                 found.setdefault(row["trace_id"], {})[row["scorer"]] = (

@@ -16,6 +16,7 @@ from otel_eval.cli import main
 from otel_eval.cli.suggesting import write_suggestion
 from otel_eval.config import load
 from otel_eval.config.yaml_text import parse
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.made_spans import json_document, json_span
 
 SCORERS: list[dict[str, Any]] = [
@@ -57,15 +58,11 @@ def write_runs(path: Path, runs: Sequence[Sequence[str]], offered: Sequence[str]
     return path
 
 
-def refuse(message: str) -> None:
-    raise AssertionError(message)
-
-
 def covered(tmp_path: Path) -> dict[str, RuleCoverage]:
     runs = [["lookup", "refund"]] * 3 + [["refund"]]
     config = load({"evaluations": [{"name": "shop", "scorers": SCORERS}]})
     path = write_runs(tmp_path / "runs.json", runs)
-    return {rule.rule: rule for rule in rule_coverage([path], config, on_problem=refuse)}
+    return {rule.rule: rule for rule in rule_coverage([path], config, listener=NO_PROBLEMS)}
 
 
 def test_each_rule_has_its_numbers_of_runs(tmp_path: Path) -> None:
@@ -95,7 +92,7 @@ def test_a_rule_that_is_skipped_everywhere_says_why(tmp_path: Path) -> None:
     scorer = {"type": "tool_call_output", "expected": [{"name": "lookup", "result": 1}]}
     config = load({"evaluations": [{"scorers": [scorer]}]})
     path = write_runs(tmp_path / "runs.json", [["lookup"]])
-    (rule,) = rule_coverage([path], config, on_problem=refuse)
+    (rule,) = rule_coverage([path], config, listener=NO_PROBLEMS)
     assert rule.can_break is None
     assert rule.note.startswith("never decides here: ")
 

@@ -10,6 +10,7 @@ import pytest
 
 from otel_eval.app.stored_traces import replay, understand
 from otel_eval.config import load
+from otel_eval.sources.files import CollectedMessages
 from tests.unit.trajectory.test_conversation import ANTHROPIC, CHAT, RESPONSES
 
 CONFIG = load({"evaluations": [{"scorers": [{"type": "required_tools", "patterns": ["weather"]}]}]})
@@ -26,10 +27,10 @@ def write(path: Path, *values: Any) -> Path:
 def test_a_file_of_messages_is_scored(values: tuple[Any, ...], tmp_path: Path) -> None:
     problems: list[str] = []
     path = write(tmp_path / "run.json", *values)
-    reports = list(replay([path], CONFIG, on_problem=problems.append))
+    reports = list(replay([path], CONFIG, listener=CollectedMessages(problems)))
     assert [result.outcome.passed for report in reports for result in report.results] == [True]
     assert problems == []
-    (run,) = understand([path], CONFIG, on_problem=problems.append)
+    (run,) = understand([path], CONFIG, listener=CollectedMessages(problems))
     assert [call.name for call in run.calls] == ["weather", "clock"]
 
 
@@ -37,7 +38,7 @@ def test_each_line_may_be_a_conversation(tmp_path: Path) -> None:
     lines = [{"messages": each} for each in (CHAT, ANTHROPIC, RESPONSES)]
     path = write(tmp_path / "runs.jsonl", *lines)
     problems: list[str] = []
-    reports = list(replay([path], CONFIG, on_problem=problems.append))
+    reports = list(replay([path], CONFIG, listener=CollectedMessages(problems)))
     assert len({report.trajectory.trace_id for report in reports}) == 3
     assert problems == []
 
@@ -48,6 +49,6 @@ def test_each_line_may_be_a_conversation(tmp_path: Path) -> None:
 def test_a_file_that_is_not_quite_one_is_one_problem(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
     problems: list[str] = []
-    assert list(replay([tmp_path / "run.json"], CONFIG, on_problem=problems.append)) == []
+    assert list(replay([tmp_path / "run.json"], CONFIG, listener=CollectedMessages(problems))) == []
     assert len(problems) == 1
     assert "\n" not in problems[0]

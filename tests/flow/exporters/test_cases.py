@@ -23,6 +23,7 @@ from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from tests.support.content_scorers import scorers_for
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.recorded_traces import FILES, FOLDER, FOURTH_OF_FILES, traces
 
 SECRET = "4929-0000-1111"
@@ -43,18 +44,14 @@ def config_of(folder: Path, **cases: Any) -> dict[str, Any]:
     }
 
 
-def refuse(message: str) -> None:
-    raise AssertionError(message)
-
-
 def store(file: str | Path, folder: Path, **cases: Any) -> list[Report]:
     config = load(config_of(folder, **cases))
-    return list(replay([FOLDER / file], config, export=True, on_problem=refuse))
+    return list(replay([FOLDER / file], config, export=True, listener=NO_PROBLEMS))
 
 
 def trajectories_of(folder: Path) -> dict[tuple[str, str], Trajectory]:
     paths = sorted(folder.glob("*.json"))
-    runs = understand(paths, load(None), on_problem=refuse) if paths else ()
+    runs = understand(paths, load(None), listener=NO_PROBLEMS) if paths else ()
     return {(run.trace_id, run.span_id): run for run in runs}
 
 
@@ -95,9 +92,7 @@ def test_nearly_all_calls_that_were_known_are_known_without_content() -> None:
     """Skips everywhere would give no other score either."""
     encoder, kept = CaseEncoder(PLAN), {True: 0, False: 0}
     for file in FILES:
-        for trace in read_whole_traces(
-            [FOLDER / file], Limits(), on_problem=refuse, on_notice=lambda _: None
-        ):
+        for trace in read_whole_traces([FOLDER / file], Limits(), listener=NO_PROBLEMS):
             encoded = encoder.encode(trace, content=False)
             assert encoded is not None, file
             buffer = TraceBuffer()
@@ -238,7 +233,7 @@ def test_a_changed_policy_is_tested_with_the_stored_cases(tmp_path: Path) -> Non
     shop.close()
     changed = {"evaluations": [{"scorers": [{"type": "required_tools", "patterns": ["refund"]}]}]}
     for config, passes in ((shop_config(tmp_path), False), (changed, True)):
-        reports = list(replay(sorted(tmp_path.glob("*.json")), load(config), on_problem=refuse))
+        reports = list(replay(sorted(tmp_path.glob("*.json")), load(config), listener=NO_PROBLEMS))
         assert [result.outcome.passed for report in reports for result in report.results] == [
             passes
         ]

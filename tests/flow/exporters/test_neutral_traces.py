@@ -40,6 +40,7 @@ from tests.support.exported_results import (
     span_fields,
     spans_of,
 )
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.otlp_backend import ANYWHERE, Backend, grpc_backend
 
 PROJECT = "openinference.project.name"
@@ -264,7 +265,7 @@ def test_every_way_in_exports_the_same_spans_and_records(tmp_path: Path) -> None
         stored.write_bytes(agent_programs.protobuf(spans))
         assert list(
             stored_traces.replay(
-                [stored], load(config_for(backends["replay"])), export=True, on_problem=pytest.fail
+                [stored], load(config_for(backends["replay"])), export=True, listener=NO_PROBLEMS
             )
         )
         found = {way: received(backend, 2) for way, backend in backends.items()}

@@ -30,6 +30,7 @@ from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.storage.record_types import RecordKind, unpack_evaluated
 from tests.support.certificates import Authority
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.receiver_process import Served, request, whole
 from tests.support.score_products import (
     HANG,
@@ -345,7 +346,7 @@ def test_scores_are_sent_by_tls_to_the_authority_that_is_named(tmp_path: Path) -
         product.url = product.url.replace("http://", "https://")
         given = config(product, tls={"ca_file": authority.file})
         check(load(given))
-        list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
+        list(replay([stored_traces(tmp_path)], load(given), export=True, listener=NO_PROBLEMS))
         assert len(stored(product)) == 3
 
 
@@ -451,7 +452,7 @@ def test_scores_arrive_in_products_that_are_known_from_their_documentation(tmp_p
         exporters["datadog"] = {"endpoint": datadog.url, "ml_app": "shop"}
         exporters["logfire"] = {"endpoint": logfire.url}
         given = {"evaluations": EVALUATIONS, "exporters": exporters}
-        list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
+        list(replay([stored_traces(tmp_path)], load(given), export=True, listener=NO_PROBLEMS))
         scores = {each["name"]: each["value"] for each in langfuse.scores.values()}
         feedback = {each["key"]: each["score"] for each in langsmith.feedback.values()}
         evaluations = {each["label"]: each["score_value"] for each in datadog.metrics}
@@ -479,6 +480,6 @@ def test_a_name_that_two_evaluations_use_is_qualified(
     scorers = [[{"type": "tool_errors", "name": name}] for name in names]
     evaluations = [{"name": f"e{at}", "scorers": each} for at, each in enumerate(scorers)]
     given = config(product) | {"evaluations": evaluations}
-    list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
+    list(replay([stored_traces(tmp_path)], load(given), export=True, listener=NO_PROBLEMS))
     named = {key.split()[1] for key in stored(product)} - {"#verdict"}
     assert sorted(named) == (["a", "b"] if names == ("a", "b") else ["e0.a", "e1.a"])

@@ -23,7 +23,9 @@ from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanReader, Wanted
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
+from otel_eval.sources.files import CollectedMessages
 from otel_eval.sources.warehouse import read_rows
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.stored_files import read_file
 
 ALL = Wanted(frozenset(), ("",))
@@ -134,7 +136,7 @@ def test_what_the_program_prints_itself_is_skipped(
     notices: list[str] = []
     runs = list(
         stored_traces.understand(
-            [tmp_path / "out.txt"], load(None), on_problem=problems.append, on_notice=notices.append
+            [tmp_path / "out.txt"], load(None), listener=CollectedMessages(problems, notices)
         )
     )
     assert [(run.agent, [call.name for call in run.calls]) for run in runs] == [
@@ -158,14 +160,12 @@ def test_a_run_without_scopes_is_shown_and_not_scored(tmp_path: Path) -> None:
     """
     (tmp_path / "spans.txt").write_text(record()[0], encoding="utf-8")
     (tmp_path / "spans.pb").write_bytes(record()[1])
-    (shown,) = stored_traces.understand(
-        [tmp_path / "spans.txt"], load(None), on_problem=pytest.fail
-    )
+    (shown,) = stored_traces.understand([tmp_path / "spans.txt"], load(None), listener=NO_PROBLEMS)
     assert [call.name for call in shown.calls] == ["search"]
     assert "no scopes" in shown.incomplete
-    (skipped,) = stored_traces.replay([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
+    (skipped,) = stored_traces.replay([tmp_path / "spans.txt"], load(None), listener=NO_PROBLEMS)
     assert {getattr(result.outcome, "reason", None) for result in skipped.results} == {"incomplete"}
-    (scored,) = stored_traces.replay([tmp_path / "spans.pb"], load(None), on_problem=pytest.fail)
+    (scored,) = stored_traces.replay([tmp_path / "spans.pb"], load(None), listener=NO_PROBLEMS)
     assert {type(result.outcome) for result in scored.results} == {Scored}
 
 

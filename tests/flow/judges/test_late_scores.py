@@ -29,6 +29,7 @@ from otel_eval.app.server import Server
 from otel_eval.cli import main
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import rows_of
+from otel_eval.sources.files import CollectedMessages
 from tests.support import scripted_judge as scripted
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -128,7 +129,7 @@ def replayed(
     path = tmp_path / "stored.pb"
     path.write_bytes(encode_spans(spans).SerializeToString())
     problems: list[str] = []
-    reports = list(stored_traces.replay([path], load(config), on_problem=problems.append))
+    reports = list(stored_traces.replay([path], load(config), listener=CollectedMessages(problems)))
     assert problems == []
     return [row for report in reports for row in rows_of(report)]
 

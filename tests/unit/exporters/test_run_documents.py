@@ -10,6 +10,7 @@ import jsonschema
 from otel_eval.app.stored_traces import replay
 from otel_eval.config import load
 from otel_eval.exporters.run_documents import run_document
+from otel_eval.sources.files import CollectedMessages
 from tests.support.doc_pages import page
 from tests.support.recorded_traces import FOLDER
 
@@ -65,7 +66,7 @@ def test_documents_of_recorded_traces_have_the_fields_of_the_page() -> None:
     problems: list[str] = []
     documents = [
         run_document(report, content=False)
-        for report in replay(files, load(None), on_problem=problems.append)
+        for report in replay(files, load(None), listener=CollectedMessages(problems))
         if report.no_run is None
     ]
     assert documents

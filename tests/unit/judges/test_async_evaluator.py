@@ -23,6 +23,7 @@ from otel_eval.app.stored_traces import with_late_results
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.testing import call, trajectory
+from tests.support.listeners import NO_PROBLEMS
 from tests.support.waiting import LIMIT_S, ShiftedClock, wait_until
 
 Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
@@ -354,7 +355,9 @@ def test_reports_with_late_results_keep_their_order_and_ask_ahead():
     with ThreadPoolExecutor(1) as pool:
         whole = pool.submit(
             lambda: list(
-                with_late_results(reports, lambda emit: AsyncEvaluator(emit, concurrency=20))
+                with_late_results(
+                    reports, lambda emit: AsyncEvaluator(emit, concurrency=20), NO_PROBLEMS
+                )
             )
         )
         for evaluate in evaluates:
@@ -370,7 +373,7 @@ def test_reports_with_late_results_keep_their_order_and_ask_ahead():
 def test_reports_without_pending_results_are_passed_on():
     """Without pending results there is no thread and no wait."""
     reports = [report_of()]
-    assert list(with_late_results(reports, lambda emit: None)) == reports
+    assert list(with_late_results(reports, lambda emit: None, NO_PROBLEMS)) == reports
 
 
 def test_concurrent_stops_close_the_loop_once():
