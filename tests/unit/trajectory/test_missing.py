@@ -327,8 +327,8 @@ SHAPES = {
         "opentelemetry.instrumentation.botocore.bedrock-runtime",
         {"gen_ai.system": "aws.bedrock", "gen_ai.response.finish_reasons": ["tool_use"]},
     ),
-    "M.E.AI": (
-        "Experimental.Microsoft.Extensions.AI",
+    "OpenAI for .NET": (
+        "OpenAI.ChatClient",
         {"gen_ai.provider.name": "openai", "gen_ai.response.finish_reasons": '["tool_calls"]'},
     ),
     "an enumeration of .NET": ("My.ChatClient", {"gen_ai.response.finish_reason": "ToolCalls"}),
@@ -378,6 +378,16 @@ def test_model_clients_without_content_record_the_reason_and_no_call(client: str
     assert scope in run(root, asking, answering).calls_unknown
     assert run(root, answering).calls_unknown == ""
     assert run(root, asking, tool("t", 3, parent="root"), answering).calls_unknown == ""
+
+
+def test_the_last_finish_reason_of_a_loop_in_one_span_does_not_exclude_calls():
+    """Microsoft.Extensions.AI may trace the client around the loop of tools: one span, `stop`."""
+    agent_span = span("a", "", "invoke_agent a", start_ns=0, end_ns=9, scope="my.agents")
+    attributes = {OP: "chat", "gen_ai.response.finish_reasons": ["stop"]}
+    scope = "Experimental.Microsoft.Extensions.AI"
+    model = span("m", "a", "chat", start_ns=1, end_ns=8, attributes=attributes, scope=scope)
+    assert scope in run(agent_span, model).calls_unknown
+    assert run(agent_span, tool("t", 3, parent="a"), model).calls_unknown == ""
 
 
 @pytest.mark.parametrize(
