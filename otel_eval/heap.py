@@ -42,7 +42,7 @@ def tune_malloc() -> bool:
     """
     mallopt = _of_glibc("mallopt")
     settings = ((_M_MMAP_THRESHOLD, _KEPT), (_M_TRIM_THRESHOLD, _KEPT), (_M_ARENA_MAX, _ARENAS))
-    return mallopt is not None and all(mallopt(*each) for each in settings)
+    return mallopt is not None and all(mallopt(*setting) for setting in settings)
 
 
 def trim_malloc() -> bool:

@@ -237,8 +237,8 @@ def put_last(processor: Any, first: Any, pipeline: Any) -> bool:
     try:
         with pipeline._lock:
             before = pipeline._span_processors
-            others = [each for each in before if each is not processor and each is not first]
-            if not any(each is processor for each in before):
+            others = [other for other in before if other is not processor and other is not first]
+            if not any(other is processor for other in before):
                 return False  # it is inside another processor
             if before != (after := (first, *others, processor)):  # also if it was added twice
                 pipeline._span_processors = after

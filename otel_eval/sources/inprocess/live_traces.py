@@ -147,41 +147,15 @@ class LiveTrace:
             at `live_due`.
     """
 
-    __slots__ = (
-        *(
-            "trace_id",
-            "check_above",
-            "open",
-            "searched",
-            "had_detached",
-            "spans",
-            "closed",
-            "queued",
-            "early",
-            "cut",
-        ),
-        *("since", "unchanged_since", "last_counts", "counted"),
-        *(
-            "size",
-            "measured",
-            "removals",
-            "live_size",
-            "live_measured",
-            "live_due",
-            "search_queued",
-        ),
-    )
+    closed = queued = search_queued = early = cut = had_detached = False
+    last_counts = (0, 0)
+    searched = counted = size = measured = removals = live_size = live_measured = 0
 
     def __init__(self, trace_id: int, now: float, check_above: int) -> None:
         self.trace_id, self.check_above = trace_id, check_above
         self.open: dict[int, Any] = {}
-        self.searched, self.had_detached = 0, False
         self.spans: deque[KeptSpan] = deque()
-        self.closed = self.queued = self.early = self.cut = self.search_queued = False
         self.since = self.unchanged_since = self.live_due = now
-        self.last_counts = (0, 0)
-        self.counted = self.size = self.measured = self.removals = 0
-        self.live_size = self.live_measured = 0
 
     def note_removal(self) -> None:
         """Have the ended spans measured and searched again, after spans were removed."""

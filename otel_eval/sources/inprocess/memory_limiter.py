@@ -81,7 +81,7 @@ class SpanMemoryLimiter:
             fresh = submitted.spans[submitted.measured :]
             self._recorder.add_size(submitted, submitted.removals, len(fresh), _sizes(fresh))
         self._enforce_per_trace(entries)
-        self._enforce_total([each for each in entries if not each.queued and not each.closed])
+        self._enforce_total([entry for entry in entries if not entry.queued and not entry.closed])
         self.warn_of_drops()
         self.held_bytes = sum(map(_open_bytes, entries)) + self._recorder.waiting_bytes
         self._reserve(self.held_bytes)
@@ -123,30 +123,30 @@ class SpanMemoryLimiter:
             self._recorder.call_after(min(MANY_SPANS, max(_FEW_SPANS, share)))
 
     def _enforce_per_trace(self, entries: Iterable[LiveTrace]) -> None:
-        most = self._limits.max_bytes_per_trace
+        limit = self._limits.max_bytes_per_trace
         for entry in entries:
-            if entry.size > most + SPAN_OVERHEAD_BYTES and not entry.cut:
+            if entry.size > limit + SPAN_OVERHEAD_BYTES and not entry.cut:
                 self._recorder.truncate(entry)
-            elif entry.size > most // 2:
+            elif entry.size > limit // 2:
                 self._recorder.request_search(entry)
 
     def _enforce_total(self, entries: list[LiveTrace]) -> None:
         """Submit the ended spans of the oldest traces, then whole traces, until open traces fit
         into `max_bytes`.
         """
-        most, held = self._limits.max_bytes, sum(map(_open_bytes, entries))
-        if held > most:
-            self._warnings.once("early", _EARLY, most, _REMEDY)
-        elif held > most // 2:
+        limit, size = self._limits.max_bytes, sum(map(_open_bytes, entries))
+        if size > limit:
+            self._warnings.once("early", _EARLY, limit, _REMEDY)
+        elif size > limit // 2:
             for entry in entries:
                 self._recorder.request_search(entry)
         for submit in (self._recorder.submit_ended, self._recorder.evict):
             for entry in entries:
-                if held <= most:
+                if size <= limit:
                     return
-                held -= _open_bytes(entry)
+                size -= _open_bytes(entry)
                 submit(entry)
-                held += _open_bytes(entry)
+                size += _open_bytes(entry)
 
 
 def _open_bytes(entry: LiveTrace) -> int:

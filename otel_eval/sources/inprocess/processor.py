@@ -387,22 +387,22 @@ class InProcessSource(SpanProcessor):
         """Return the counters of dropped spans and errors, and the gauges of open traces and held
         bytes.
         """
-        mine = {
+        gauges = {
             "open_traces": len(self._recorder),
             "oldest_trace_s": round(self._recorder.oldest_s(time.monotonic()), 3),
             "callback_errors": self._errors,
             "handover_errors": self._worker.failures + self._limiting.failures,
             "held_bytes": self._limiter.held_bytes,
         }
-        return dict(self._recorder.counts) | mine
+        return dict(self._recorder.counts) | gauges
 
     def _after_fork(self) -> None:
-        ended = self._ending.locked()
+        was_shut_down = self._ending.locked()
         self._reset()
         self._worker.reset()
         self._limiting.reset()
         self._recorder.reset(self._worker.put, is_child=True)
-        if ended:
+        if was_shut_down:
             self._ending.acquire()
             self._recorder.shut_down()
         self._begin()

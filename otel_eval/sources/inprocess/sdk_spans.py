@@ -164,12 +164,12 @@ class HeldSpans:
     def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
         """Remove these traces, and return their spans with what was added to them."""
         with self._lock:
-            found = [
+            traces = [
                 trace
                 for trace_id in trace_ids
                 if (trace := self._traces.pop(trace_id, None)) is not None
             ]
-        return [with_scores(*held) for trace in found for held in trace.spans.values()]
+        return [with_scores(*scored) for trace in traces for scored in trace.spans.values()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
         """Return the ids of traces that have been held since `before` or longer, the oldest
@@ -209,9 +209,9 @@ def otlp_value(value: Any) -> Any:
         case bytes():
             return b64encode(value).decode()
         case Mapping():
-            return {str(key): otlp_value(each) for key, each in value.items()}
+            return {str(key): otlp_value(element) for key, element in value.items()}
         case Sequence():
-            return [otlp_value(each) for each in value]
+            return [otlp_value(element) for element in value]
     return str(value)
 
 
