@@ -5,7 +5,6 @@ two contents.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.kafka.kafka_rig.group import ASSIGNMENTS, Group, Ledger
 from tests.kafka.kafka_rig.outage import results_away
 from tests.kafka.kafka_rig.results import ResultsReader
 from tests.kafka.kafka_rig.traffic import Load
+from tests.support.waiting import LIMIT_S
 
 RATE = 60.0
 
@@ -46,13 +46,13 @@ def test_members_that_are_killed_added_and_paused(
     ) as group:
         group.add(3)
         load = Load(broker.producer(), topic, RATE).start()
-        time.sleep(4)
+        group.go_on()
         group.members[0].kill()
-        time.sleep(5)
+        group.go_on()
         group.add()
-        time.sleep(4)
+        group.go_on()
         group.pause(group.members[1], 5.0)
-        time.sleep(2)
+        group.go_on()
         group.members[2].terminate()
         ledger = group.finish(load.stop())
         assert balanced(ledger)
@@ -67,7 +67,7 @@ def test_two_handovers_within_the_margin(broker: Broker, topic: str, tmp_path: P
         load = Load(broker.producer(), topic, RATE, spread_s=(2.0, 4.0)).start()
         for _ in range(3):
             group.add()
-            time.sleep(5)
+            group.go_on()
             group.members[-1].kill()
         group.add()
         assert balanced(group.finish(load.stop()))
@@ -77,11 +77,12 @@ def test_a_broker_that_restarts(broker: Broker, topic: str, tmp_path: Path) -> N
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         group.add(2)
         load = Load(broker.producer(), topic, RATE).start()
-        time.sleep(4)
+        group.go_on()
         broker.stop()
-        time.sleep(3)
+        written = len(load.runs)
+        assert until(lambda: len(load.runs) > written + 3 * RATE, LIMIT_S)
         broker.start()
-        time.sleep(4)
+        group.go_on()
         assert balanced(group.finish(load.stop()))
 
 

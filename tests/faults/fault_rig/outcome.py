@@ -80,6 +80,11 @@ def scored(
     return until(complete, within_s, every_s=0.2)
 
 
+def evaluated(service: Service, within_s: float) -> bool:
+    """Wait until no trace is open: what came late has revised its results."""
+    return until(lambda: service.metric("processor_traces_on_memory") == 0, within_s, every_s=0.2)
+
+
 def settled(
     service: Service,
     runs: Sequence[Run],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import queue
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -86,6 +87,9 @@ class Sender:
     Attributes:
         acknowledged: numbers of the runs of which every span was acknowledged.
         taken: spans that were acknowledged, each once.
+        begun: requests that are being sent or were sent.
+        allowed: how many requests may have begun; until a scenario allows more, no further one
+            begins.
         answers: how many requests had each result: "ok", "refused", "lost" (no response),
             "rejected" (permanently).
     """
@@ -108,7 +112,8 @@ class Sender:
         self._lock = threading.Lock()  # guards what follows
         self.acknowledged: set[int] = set()
         self.answers: Counter[str] = Counter()
-        self.taken = 0
+        self.taken = self.begun = 0
+        self.allowed = sys.maxsize
         self.stopped = threading.Event()
 
     def send(
@@ -132,6 +137,9 @@ class Sender:
         connection = self._connection()
         try:
             while time.monotonic() < deadline and not self.stopped.is_set():
+                if not self._may_begin():
+                    self.stopped.wait(PAUSE_S)
+                    continue
                 try:
                     request = waiting.get_nowait()
                 except queue.Empty:
@@ -141,6 +149,12 @@ class Sender:
                     time.sleep(pace_s)
         finally:
             connection.close()
+
+    def _may_begin(self) -> bool:
+        with self._lock:
+            may_begin = self.begun < self.allowed
+            self.begun += may_begin
+            return may_begin
 
     def _connection(self) -> _GrpcConnection | _HttpConnection:
         if self._protocol == "http":

@@ -20,11 +20,11 @@ from typing import Any, Final, Self
 from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.support.child_process import ChildProcess
 from tests.support.failing_endpoint import free_port
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["Service", "configuration", "free_port"]
 
 ROOT: Final = Path(__file__).parents[3]
-START_S: Final = 30.0
 QUICK: Final = {
     "decision_wait": "300ms",
     "decision_wait_partial": "500ms",
@@ -120,7 +120,7 @@ class Service(ChildProcess):
                 preexec_fn=self._confine(),
             )
         self.starts += 1
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             text = self.errors.read_bytes()[said:].decode(errors="replace")
             if found := re.search(r"^ready (\S+=.*)$", text, re.MULTILINE):

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.faults.fault_rig.service import free_port
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["USER", "Broker", "install", "missing"]
 
@@ -61,7 +62,6 @@ listener.name.sasl_ssl.plain.sasl.jaas.config=\\
   org.apache.kafka.common.security.plain.PlainLoginModule required \\
   user_{username}="{password}";
 """
-_START_S: Final = 60.0
 
 
 def missing() -> str:
@@ -150,7 +150,7 @@ class Broker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + LIMIT_S
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the broker does not answer"

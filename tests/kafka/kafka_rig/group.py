@@ -19,6 +19,7 @@ from tests.faults.fault_rig.books import Books, balance, rows_of, until
 from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.service import QUICK, Service
 from tests.faults.fault_rig.traffic import Run
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["ASSIGNMENTS", "Group", "Ledger"]
 
@@ -159,6 +160,27 @@ class Group:
             return []
         return sorted(len(member.assignment.topic_partitions) for member in found.members)
 
+    def consumers(self) -> set[str]:
+        """The ids that the broker has given to the members of the group; workers are members,
+        too.
+        """
+        admin = AdminClient({"bootstrap.servers": self._address, "log_level": 0})
+        found = admin.describe_consumer_groups(["otel-eval"])["otel-eval"].result(20)
+        return {member.member_id for member in found.members}
+
+    def go_on(self) -> None:
+        """Wait until every member that runs has written further results, so that a fault meets a
+        group at work.
+        """
+        before = {member.folder: len(rows_of(member.results)) for member in self.alive}
+        assert until(
+            lambda: all(
+                len(rows_of(member.results)) > before[member.folder] for member in self.alive
+            ),
+            LIMIT_S,
+            every_s=0.2,
+        ), self.said()
+
     def rows(self) -> list[dict[str, Any]]:
         """The results in the files of all members."""
         return [row for member in self.members for row in rows_of(member.results)]
@@ -167,7 +189,7 @@ class Group:
         self,
         runs: Sequence[Run],
         rows: Iterable[dict[str, Any]] | None = None,
-        within_s: float = 60.0,
+        within_s: float = LIMIT_S,
     ) -> Ledger:
         """Wait until everything is read, scored and committed, end the members, and reconcile."""
         assert until(lambda: self.lag() == 0, within_s, every_s=0.5), (

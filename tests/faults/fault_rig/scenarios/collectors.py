@@ -27,11 +27,12 @@ from tests.faults.fault_rig.service import Service, configuration
 from tests.faults.fault_rig.traffic import Run, run_of, trace_id
 from tests.support.collector_process import CollectorProcess
 from tests.support.collector_sets import CollectorSet
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["changed", "gone", "restarted"]
 
 PORTS: Final = (5317, 5327, 5337)
-SETTLED_S: Final = 60.0
+SETTLED_S: Final = LIMIT_S
 OPEN_AT_ONCE: Final = 80
 # Defaults for whole runs; late spans have the time of a queue to arrive, parts without a root are
 # given up soon.
@@ -132,11 +133,19 @@ def _spread(runs: list[Run]) -> list[Request]:
 
 @contextmanager
 def _under_load(
-    ring: Ring, runs: list[Run], requests: list[Request], seconds: float
+    ring: Ring,
+    runs: list[Run],
+    requests: list[Request],
+    seconds: float,
+    *,
+    allowed: int = sys.maxsize,
 ) -> Iterator[Sender]:
-    """Sends all, spread over so many seconds; ends when all is acknowledged."""
+    """Sends all, spread over so many seconds if nothing holds it up; ends when all is acknowledged.
+    Of the requests, so many are `allowed` at first.
+    """
     sender = Sender(runs, lambda: ring.address)
-    arguments = {"within_s": seconds + SETTLED_S, "pace_s": seconds * 4 / len(requests)}
+    sender.allowed = allowed
+    arguments = {"within_s": 3600, "pace_s": seconds * 4 / len(requests)}
     load = threading.Thread(target=sender.send, args=(requests,), kwargs=arguments)
     load.start()
     try:
@@ -167,32 +176,37 @@ def restarted(
 ) -> Outcome:
     """An evaluator, or the Collector, ends in a way and comes back, over and over, while runs
     arrive.
+
+    Each time has a share of the requests, of which the second half begins only once it ended: so
+    each restart has a part of the load before it and another one to take.
     """
     rng = random.Random(times)
     sent = [run_of(number) for number in range(runs)]
+    requests = _spread(sent)
+    half = len(requests) // times // 2
     with _ring(folder, members) as ring:
         process: Service | CollectorProcess = (
             ring.collector if victim == "Collector" else ring.members[-1]
         )
-        with _under_load(ring, sent, _spread(sent), seconds) as sender:
-            ended = 0
-            while ended < times:
-                time.sleep(seconds / times * rng.uniform(0.1, 0.4))
-                if len(sender.acknowledged) == runs and ended:
-                    break  # the machine is so busy that the last restart took as long as the load
-                assert len(sender.acknowledged) < runs, "not under load"
-                ended += 1
+        with _under_load(ring, sent, requests, seconds, allowed=half) as sender:
+            for number in range(times):
+                begun = 2 * half * number + rng.randrange(half)
+                assert until(lambda begun=begun: sender.begun > begun, SETTLED_S), sender.answers
                 process.kill() if end == "SIGKILL" else process.terminate()
+                assert len(sender.acknowledged) < runs, "not under load"
+                sender.allowed = 2 * half * (number + 1)
                 time.sleep(rng.random())
                 process.start()
                 assert until(lambda: process.metric("receiver_accepted_spans") > 0, SETTLED_S), (
                     "it gets nothing any more"
                 )
+                sender.allowed += half
+            sender.allowed = len(requests)
         _scored(ring, sender.acknowledged)
         until(lambda: not ring.collector.metric("exporter_queue_size"), SETTLED_S)
         books = ring.books(sent, sender.acknowledged, merged=False)
     figures = f"{runs} runs, {books.revised} results revised"
-    return Outcome(f"{end} under load, then a new start", ended, books, figures)
+    return Outcome(f"{end} under load, then a new start", times, books, figures)
 
 
 def gone(folder: Path, *, runs: int, seconds: float) -> Outcome:

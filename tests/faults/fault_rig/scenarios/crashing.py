@@ -15,10 +15,11 @@ from typing import Final
 
 from tests.faults.fault_rig.books import balance, rows_of, until
 from tests.faults.fault_rig.endpoint import Backend
-from tests.faults.fault_rig.outcome import Outcome, scored
+from tests.faults.fault_rig.outcome import Outcome, evaluated, scored
 from tests.faults.fault_rig.sender import Request, Sender, requests_of, shuffled
 from tests.faults.fault_rig.service import Service, configuration
 from tests.faults.fault_rig.traffic import Run, run_of
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["killed_at", "passing_on", "sigkill", "worker_killed"]
 
@@ -83,14 +84,14 @@ def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outc
             for _ in range(times):
                 time.sleep(rng.random())
                 service.kill()
+                taken = sender.taken
                 service.start()
-            (
-                until(lambda: len(sender.acknowledged) == runs, 60 + runs * 0.02)
-                if mixed
-                else time.sleep(0.3)
-            )
-        assert scored(service, sender.acknowledged, 60), service.said()
-        time.sleep(1.0)
+            assert until(
+                lambda: len(sender.acknowledged) == runs or (not mixed and sender.taken > taken),
+                LIMIT_S,
+            ), sender.answers
+        assert scored(service, sender.acknowledged, LIMIT_S), service.said()
+        assert evaluated(service, LIMIT_S), service.said()
         assert service.terminate() == 0
     books = balance(sent, sender.acknowledged, rows_of(service.results), revisions=mixed)
     figures = (
@@ -131,11 +132,12 @@ def worker_killed(folder: Path, *, times: int, runs: int, workers: int) -> Outco
                 time.sleep(rng.random())
                 os.kill(rng.choice(service.workers()), signal.SIGKILL)
                 assert until(
-                    lambda done=number + 1: service.metric("workers_restarts_total") == done, 30
+                    lambda done=number + 1: service.metric("workers_restarts_total") == done,
+                    LIMIT_S,
                 ), service.said()
-            assert until(lambda: len(sender.acknowledged) == runs, 60 + runs * 0.02), sender.answers
-        assert scored(service, sender.acknowledged, 60), service.said()
-        time.sleep(1.0)
+            assert until(lambda: len(sender.acknowledged) == runs, LIMIT_S), sender.answers
+        assert scored(service, sender.acknowledged, LIMIT_S), service.said()
+        assert evaluated(service, LIMIT_S), service.said()
         assert service.terminate() == 0
     books = balance(sent, sender.acknowledged, rows_of(service.results), revisions=True)
     figures = (
@@ -176,8 +178,8 @@ def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) ->
             if service.alive:
                 service.kill()
             service.start()
-        assert scored(service, sender.acknowledged, 60), service.said()
-        time.sleep(1.0)
+        assert scored(service, sender.acknowledged, LIMIT_S), service.said()
+        assert evaluated(service, LIMIT_S), service.said()
         assert service.terminate() == 0
     finally:
         service.__exit__(None, None, None)
