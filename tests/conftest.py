@@ -15,7 +15,7 @@ from tests.support.fork_server import FORKS, ForkServer
 settings.register_profile(
     "here",
     # make test-integration tries more of them
-    max_examples=int(os.environ.get("OTEL_EVAL_TEST_EXAMPLES", "50")),
+    max_examples=int(os.environ.get("OTEL_EVAL_TEST_EXAMPLES", "30")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ ORDER = "order.yaml"
 REMEDY = "run `make tables` and commit otel_eval/conventions/tables.json"
 
 
+@functools.cache
 def written_tables() -> dict[str, Mapping[str, Any]]:
     """The tables by name, as the YAML files have them."""
     tables: dict[str, Mapping[str, Any]] = {}
@@ -42,7 +44,7 @@ class _Conventions(dict[str, "Convention"]):
     """The tables by name, each read when it is first asked for, and so those that it extends."""
 
     def __init__(self) -> None:
-        self._written = written_tables()
+        self._written = dict(written_tables())
 
     def __contains__(self, name: object) -> bool:
         return name in self._written
@@ -59,6 +61,7 @@ class _Conventions(dict[str, "Convention"]):
         return self[name]
 
 
+@functools.cache
 def conventions() -> list[Convention]:
     """The tables in order, read from the YAML files."""
     tables = _Conventions()
