@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
-from tests.support.fork_server import ForkServer
+from tests.support.fork_server import FORKS, ForkServer
 from tests.support.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -97,31 +95,25 @@ def test_a_receiver_with_secrets_tells_none(config: Any, tmp_path: Path) -> None
     down.
     """
     said = []
-    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(config())]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=ENVIRONMENT, text=True, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
-        try:
-            line = ""
-            while "ready" not in line:
-                line = process.stderr.readline()
-                said.append(line)
-            places = dict(re.findall(r"(\w+)=(\S+)", line))
-            span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "../../../../etc/passwd"}
-            trace = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
-            said += [
-                asked(places["http"], "/v1/traces", token, trace)
-                for token in (None, "wrong", SECRETS["token"])
-            ]
-            said += [
-                asked(places["telemetry"], path)
-                for path in ("/status", "/metrics", "/healthz", "/other")
-            ]
-            process.send_signal(signal.SIGHUP)
-            process.send_signal(signal.SIGTERM)
-            said += process.communicate(timeout=LIMIT_S)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with FORKS.start_piped(["serve", "--config", str(config())], tmp_path, ENVIRONMENT) as process:
+        line = ""
+        while "ready" not in line:
+            line = process.stderr.readline()
+            said.append(line)
+        places = dict(re.findall(r"(\w+)=(\S+)", line))
+        span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "../../../../etc/passwd"}
+        trace = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+        said += [
+            asked(places["http"], "/v1/traces", token, trace)
+            for token in (None, "wrong", SECRETS["token"])
+        ]
+        said += [
+            asked(places["telemetry"], path)
+            for path in ("/status", "/metrics", "/healthz", "/other")
+        ]
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        said += process.communicate(timeout=LIMIT_S)
     assert "Bearer" in "".join(said)  # the refusal was seen
     assert leaked("".join(said)) == []
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [

@@ -24,7 +24,7 @@ import types
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300  # of a run that is waited for
@@ -74,11 +74,30 @@ class ForkServer:
             )
 
     def start(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], stderr: Path
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        stdout: Path = Path(os.devnull),
+        stderr: Path,
     ) -> ForkedProcess:
-        """A process of `python -m otel_eval WORDS` in the folder."""
-        files = [Path(os.devnull), Path(os.devnull), stderr]
+        """A process like that of `run`, which goes on in the folder."""
+        files = [Path(os.devnull), stdout, stderr]
         return ForkedProcess(self, self._start(words, folder, environment, files, LIFE_S))
+
+    def start_piped(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> PipedProcess:
+        """A process of `python -m otel_eval WORDS` in the folder, to be read while it runs."""
+        with tempfile.TemporaryDirectory() as name:
+            pipes = [Path(name) / stream for stream in ("stdout", "stderr")]
+            for pipe in pipes:
+                os.mkfifo(pipe)
+            pid = self._start(words, folder, environment, [Path(os.devnull), *pipes], LIFE_S)
+            # each as soon as the process has opened its end
+            stdout, stderr = (pipe.open(encoding="utf-8") for pipe in pipes)
+        return PipedProcess(self, pid, stdout, stderr)
 
     def _start(
         self,
@@ -149,6 +168,31 @@ class ForkedProcess:
         """Unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+class PipedProcess(ForkedProcess):
+    """One whose output can be read. As a context manager it is killed at the end if it still
+    runs.
+    """
+
+    def __init__(self, server: ForkServer, pid: int, stdout: TextIO, stderr: TextIO) -> None:
+        super().__init__(server, pid)
+        self.stdout, self.stderr = stdout, stderr
+
+    def communicate(self, timeout: float = LIFE_S) -> tuple[str, str]:
+        """What it writes to stdout and to stderr until it ends."""
+        written = self.stdout.read(), self.stderr.read()
+        self.wait(timeout)
+        return written
+
+    def __enter__(self) -> PipedProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.send_signal(signal.SIGKILL)
+        self.wait(LIFE_S)
+        self.stdout.close()
+        self.stderr.close()
 
 
 def serve() -> None:

@@ -99,7 +99,7 @@ class Served:
         said.write_bytes(b"")
         if self.fork_server is not None and limit is None:
             self.process = self.fork_server.start(
-                command, Path.cwd(), ENVIRONMENT | self.environment, said
+                command, Path.cwd(), ENVIRONMENT | self.environment, stderr=said
             )
         else:
             self.process = self._new_process(command, said, limit)

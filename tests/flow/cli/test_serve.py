@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from otel_eval.native import build_info
+from tests.support.fork_server import FORKS, PipedProcess
 from tests.support.waiting import LIMIT_S, wait_until
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -31,28 +31,15 @@ BUILT = "{version} ({extension}, Python {python})".format(**build_info())
 SCORER = "{type: tool_errors}"
 
 
-@contextmanager
-def serving(config: Path) -> Iterator[subprocess.Popen[str]]:
-    """The process, ended whatever happens."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=config.parent,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+def serving(config: Path) -> PipedProcess:
+    """The process, as a context manager."""
+    words = ["serve", "--config", str(config)]
+    root = str(Path(__file__).parents[3])
+    return FORKS.start_piped(words, config.parent, {**os.environ, "PYTHONPATH": root})
 
 
-def ready(process: subprocess.Popen[str]) -> str:
+def ready(process: PipedProcess) -> str:
     """The first line that it says."""
-    assert process.stderr is not None
     return process.stderr.readline()
 
 
@@ -95,7 +82,7 @@ def test_what_is_pending_is_scored_before_it_ends(
         process.send_signal(number)
         out, err = process.communicate(timeout=300)
     (row,) = [json.loads(each) for each in out.splitlines()]
-    assert (process.returncode, without_start(err)) == (0, [])
+    assert (process.poll(), without_start(err)) == (0, [])
     assert (row["scorer"], row["outcome"], row["completeness"]) == (
         "tool_errors",
         "scored",
@@ -108,9 +95,8 @@ def test_a_run_is_scored_while_it_serves(config: Write, recorded: Path) -> None:
     more = ANYWHERE + "\ntraces: {decision_wait: 100ms}\nexporters: {jsonl: {path: '-'}}"
     with serving(config(SCORER, more=more)) as process:
         post(ready(process), recorded)
-        assert process.stdout is not None
         row = json.loads(process.stdout.readline())
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 0
     assert (row["agent"], row["completeness"], row["revision"]) == ("travel_agent", "joined", 0)
 
@@ -156,9 +142,9 @@ def test_it_ends_in_time_while_the_exporter_takes_no_scores(config: Write, recor
         )
         with serving(config(SCORER, more=f"{ANYWHERE}\n{exporter}")) as process:
             post(ready(process), recorded)
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=300)
-    assert process.returncode == 0
+    assert process.poll() == 0
     assert without_start(err)[-2:] == [
         (
             "otel-eval: otlp.logs did not deliver 1 result before the end (DEADLINE_EXCEEDED); "
@@ -181,16 +167,15 @@ def test_a_server_that_received_nothing_has_lost_nothing(config: Write) -> None:
         )
         with serving(config(SCORER, more=f"{ANYWHERE}\n{exporter}")) as process:
             ready(process)
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             _, err = process.communicate()
-    assert process.returncode == 0
+    assert process.poll() == 0
     assert "lost" not in err
     assert "did not deliver" not in err
 
 
-def said(process: subprocess.Popen[str], wanted: str) -> str:
+def said(process: PipedProcess, wanted: str) -> str:
     """The next line on stderr that has this in it."""
-    assert process.stderr is not None
     for line in process.stderr:
         if wanted in line:
             return line
@@ -214,7 +199,7 @@ def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> 
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=300)
     assert [json.loads(each)["scorer"] for each in out.splitlines()] == ["time_cost"]
-    assert process.returncode == 0
+    assert process.poll() == 0
 
 
 def test_a_sighup_during_the_start_is_carried_out(config: Write) -> None:
@@ -269,7 +254,7 @@ def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
     with serving(path) as process:
         addresses = ready(process).removeprefix("ready ").strip()
         line = said(process, "serving")
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(300)
     assert (
         line == f"otel-eval: serving {path}: evaluations one (tool_errors); exporters otlp"
@@ -286,7 +271,7 @@ def test_debug_logs_a_line_for_each_run(config: Write, recorded: Path) -> None:
     with serving(path) as process:
         post(ready(process), recorded)
         line = said(process, "run trace_id=")
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait(300)
     assert "agent='travel_agent'" in line
     assert line.endswith("calls=4 joined evaluations=one scored=1\n")
@@ -383,7 +368,7 @@ def test_a_reload_that_hangs_does_not_delay_the_end(config: Write) -> None:
         for number in (*[signal.SIGHUP] * 100, signal.SIGTERM):
             process.send_signal(number)
         _, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0
+    assert process.poll() == 0
     assert "reload: " not in err
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import pty
 import re
+import select
 import struct
-import subprocess
 import sys
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.fork_server import FORKS
 
 Write = Callable[..., Path]
 COLOR = re.compile(r"\x1b\[\d*m")
@@ -26,34 +27,31 @@ def on_terminal(
     *words: object,
     columns: int = 60,
     awaited: str = "",
-    program: Sequence[str] = ("-m", "otel_eval"),
     **environment: str,
 ) -> str:
-    """What `otel-eval`, or another program of Python, prints on a terminal with this many columns;
-    once the pattern `awaited` is there, the file `go` is made in the folder.
+    """What `otel-eval WORDS`, or the program of Python that is the first word, prints on a terminal
+    with this many columns; once the pattern `awaited` is there, the file `go` is made in the
+    folder.
     """
     terminal, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    with subprocess.Popen(
-        [sys.executable, *program, *map(str, words)],
-        stdout=theirs,
-        stderr=theirs,
-        cwd=folder,
-        env={**kept, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-    ):
-        os.close(theirs)
-        printed = b""
-        try:
-            while part := os.read(terminal, 65536):
-                printed += part
-                if awaited and re.search(awaited, printed.decode(errors="replace")):
-                    (folder / "go").touch()
-        except OSError as error:  # how Linux ends a terminal
-            if error.errno != errno.EIO:
-                raise
-        finally:
-            os.close(terminal)
+    device = Path(os.ttyname(theirs))
+    process = FORKS.start(
+        [*map(str, words)],
+        folder,
+        {**kept, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        stdout=device,
+        stderr=device,
+    )
+    printed = b""
+    while process.poll() is None or select.select([terminal], [], [], 0)[0]:
+        if select.select([terminal], [], [], 0.01)[0]:
+            printed += os.read(terminal, 65536)
+        if awaited and re.search(awaited, printed.decode(errors="replace")):
+            (folder / "go").touch()
+    os.close(theirs)
+    os.close(terminal)
     return printed.decode().replace("\r\n", "\n")
 
 
@@ -73,12 +71,12 @@ def test_text_is_as_wide_as_the_terminal_and_coloured(
 
 
 def test_the_demonstration_is_as_wide_as_the_terminal_and_coloured(tmp_path: Path) -> None:
-    program = [str(Path(__file__).parents[3] / "examples" / "demo.py")]
-    printed = on_terminal(tmp_path, program=program, columns=80)
+    program = Path(__file__).parents[3] / "examples" / "demo.py"
+    printed = on_terminal(tmp_path, program, columns=80)
     shown = COLOR.sub("", printed).partition("\n\n")[2].partition("The scores are")[0]
     assert COLOR.search(printed)
     assert 60 < max(map(len, shown.splitlines())) <= 80
-    assert not COLOR.search(on_terminal(tmp_path, program=program, NO_COLOR="1"))
+    assert not COLOR.search(on_terminal(tmp_path, program, NO_COLOR="1"))
 
 
 def test_progress_goes_on_while_judges_are_awaited(

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -15,7 +13,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from tests.support.fork_server import ForkServer
+from tests.support.fork_server import FORKS, ForkServer
+from tests.support.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[3]
 TRACE = ROOT / "tests" / "traces" / "langgraph_supervisor_openinference.json"
@@ -23,16 +22,8 @@ TRACE = ROOT / "tests" / "traces" / "langgraph_supervisor_openinference.json"
 
 def page_of(*words: str) -> tuple[dict[str, Any], int]:
     """The data of the page, and the exit code after Ctrl-C."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "otel_eval", "view", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with FORKS.start_piped(["view", *words], ROOT, environment) as process:
         line = process.stdout.readline()
         assert line, process.stderr.read()
         address = line.split()[0]
@@ -44,11 +35,7 @@ def page_of(*words: str) -> tuple[dict[str, Any], int]:
         with pytest.raises(HTTPError, match="404"):
             opener.open(f"{address}events", timeout=300)
         process.send_signal(signal.SIGINT)
-        process.communicate()
-    finally:
-        process.kill()
-        process.wait()
-    return data_of(page), process.returncode
+        return data_of(page), process.wait(LIMIT_S)
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.storage.record_types import RecordKind, unpack_evaluated
 from tests.support.certificates import Authority
+from tests.support.fork_server import FORKS
 from tests.support.listeners import NO_PROBLEMS
 from tests.support.receiver_process import Served, request, whole
 from tests.support.score_products import (
@@ -236,6 +237,7 @@ def test_after_a_crash_no_older_revision_replaces_a_newer_one(
     product.status = 503
     exporters = config(product)["exporters"]
     receiver = Served(tmp_path, exporters=exporters, evaluations=EVALUATIONS)
+    receiver.fork_server = FORKS
     receiver.start()
     try:
         for trace in range(1, 6):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fork_server import ForkServer
+from tests.support.fork_server import FORKS, ForkServer
 from tests.support.receiver_process import Served, whole
 from tests.support.waiting import wait_until
 
@@ -153,7 +153,7 @@ def test_a_receiver_exports_with_retries_and_dead_letters(
     dead = tmp_path / "dead.jsonl"
     options = {"url": service.url, "tenant": "shop"}
     served = Served(tmp_path, exporters={"polite_http": options, "dead_letter": str(dead)})
-    served.environment = {"PYTHONPATH": installed}
+    served.fork_server, served.environment = FORKS, {"PYTHONPATH": installed}
     service.responses = [(503, {"Retry-After": "0"}, {}), (200, {}, {}), (400, {}, {})]
     served.start()
     try:
@@ -184,7 +184,7 @@ def test_a_receiver_exports_after_a_restart_what_was_not_exported(
     """Results are journaled before they are exported, also for exporters of packages."""
     service.responses = [(503, {}, {})] * 1000
     served = Served(tmp_path, exporters={"polite_http": {"url": service.url}})
-    served.environment = {"PYTHONPATH": installed}
+    served.fork_server, served.environment = FORKS, {"PYTHONPATH": installed}
     served.start()
     served.insist(whole(1))
     wait_until(lambda: service.bodies)

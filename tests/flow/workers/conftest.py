@@ -11,6 +11,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
+from tests.support.fork_server import FORKS
 from tests.support.receiver_process import Served
 
 
@@ -21,6 +22,7 @@ class ServedByWorkers(Served):
         super().__init__(
             folder, **{"workers": 2, "telemetry": {"endpoint": "127.0.0.1:0"}, **config}
         )
+        self.fork_server = FORKS
 
     def page(self, path: str) -> str:
         """A page of the admin address."""
