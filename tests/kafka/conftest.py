@@ -10,7 +10,7 @@ import pytest
 
 from tests.kafka.kafka_rig.broker import Broker, missing
 
-TEST_S = 180
+TEST_S = 900
 _NOT_RUN = pytest.StashKey[tuple[str, list[str]]]()
 
 
