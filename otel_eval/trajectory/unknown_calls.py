@@ -267,6 +267,11 @@ class UnknownCalls:
         )
         if unread is not None:
             return f"a call of a tool in {self._scope(unread)} cannot be read"
+        if models and self._lacks_answering_tool(run):
+            return (
+                f"a run of {self._scope(run.first)} gives its answer by a tool, and no span of a"
+                " tool is in its trace: they may be in traces of their own"
+            )
         if run.first in agents and self._spans.records_tools(run.first):
             return ""
         if not models and any(self._spans.records_tools(index) for index in agents):
@@ -278,6 +283,20 @@ class UnknownCalls:
         return (
             f"{self._scope(index)} is not known to record tool calls, and there are none;"
             f" {self._declare(index)}"
+        )
+
+    def _lacks_answering_tool(self, run: Candidate) -> bool:
+        """Whether a run that did not fail has no span of any tool, where each answer is given by
+        one.
+        """
+        return (
+            self._spans.tables[run.first].convention.answers_by_tool
+            and self._spans.readers[run.first].status_code != 2
+            # `kinds` has the kinds after artefacts were left out, of which that tool is one.
+            and all(
+                classification.kind is not Kind.TOOL
+                for classification in self._spans.classifications[run.first : run.last]
+            )
         )
 
     def lacks_hosted(self, run: Candidate) -> bool:

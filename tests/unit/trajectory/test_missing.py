@@ -390,6 +390,30 @@ def test_the_last_finish_reason_of_a_loop_in_one_span_does_not_exclude_calls():
     assert run(agent_span, tool("t", 3, parent="a"), model).calls_unknown == ""
 
 
+def test_a_run_of_smolagents_without_the_tool_that_answers_has_lost_its_tool_spans():
+    """Each run ends in a span of `final_answer`; from threads without context it is elsewhere."""
+    scope, kind = "openinference.instrumentation.smolagents", "openinference.span.kind"
+
+    def part(id_: str, name: str, is_a: str, parent: str = "run", **more: Any):
+        attributes = {kind: is_a, **more.pop("attributes", {})}
+        return span(id_, parent, name, scope=scope, attributes=attributes, **more)
+
+    agent_span = part("run", "CodeAgent.run", "AGENT", parent="", start_ns=0, end_ns=9)
+    model = part("m", "OpenAIModel.generate", "LLM", start_ns=1, end_ns=2)
+    answer = part(
+        "t",
+        "FinalAnswerTool",
+        "TOOL",
+        start_ns=3,
+        end_ns=4,
+        attributes={"tool.name": "final_answer"},
+    )
+    failed = part("run", "CodeAgent.run", "AGENT", parent="", start_ns=0, end_ns=9, status=2)
+    assert "answer" in run(agent_span, model).calls_unknown
+    assert run(agent_span, model, answer).calls_unknown == ""
+    assert run(failed, model).calls_unknown == ""
+
+
 @pytest.mark.parametrize(
     ("event", "known"),
     [("start_pay_execution", True), ("finish_pay_execution", True), ("other", False)],
