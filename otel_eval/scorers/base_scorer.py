@@ -200,14 +200,14 @@ class BaseScorer:
         if skipped is not None:
             return skipped
         try:
-            return self._scored(trajectory)
-        except NoScore as ended:
-            return ended.outcome
+            return self._measure(trajectory) if self._keeps_all else self._measure_some(trajectory)
+        except NoScore as reason:
+            return reason.outcome
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
 
-    def _scored(self, trajectory: Trajectory) -> Outcome:
-        """The outcome of a run that has what the scorer requires.
+    def _measure_some(self, trajectory: Trajectory) -> Outcome:
+        """The outcome of a run of which calls are left out.
 
         Where failed calls are left out and it is unknown whether some failed, it is scored for each
         way in which they may have; it is skipped if the scores differ, or there are too many ways.
@@ -215,23 +215,21 @@ class BaseScorer:
         Raises:
             NoScore: there is nothing to measure, or it cannot be measured.
         """
-        if self._keeps_all:
-            return self._measured(trajectory)
-        outcome = self._measured(self.select_calls(trajectory))
+        outcome = self._measure(self.select_calls(trajectory))
         if self.failed_calls == "exclude":
             skipped = self.skip_unknown_failures(trajectory)
             unknown = [at for at, call in enumerate(trajectory.calls) if call.failure_unknown]
             if skipped is not None and (
                 len(unknown) > _MOST_UNKNOWN
                 or not all(
-                    _same_score(outcome, self._measured(self.select_calls(other)))
+                    _same_score(outcome, self._measure(self.select_calls(other)))
                     for other in _ways_to_fail(trajectory, unknown)
                 )
             ):
                 return skipped
         return outcome
 
-    def _measured(self, trajectory: Trajectory) -> Outcome:
+    def _measure(self, trajectory: Trajectory) -> Outcome:
         """Measure the calls that were selected, and name refused ones where the value is not the
         best.
         """
