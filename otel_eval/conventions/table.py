@@ -185,8 +185,8 @@ class Convention:
         wrappers: envelopes to take arguments and results out of, tried in order: names in
             `message_formats.WRAPPERS`, or wrappers of the table's own.
         not_calls: tool names of spans that are no calls.
-        answers_by_tool: whether a run gives its answer by one of `not_calls`, which leaves a span too,
-            so that a run that has no tool span at all has lost them.
+        answers_by_tool: whether a run gives its answer by one of `not_calls`, which leaves a span
+            too, so that a run that has no tool span at all has lost them.
         not_requests: globs of names requested in messages for which no tool runs, such as output
             tools and handoffs.
         client_tools: globs of names of tools that the program around the agent runs: a run may end
