@@ -237,7 +237,7 @@ def test_python_and_the_extension_frame_a_request_alike(body: bytes) -> None:
     """Where the extension frames a request at all, it frames what Python does."""
     found = framing._shortcut(body, UNLIMITED)
     if found is not None:
-        whole = framing._parsed(body)
+        whole = framing._read_by_protobuf(body)
         assert (whole.rejected, whole.own) == (0, found.own)
         assert found.spans == whole.spans
 
@@ -248,7 +248,7 @@ def test_a_resource_in_two_parts_is_read_as_python_reads_it() -> None:
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8)
     body = sized(1, sized(1, resource[:5]) + sized(2, sized(2, span)) + sized(1, resource[5:]))
     assert framing._shortcut(body, UNLIMITED) is None
-    assert framing.read_traces(body).spans == framing._parsed(body).spans != []
+    assert framing.read_traces(body).spans == framing._read_by_protobuf(body).spans != []
 
 
 def test_an_ordinary_request_is_framed_by_the_extension() -> None:
