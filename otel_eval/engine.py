@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -41,7 +41,6 @@ from otel_eval.model import (
     Stamp,
     Trajectory,
 )
-from otel_eval.records import replace
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import Run

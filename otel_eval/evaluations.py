@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
@@ -22,7 +22,6 @@ from otel_eval.model import (
     verdict_of,
     with_remedy,
 )
-from otel_eval.records import replace
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
 from otel_eval.scorers.policy import policy_of, severity_of

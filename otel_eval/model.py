@@ -8,11 +8,11 @@ Times are Unix nanoseconds as recorded in the spans; ids are lower-case hexadeci
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, Final, Literal, NoReturn
 
-from otel_eval.records import Immutable, record, replace
+from otel_eval.records import Immutable, record
 
 
 class Unrecorded(Enum):

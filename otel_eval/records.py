@@ -8,7 +8,7 @@ a frozen dataclass takes three times as long. Code of users gets instances of a 
 from __future__ import annotations
 
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform
+from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 _T = TypeVar("_T")
 
@@ -16,31 +16,10 @@ _T = TypeVar("_T")
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def record(cls: type[_T]) -> type[_T]:
     """Make a class a dataclass with slots, hashable by its fields, whose instances type checkers
-    refuse to change; `replace` makes a changed copy. Fields after `_: KW_ONLY` are given by
-    keyword.
+    refuse to change; `dataclasses.replace` makes a changed copy. Fields after `_: KW_ONLY` are
+    given by keyword.
     """
-    made: Any = dataclass(slots=True, unsafe_hash=True)(cls)
-    # generated, as `__init__` is: a loop over the fields takes six times as long
-    copies = "".join([f" copy.{key.name} = self.{key.name}\n" for key in fields(made)])
-    names: dict[str, Any] = {"new": object.__new__, "cls": made}
-    exec(f"def _copy(self):\n copy = new(cls)\n{copies} return copy", names)
-    made._copy = names["_copy"]
-    return made  # type: ignore[no-any-return]
-
-
-if TYPE_CHECKING:
-    from dataclasses import replace as replace  # type checkers check its arguments
-else:
-
-    def replace(original, /, **values):
-        """Return a copy of a record with other values in these fields: as `dataclasses.replace`,
-        in a fifth of the time, because `__init__` is not called.
-        """
-        copy = original._copy()
-        for name, value in values.items():
-            setattr(copy, name, value)
-        kind = type(original)
-        return copy if type(copy) is kind else make_immutable(copy, kind)
+    return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 class Immutable:

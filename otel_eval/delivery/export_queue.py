@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from otel_eval.counters import Counters, named_count
@@ -18,7 +19,6 @@ from otel_eval.delivery.queue import DeliveryQueue, Entry
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.model import UNRECORDED, Report
-from otel_eval.records import replace
 from otel_eval.retry import Attempts, ExportResult, Place, RetryPolicy, reason_of
 from otel_eval.scorers.tool_names import plural
 

@@ -5,7 +5,7 @@ sent.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from otel_eval.model import (
     Skipped,
     Verdict,
 )
-from otel_eval.records import replace
 
 _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 4096  # bytes of an explanation

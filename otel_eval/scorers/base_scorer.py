@@ -5,7 +5,7 @@ of those that a run's own reference may tell what to expect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from itertools import combinations
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_args, get_type_hints
@@ -23,7 +23,6 @@ from otel_eval.model import (
     ToolError,
     Trajectory,
 )
-from otel_eval.records import replace
 from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.parameters import Selection, Text
 from otel_eval.scorers.references import Reference, RunReference

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 from otel_eval.errors import redacted_repr
 from otel_eval.model import Failed, Outcome, Scored, Skipped, SkipReason
-from otel_eval.records import replace
 from otel_eval.scorers.user_code import user_code_location
 
 

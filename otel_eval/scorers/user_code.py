@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any, Final
 
 from otel_eval.model import ImmutableCall, ImmutableTrajectory, ToolCall, Trajectory, Unnamed
-from otel_eval.records import make_immutable, replace
+from otel_eval.records import make_immutable
 
 _OURS: Final = str(Path(__file__).parents[1]) + "/"
 _MACHINERY: Final = "<frozen importlib"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, ToolCall, Trajectory
-from otel_eval.records import replace
 
 run = Trajectory(agent="planner", name="invoke_agent planner", calls=(ToolCall(name="a"),))
 Trajectory((), "trace", "span", "invoke_agent planner", "planner")  # type: ignore[call-arg]
