@@ -517,7 +517,15 @@ class _Plan:
         sides: _Sides,
         level: float,
     ) -> tuple[Finding, float | None]:
-        """How the share of results for which `holds` changed, and the p-value of the test."""
+        """Whether the share of results for which `holds` rose or fell, in a word, and the p-value
+        of the test. Declared cases need no test: one that got worse is a regression.
+
+        Args:
+            holds: what is compared, such as whether a result passed.
+            cases: the cases, each with its results before and after.
+            sides: all results before and after.
+            level: with a greater p-value the difference is noise.
+        """
         changes = [case.change(holds) for case in cases]
         worse = sum(change < 0 for change in changes)
         better = sum(change > 0 for change in changes)

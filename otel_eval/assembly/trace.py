@@ -350,6 +350,9 @@ class Trace:
         )
 
     def _possible_parts(self, trees: Sequence[Tree], chosen: Sequence[Tree]) -> dict[bytes, Frame]:
+        """The spans of `trees` that may belong below the chosen ones: all of a tree without an
+        agent, and of one with an agent its root, if its parent was in the same process.
+        """
         frames, parents = self.frames, {tree.missing for tree in chosen}
         spans: dict[bytes, Frame] = {}
         for tree in trees:

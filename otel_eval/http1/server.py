@@ -238,7 +238,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         """Called before a connection over the limit is closed."""
 
     def secure(self, request: socket.socket) -> socket.socket | None:
-        """The connection to serve, with TLS if it is used; None if the handshake failed."""
+        """The connection after the handshake, for subclasses with TLS; None if it failed."""
         return request
 
     def process_request(self, request: Any, client_address: Any) -> None:

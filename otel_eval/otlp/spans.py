@@ -164,7 +164,8 @@ def split(pair: bytes) -> tuple[bytes, bytes]:
 
 
 def decode(raw: bytes, depth: int = 0) -> Any:
-    """Decode an `AnyValue` to None, bool, int, float, str, list or dict; bytes become base64 text.
+    """Decode an `AnyValue` to None, bool, int, float, str, list or dict; bytes become base64 text,
+    and lists and maps nested too deep become `TOO_DEEP`.
 
     Raises:
         DecodeError: the bytes are malformed.

@@ -226,6 +226,11 @@ class UnspannedCalls:
         asked_in: Sequence[ToolRequest],
         first_indexes: dict[tuple[int, str], int],
     ) -> Iterator[Request]:
+        """Yield the requests in a span's output, without those of no tool and repeated ones.
+
+        `first_indexes` has, by root and call id, the first span whose output holds that request;
+        the span's own are added.
+        """
         table, root = self._spans.tables[index], self._spans.tree.root_of(index)
         is_model = self._spans.kinds[index] is Kind.MODEL
         ids: set[str] = set()
@@ -349,7 +354,10 @@ class UnspannedCalls:
     # What was answered
 
     def _sort_out(self, requests: list[Request], surplus: list[Request]) -> None:
-        """Decide about each request without a span, and where it stands among the calls."""
+        """Sort requests without a span into `calls`, with their place among the others, and `open`,
+        which nothing answered; tell calls with spans which message asked for them, and whether they
+        were refused.
+        """
         answers, followed = self._answered(requests, surplus)
         spans, index, moment = self._spans, -1, (0, 0, b"")
         # What a later history repeats may stem from several messages.

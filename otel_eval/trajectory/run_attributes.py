@@ -197,12 +197,16 @@ class RunAttributes:
         own_fields = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own_fields else models[:1])]
         run_input = next(
-            (value for index in first if (value := self._content(index, Field.INPUT)) is not None),
+            (
+                value
+                for index in first
+                if (value := self._content_text(index, Field.INPUT)) is not None
+            ),
             UNRECORDED,
         )
-        run_output = self._content(run.first, Field.OUTPUT)
+        run_output = self._content_text(run.first, Field.OUTPUT)
         if run_output is None and models and Field.OUTPUT not in own_fields:
-            run_output = self._content(models[-1], Field.OUTPUT)
+            run_output = self._content_text(models[-1], Field.OUTPUT)
             # The run ended before its model answered if the last message only requests calls.
             if not isinstance(run_output, str) and read_messages(run_output):
                 run_output = None
@@ -220,7 +224,10 @@ class RunAttributes:
             else ()
         )
 
-    def _content(self, index: int, content: Field) -> Any:
+    def _content_text(self, index: int, content: Field) -> Any:
+        """The text of a span's input (the user's) or output, in its attributes or else its events;
+        None if neither has one.
+        """
         table = self._table_for_content(index)
         if table is NO_TABLE:
             return None

@@ -336,6 +336,7 @@ class Recorder:
         )
 
     def _submit(self, submitted: EndedSpans) -> None:
+        """Queue ended spans for the worker; drop and count them if its queue is full."""
         if self._is_full(len(submitted.spans)):
             self.counts["traces_dropped"] += 1
             self.counts["spans_dropped"] += len(submitted.spans)
