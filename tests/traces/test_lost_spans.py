@@ -62,7 +62,9 @@ def test_a_tool_whose_spans_were_lost_is_not_taken_for_one_that_was_never_called
             left = outermost(rest)
             for run in left:
                 outcome = rule(run)
-                assert not (isinstance(outcome, Scored) and outcome.passed), names
+                assert not (isinstance(outcome, Scored) and outcome.passed), (
+                    f"{names} were lost; if the recording cannot show that: hides_lost_spans"
+                )
                 if isinstance(outcome, Scored):
                     assert made(left, names) == made(runs, names)
 
