@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_eval.app import stored_traces
 from otel_eval.config import load
-from otel_eval.exporters.result_rows import rows_of
+from otel_eval.exporters.result_rows import NO_RUN, rows_of
 from tests.faults.fault_rig.service import Service
 from tests.kafka.kafka_rig.broker import Broker, missing
 from tests.support.collector_process import CollectorProcess
@@ -82,6 +82,7 @@ def replayed(config: Path, folder: Path) -> dict[tuple[str, str, str], tuple[Any
         row
         for report in stored_traces.replay([stored], load(config), listener=NO_PROBLEMS)
         for row in rows_of(report)
+        if row["outcome"] != NO_RUN
     ]
     assert rows
     return {

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_eval.app import stored_traces
 from otel_eval.config import load
-from otel_eval.exporters.result_rows import rows_of
+from otel_eval.exporters.result_rows import NO_RUN, rows_of
 from otel_eval.sources.files import CollectedMessages
 from tests.faults.fault_rig.traffic import Run, body, trace_id
 
@@ -62,6 +62,8 @@ def replayed(runs: Iterable[Run]) -> dict[str, Results]:
             listener=CollectedMessages(problems),
         ):
             for row in rows_of(report):
+                if row["outcome"] == NO_RUN:
+                    continue
                 found.setdefault(row["trace_id"], {})[row["scorer"]] = (
                     row["outcome"],
                     row["value"],
