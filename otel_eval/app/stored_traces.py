@@ -4,6 +4,7 @@ that also evaluates live traces, without a clock.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -37,7 +38,7 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
-from otel_eval.sources.files import CollectedMessages, ReadingListener
+from otel_eval.sources.files import CollectedMessages, Notify, ProblemListener, ReadingListener
 from otel_eval.sources.files.conversations import conversations_in
 from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
@@ -106,14 +107,17 @@ def with_late_results(
 
 
 T = TypeVar("T")
+_log_problem: Final[Notify] = partial(logging.getLogger("otel_eval").warning, "%s")
+
 Paths = Iterable[str | PathLike[str]]
 
 
 def replay(
     paths: Paths,
     config: EvalConfig,
-    listener: ReadingListener,
+    listener: ReadingListener | None = None,
     *,
+    on_problem: Notify = _log_problem,
     export: bool = False,
     coverage: ReplayCoverage | None = None,
     jobs: int = 1,
@@ -128,6 +132,7 @@ def replay(
             results that a file of JSON Lines lacks are appended to it; a result that has changed is
             appended again, and its last line is valid.
         listener: told of problems, notices and progress.
+        on_problem: without a listener, called with one line about each problem.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
         jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
             are the same. Without effect if there are judges.
@@ -135,6 +140,7 @@ def replay(
     Raises:
         ConfigError: the configuration cannot be passed to other processes.
     """
+    listener = listener or ProblemListener(on_problem)
     counted = coverage or ReplayCoverage()
     engine = build_engine(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
@@ -194,14 +200,17 @@ def _split(paths: Paths, listener: ReadingListener) -> tuple[list[str], list[Tra
 def understand(
     paths: Paths,
     config: EvalConfig,
-    listener: ReadingListener,
+    listener: ReadingListener | None = None,
     *,
+    on_problem: Notify = _log_problem,
     coverage: Coverage | None = None,
     lone_calls: bool = False,
 ) -> Iterator[Trajectory]:
     """Yield the trajectory of every run of stored traces, including nested runs (see
     `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
+    Problems are told as by `replay`.
     """
+    listener = listener or ProblemListener(on_problem)
     plan = build_plan(config)
     traced, untraced = _split(paths, listener)
     yield from untraced
@@ -270,7 +279,9 @@ class ExplainedTrace:
 def explain(
     paths: Paths,
     config: EvalConfig,
-    listener: ReadingListener,
+    listener: ReadingListener | None = None,
+    *,
+    on_problem: Notify = _log_problem,
 ) -> Iterator[ExplainedTrace]:
     """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous
     ones.
@@ -279,7 +290,9 @@ def explain(
         paths: files of traces; "-" is stdin.
         config: its evaluations, conventions and limits.
         listener: told of problems, notices and progress.
+        on_problem: without a listener, called with one line about each problem.
     """
+    listener = listener or ProblemListener(on_problem)
     engine = build_engine(config)
     for trace in read_whole_traces(paths, build_limits(config), listener):
         yield from attempt(trace, partial(_explained, engine), listener)

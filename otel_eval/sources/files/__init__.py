@@ -43,7 +43,7 @@ class ReadingListener(Protocol):
         """
 
 
-@dataclass(slots=True)
+@dataclass
 class CollectedMessages:
     """A `ReadingListener` that collects the messages."""
 
@@ -63,6 +63,18 @@ class CollectedMessages:
 
     def wait(self, finished: int, awaited: int) -> None:
         """Ignore that judges are awaited."""
+
+
+class ProblemListener(CollectedMessages):
+    """A `ReadingListener` that passes each problem on as one line, and does nothing else."""
+
+    def __init__(self, on_problem: Notify) -> None:
+        super().__init__()
+        self._on_problem = on_problem
+
+    def problem(self, message: str) -> None:
+        """Pass a problem on."""
+        self._on_problem(message)
 
 
 def with_prefix(notify: Notify, prefix: str) -> Notify:
