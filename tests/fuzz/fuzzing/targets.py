@@ -256,7 +256,7 @@ def _told(make: Callable[[bytes], Any], data: bytes) -> Any:
 def framed_alike(data: bytes) -> None:
     """A request is framed with the extension as it is without, and refused as it is without."""
     try:
-        whole = framing._parsed(data)
+        whole = framing._read_by_protobuf(data)
     except DecodeError:
         whole = None
     found = framing._shortcut(data, framing.UNLIMITED)
