@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -85,14 +86,15 @@ def test_names_of_a_trace_cannot_control_the_terminal(report: Reports) -> None:
 def terminal_text(report: Report, columns: int) -> str:
     """What is written to a terminal of this width."""
     ours, theirs = os.openpty()
-    try:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        with os.fdopen(os.dup(theirs), "w") as stream:
+    text = b""
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        with os.fdopen(theirs, "w") as stream:
+            fcntl.ioctl(stream, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             assert ConsoleExporter(stream).export([report]).status == "ok"
-        return os.read(ours, 65536).decode().replace("\r\n", "\n")
-    finally:
-        os.close(ours)
-        os.close(theirs)
+        with suppress(OSError):  # the end: nothing has the terminal open any more
+            while part := screen.read(65536):  # as much as has passed the terminal so far
+                text += part
+    return text.decode().replace("\r\n", "\n")
 
 
 def test_text_is_as_wide_as_the_terminal(report: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
