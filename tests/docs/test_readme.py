@@ -21,6 +21,7 @@ def free_ports(folder: Path) -> None:
     with (folder / "eval.yaml").open("a", encoding="utf-8") as file:
         file.write(
             'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: null}}}\n'
+            'telemetry: {endpoint: "127.0.0.1:0"}\n'
         )
 
 
