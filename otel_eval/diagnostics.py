@@ -136,14 +136,16 @@ class Coverage:
         """Replace the evaluations in use."""
         self.evaluations = evaluations
         self._tool_names = ToolNameCheck(
-            {each.name: each.scorers for each in evaluations}, live=self._live
+            {evaluation.name: evaluation.scorers for evaluation in evaluations}, live=self._live
         )
-        self._matchers = {each.name: each.applies for each in evaluations[:_MOST_NAMED]}
-        self._sampled = [each.applies for each in evaluations if each.sample < 1]
+        self._matchers = {
+            evaluation.name: evaluation.applies for evaluation in evaluations[:_MOST_NAMED]
+        }
+        self._sampled = [evaluation.applies for evaluation in evaluations if evaluation.sample < 1]
         self._of_every_run = {
-            each.name: Matcher(replace(each.match, runs="all"), each.sample)
-            for each in evaluations
-            if each.match.runs == "outermost"
+            evaluation.name: Matcher(replace(evaluation.match, runs="all"), evaluation.sample)
+            for evaluation in evaluations
+            if evaluation.match.runs == "outermost"
         }
 
     def observe(self, trace: ClosedTrace, runs: Sequence[RunMatch]) -> list[Trajectory]:

@@ -30,7 +30,7 @@ _SHOWN: Final = (
 )
 
 
-def build_held_runs(page: Ui) -> RecentRuns | None:
+def build_recent_runs(page: Ui) -> RecentRuns | None:
     """What holds the last runs; None if no page is configured."""
     if page.endpoint is None:
         return None
@@ -69,15 +69,15 @@ class HeldByWorker(NamedTuple):
 class WorkerWithRuns(Protocol):
     """A worker of the front."""
 
-    def held_runs(self, after: int) -> HeldByWorker | None:
+    def recent_runs(self, after: int) -> HeldByWorker | None:
         """What it holds; None if it does not answer."""
 
 
 class FetchedRuns:
     """The runs of all workers, fetched while a page is open."""
 
-    def __init__(self, held: RecentRuns, workers: Sequence[WorkerWithRuns]) -> None:
-        self._held: Final = held
+    def __init__(self, runs: RecentRuns, workers: Sequence[WorkerWithRuns]) -> None:
+        self._runs: Final = runs
         self._workers: Final = workers
         self._lock: Final = threading.Lock()
         self._fetched_at = -_FETCH_S
@@ -96,16 +96,16 @@ class FetchedRuns:
                 if (answer := self._changes(index, worker)) is not None:
                     documents += answer.changes.documents
                     if answer.exported_ms is not None:
-                        self._held.note_export(answer.exported_ms)
+                        self._runs.note_export(answer.exported_ms)
             for change in sorted(documents, key=lambda change: change.at_ns):
-                self._held.put(change)
+                self._runs.put(change)
             self._fetched_at = time.monotonic()
 
     def _changes(self, index: int, worker: WorkerWithRuns) -> HeldByWorker | None:
         instance, number = self._known[index]
-        answer = worker.held_runs(number)
+        answer = worker.recent_runs(number)
         if answer is not None and answer.instance != instance and number:
-            answer = worker.held_runs(0)  # it was started again
+            answer = worker.recent_runs(0)  # it was started again
         if answer is not None:
             self._known[index] = answer.instance, answer.changes.number
             self._why[index] = answer.why
@@ -148,11 +148,11 @@ class LivePage:
 
     Args:
         given: `ui` of the configuration, with an endpoint.
-        held: the last runs.
+        runs: the last runs.
         receiver: the receiver whose runs are shown.
 
     Attributes:
-        held: the last runs.
+        runs: the last runs.
         address: the address that was bound, or None.
 
     Raises:
@@ -162,7 +162,7 @@ class LivePage:
     def __init__(
         self,
         given: Ui,
-        held: RecentRuns,
+        runs: RecentRuns,
         receiver: ShownReceiver,
     ) -> None:
         self._given: Final = given
@@ -170,7 +170,7 @@ class LivePage:
         self._allow: Final = open_page_tokens(given.auth)
         self._server: RunsServer | None = None
         self._bound: Bound | None = None
-        self.runs: Final = held
+        self.runs: Final = runs
         self.address: str | None = None
 
     def start(self, bound: Bound) -> None:

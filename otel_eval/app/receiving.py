@@ -68,7 +68,7 @@ class ReceiverExports(Exports):
         counters: counts results.
         exporters: the exporters that get a queue.
         durable: journals what was delivered.
-        forward, cases, held_runs: get every report, if they are there.
+        forward, cases, recent_runs: get every report, if they are there.
         undelivered: counts the reports on traces of Kafka.
 
     Attributes:
@@ -87,10 +87,10 @@ class ReceiverExports(Exports):
         durable: Durable | None,
         forward: Forwarder | None,
         cases: CaseFolder | None,
-        held_runs: RecentRuns | None,
+        recent_runs: RecentRuns | None,
         undelivered: Undelivered | None,
     ) -> None:
-        self._durable, self._held_runs, self._undelivered = durable, held_runs, undelivered
+        self._durable, self._recent_runs, self._undelivered = durable, recent_runs, undelivered
         self._queued: Final = exporters
         self.metrics: Final = build_metrics(config, counters)
         # Results of detached runs are measured when they are final.
@@ -111,16 +111,16 @@ class ReceiverExports(Exports):
     def export(self, reports: Sequence[Report]) -> None:
         """Export reports everywhere."""
         for report in reports:
-            if self._held_runs:
-                self._held_runs.add(report)
+            if self._recent_runs:
+                self._recent_runs.add(report)
             if self._undelivered:
                 exporters = names_of_exporters(self._queued, report)
                 self._undelivered.count_queued(report, len(exporters))
         super().export(reports)
 
     def _record_delivery(self, exporter: str, reports: Sequence[Report]) -> None:
-        if self._held_runs:
-            self._held_runs.note_export()
+        if self._recent_runs:
+            self._recent_runs.note_export()
         if self._undelivered:
             self._undelivered.count_delivered(reports)
         if self._durable:

@@ -14,7 +14,7 @@ from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.build import EngineBuilder
 from otel_eval.app.exporting import build_cases, build_receiver_exporters, writes_lines
 from otel_eval.app.live import EvaluationParts
-from otel_eval.app.page import HeldByWorker, LivePage, build_held_runs
+from otel_eval.app.page import HeldByWorker, LivePage, build_recent_runs
 from otel_eval.app.receiving import (
     AdminServices,
     ReceiverEvaluation,
@@ -124,7 +124,7 @@ class Server:
         self._stopped: bool | None = None
         self._warnings: Final = Warnings()
         self._pending_results: PendingResults | None = None
-        self._held_runs: Final = build_held_runs(config.ui)
+        self._recent_runs: Final = build_recent_runs(config.ui)
         writes_no_run = writes_lines(config) or config.exporters.has_no_run
         self._engines: Final = EngineBuilder(self._counters, writes_no_run=writes_no_run)
         engine = self._engines.build(config)
@@ -147,7 +147,7 @@ class Server:
             durable=self._durable,
             forward=self._forward,
             cases=cases,
-            held_runs=self._held_runs,
+            recent_runs=self._recent_runs,
             undelivered=undelivered,
         )
         self._evaluation: Final = ReceiverEvaluation(
@@ -183,7 +183,7 @@ class Server:
         self._kafka: Final = self._kafka_of(config, undelivered) if undelivered else None
         self._instance: Final = uuid4().hex
         self.page: Final = (
-            LivePage(config.ui, self._held_runs, self) if self._held_runs and listens else None
+            LivePage(config.ui, self._recent_runs, self) if self._recent_runs and listens else None
         )
         pages = config.telemetry if listens else Telemetry(endpoint=None)
         self.admin: Final = AdminServices(pages, self)
@@ -229,14 +229,14 @@ class Server:
         paused = f"evaluation is paused: {now.why}" if now.state == "paused" else now.why
         return Readiness(now.state != "stalled", paused, shown)
 
-    def held_runs(self, after: int) -> HeldByWorker | None:
+    def recent_runs(self, after: int) -> HeldByWorker | None:
         """The last runs that changed after a change with this number, for the front."""
-        if self._held_runs is None:
+        if self._recent_runs is None:
             return None
-        changes = self._held_runs.changes(after)
-        reasons = self.why_no_score() if self._held_runs.is_empty else ()
+        changes = self._recent_runs.changes(after)
+        reasons = self.why_no_score() if self._recent_runs.is_empty else ()
         return HeldByWorker(
-            self._instance, changes, self._held_runs.exported_ms, reasons, self.unmatched_runs()
+            self._instance, changes, self._recent_runs.exported_ms, reasons, self.unmatched_runs()
         )
 
     def why_no_span(self) -> str:

@@ -26,8 +26,8 @@ def program(schema: Path, dashboard: dict[str, Any]) -> str:
     types = schema / "dist/types/raw/dashboard/x/types.gen"
     lines = [PLAIN, f"import type {{ Dashboard }} from {json.dumps(str(types))};"]
     for kind, name in PANELS.items():
-        place = schema / f"dist/esm/raw/composable/{kind}/panelcfg/x/{name}PanelCfg_types.gen"
-        lines.append(f"import type * as {kind} from {json.dumps(str(place))};")
+        module = schema / f"dist/esm/raw/composable/{kind}/panelcfg/x/{name}PanelCfg_types.gen"
+        lines.append(f"import type * as {kind} from {json.dumps(str(module))};")
     lines.append(f"export const dashboard: Plain<Dashboard> = {json.dumps(dashboard)};")
     for number, panel in enumerate(dashboard["panels"]):
         parts = {"Options": panel.get("options")}

@@ -23,7 +23,7 @@ from uuid import uuid4
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, joined_families
 from otel_eval.app.build import build_engine
-from otel_eval.app.page import FetchedRuns, LivePage, build_held_runs
+from otel_eval.app.page import FetchedRuns, LivePage, build_recent_runs
 from otel_eval.app.receiving import (
     AdminServices,
     build_receiver,
@@ -101,12 +101,12 @@ class FrontServer:
         self._stop_requested = False
         self._diagnostics: Final = Diagnostics(self)
         self.admin: Final = AdminServices(config.telemetry, self)
-        held = build_held_runs(config.ui)
+        recent = build_recent_runs(config.ui)
         self.page: LivePage | None = None
         self._fetched: FetchedRuns | None = None
-        if held:
-            self._fetched = FetchedRuns(held, self._workers)
-            self.page = LivePage(config.ui, held, self)
+        if recent:
+            self._fetched = FetchedRuns(recent, self._workers)
+            self.page = LivePage(config.ui, recent, self)
 
     def why_no_span(self) -> str:
         """A possible reason why no span has arrived."""

@@ -542,13 +542,13 @@ class SupervisedWorker:
             for family in families
         ]
 
-    def held_runs(self, after: int) -> HeldByWorker | None:
+    def recent_runs(self, after: int) -> HeldByWorker | None:
         """The last runs of its process that changed after a change with this number; None if it
         does not answer.
         """
         process = self._ready
         try:
-            return None if process is None else process.call(_ANSWER_S, "held_runs", after)
+            return None if process is None else process.call(_ANSWER_S, "recent_runs", after)
         except (Overloaded, RuntimeError):
             return None
 

@@ -88,15 +88,15 @@ class Tests:
         file = self._copy / ROOM / f"{mutant.module}.py"
         whole = file.read_text(encoding="utf-8")
         chosen = self._meant(mutant)
-        found = sorted({test.partition("::")[0] for test in chosen})
-        if tuple(found) not in self._sound and self._run(found, LIMIT_S, Chosen(chosen[:1])):
+        files = sorted({test.partition("::")[0] for test in chosen})
+        if tuple(files) not in self._sound and self._run(files, LIMIT_S, Chosen(chosen[:1])):
             raise SystemExit(
                 f"the tests of {mutant.module} cannot be run by themselves; mend that first"
             )
-        self._sound.add(tuple(found))
+        self._sound.add(tuple(files))
         try:
             file.write_text(mutant.source, encoding="utf-8")
-            return self._run(found, LIMIT_S, Chosen(chosen)) != 0
+            return self._run(files, LIMIT_S, Chosen(chosen)) != 0
         finally:
             file.write_text(whole, encoding="utf-8")
 
