@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 
 # Optional: where it cannot be compiled the package works the same, only slower. OTEL_EVAL_PURE=1
 # leaves it out, which makes the wheel for every system.
-PARTS = glob("otel_eval/c/*/*.h")
+PARTS = glob("otel_eval/c/*.h")
 EXTENSION = Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PARTS, optional=True)
 
 # The address under which the files of this repository can be read, such as

@@ -31,7 +31,7 @@ static PyObject *pure_of(View *self)
     return self->pure;
 }
 
-static PyObject *ask_pure(View *self, PyObject *name)
+static PyObject *attribute_of_pure(View *self, PyObject *name)
 {
     PyObject *pure = pure_of(self);
     return pure == NULL ? NULL : PyObject_GetAttr(pure, name);
@@ -86,7 +86,7 @@ static PyObject *view_status_code(PyObject *object, void *Py_UNUSED(unused))
     int code;
     Range message;
     if (!read_status(self->head.status, &code, &message))
-        return ask_pure(self, str_status_code);
+        return attribute_of_pure(self, str_status_code);
     return PyLong_FromLong(code);
 }
 
@@ -96,21 +96,22 @@ static PyObject *view_status_message(PyObject *object, void *Py_UNUSED(unused))
     int code;
     Range message;
     if (!read_status(self->head.status, &code, &message))
-        return ask_pure(self, str_status_message);
+        return attribute_of_pure(self, str_status_message);
     return text_of(message);
 }
 
 static PyObject *view_attributes(PyObject *object, PyObject *wanted)
 {
     View *self = (View *)object;
-    PyObject *found = PyDict_New();
-    Lookup *lookup = found == NULL ? NULL : lookup_of(wanted);
-    int done = lookup == NULL ? FAILED : read_attributes(self->head.attributes, lookup, found);
-    let_go(lookup);
-    if (done == DONE)
-        return found;
-    Py_XDECREF(found);
-    if (done == FAILED)
+    PyObject *attributes = PyDict_New();
+    Lookup *lookup = attributes == NULL ? NULL : lookup_of(wanted);
+    int outcome =
+        lookup == NULL ? FAILED : read_attributes(self->head.attributes, lookup, attributes);
+    release_lookup(lookup);
+    if (outcome == DONE)
+        return attributes;
+    Py_XDECREF(attributes);
+    if (outcome == FAILED)
         return NULL;
     PyObject *pure = pure_of(self);
     return pure == NULL ? NULL : PyObject_CallMethodOneArg(pure, str_attributes, wanted);

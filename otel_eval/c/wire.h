@@ -13,14 +13,16 @@ typedef struct {
 /* What one walk along a span's fields finds; ranges that are absent have at == NULL. */
 typedef struct {
     Range trace_id, span_id, parent_id, name, status;
-    Range attributes, events; /* from the tag of the first one to behind the last one; nothing else lies between */
+    Range attributes, events; /* from the tag of the first one to behind the last one; nothing else
+                                 lies between */
     uint64_t start, end;
     int kind;
     unsigned flags;
     uint64_t dropped; /* attributes that the sender left out */
 } Head;
 
-/* A length and the bytes it counts, within `in`; 0 if there are fewer, or the length takes more than four bytes. */
+/* A length and the bytes it counts, within `in`; 0 if there are fewer, or the length takes more
+ * than four bytes. */
 static int take(Range *in, Range *out)
 {
     size_t size = 0;
@@ -63,8 +65,8 @@ static int take_fixed64(Range *in, uint64_t *out)
     if (in->end - in->at < 8)
         return 0;
     uint64_t number = 0;
-    for (int place = 7; place >= 0; place--)
-        number = number << 8 | in->at[place];
+    for (int index = 7; index >= 0; index--)
+        number = number << 8 | in->at[index];
     in->at += 8;
     *out = number;
     return 1;
@@ -79,14 +81,14 @@ static int take_small(Range *in, int *out)
 }
 
 /* Attributes, or events, must follow one another, so that reading them later is one loop. */
-static int take_one(Range *in, Bytes tag, Range *all)
+static int take_repeated(Range *in, Bytes tag, Range *all)
 {
-    Range one;
+    Range item;
     if (all->at == NULL)
         all->at = tag;
     else if (all->end != tag)
         return 0;
-    if (!take(in, &one))
+    if (!take(in, &item))
         return 0;
     all->end = in->at;
     return 1;
@@ -108,27 +110,27 @@ static int walk_span(Range in, Head *head)
     memset(head, 0, sizeof *head);
     while (in.at < in.end) {
         Bytes tag = in.at++;
-        int known = 0;
+        int is_read = 0;
         switch (*tag) {
-        case 0x0A: known = take(&in, &head->trace_id); break;
-        case 0x12: known = take(&in, &head->span_id); break;
-        case 0x22: known = take(&in, &head->parent_id); break;
-        case 0x2A: known = take(&in, &head->name); break;
-        case 0x30: known = take_small(&in, &head->kind); break;
-        case 0x39: known = take_fixed64(&in, &head->start); break;
-        case 0x41: known = take_fixed64(&in, &head->end); break;
-        case 0x4A: known = take_one(&in, tag, &head->attributes); break;
-        case 0x5A: known = take_one(&in, tag, &head->events); break;
-        case 0x1A: /* trace state */
-        case 0x6A: known = take(&in, &skipped); break; /* a link */
-        case 0x7A: known = head->status.at == NULL && take(&in, &head->status); break;
-        case 0x50: known = take_varint(&in, &head->dropped) && head->dropped <= UINT32_MAX; break;
+        case 0x0A: is_read = take(&in, &head->trace_id); break;
+        case 0x12: is_read = take(&in, &head->span_id); break;
+        case 0x22: is_read = take(&in, &head->parent_id); break;
+        case 0x2A: is_read = take(&in, &head->name); break;
+        case 0x30: is_read = take_small(&in, &head->kind); break;
+        case 0x39: is_read = take_fixed64(&in, &head->start); break;
+        case 0x41: is_read = take_fixed64(&in, &head->end); break;
+        case 0x4A: is_read = take_repeated(&in, tag, &head->attributes); break;
+        case 0x5A: is_read = take_repeated(&in, tag, &head->events); break;
+        case 0x1A:                                       /* trace state */
+        case 0x6A: is_read = take(&in, &skipped); break; /* a link */
+        case 0x7A: is_read = head->status.at == NULL && take(&in, &head->status); break;
+        case 0x50: is_read = take_varint(&in, &head->dropped) && head->dropped <= UINT32_MAX; break;
         case 0x60: /* dropped events, links */
-        case 0x70: known = take_varint(&in, &number) && number <= UINT32_MAX; break;
-        case 0x85: known = take_flags(&in, &head->flags); break;
+        case 0x70: is_read = take_varint(&in, &number) && number <= UINT32_MAX; break;
+        case 0x85: is_read = take_flags(&in, &head->flags); break;
         default: break;
         }
-        if (!known)
+        if (!is_read)
             return 0;
     }
     return 1;
@@ -143,5 +145,6 @@ static PyObject *text_of(Range from)
 
 static PyObject *bytes_of(Range from)
 {
-    return PyBytes_FromStringAndSize((const char *)from.at, from.at == NULL ? 0 : from.end - from.at);
+    return PyBytes_FromStringAndSize((const char *)from.at,
+                                     from.at == NULL ? 0 : from.end - from.at);
 }

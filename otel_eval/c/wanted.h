@@ -1,6 +1,6 @@
 /* Sets of wanted keys, made fit for look-ups.
  *
- * At most SLOTS sets are held.
+ * At most SLOTS sets are kept.
  */
 
 typedef struct {
@@ -18,7 +18,8 @@ typedef struct {
     PyObject *prefixes; /* a tuple of bytes */
     int is_short;       /* a fingerprint leaves long texts out */
     int is_named;       /* and ends with the span's name */
-    int holders;        /* its slot, and every walk that uses it: Python may run during one and fill the slot anew */
+    int references; /* its slot, and every walk that uses it: Python may run during one and fill the
+                    slot anew */
 } Lookup;
 
 #define SLOTS 4096
@@ -32,13 +33,13 @@ static size_t hash_of(const char *at, Py_ssize_t size)
     return (size_t)(((tail ^ (uint64_t)size) * 0x9E3779B97F4A7C15ull) >> 40);
 }
 
-static void let_go(Lookup *lookup)
+static void release_lookup(Lookup *lookup)
 {
-    if (lookup == NULL || --lookup->holders > 0)
+    if (lookup == NULL || --lookup->references > 0)
         return;
-    for (size_t place = 0; lookup->table != NULL && place <= lookup->mask; place++) {
-        Py_XDECREF(lookup->table[place].key_bytes);
-        Py_XDECREF(lookup->table[place].key_text);
+    for (size_t index = 0; lookup->table != NULL && index <= lookup->mask; index++) {
+        Py_XDECREF(lookup->table[index].key_bytes);
+        Py_XDECREF(lookup->table[index].key_text);
     }
     PyMem_Free(lookup->table);
     Py_XDECREF(lookup->prefixes);
@@ -57,10 +58,10 @@ static int add_key(Lookup *lookup, PyObject *key, PyObject *presence)
     if (as_text == NULL)
         return -1;
     PyUnicode_InternInPlace(&as_text);
-    size_t place = hash_of(at, size) & lookup->mask;
-    while (lookup->table[place].at != NULL)
-        place = (place + 1) & lookup->mask;
-    lookup->table[place] = (Key){at, size, Py_NewRef(key), as_text, present};
+    size_t index = hash_of(at, size) & lookup->mask;
+    while (lookup->table[index].at != NULL)
+        index = (index + 1) & lookup->mask;
+    lookup->table[index] = (Key){at, size, Py_NewRef(key), as_text, present};
     return 0;
 }
 
@@ -78,13 +79,13 @@ static int fill(Lookup *lookup, PyObject *keys, PyObject *presence)
         return -1;
     }
     lookup->mask = room - 1;
-    PyObject *each, *iterator = PyObject_GetIter(keys);
+    PyObject *key, *iterator = PyObject_GetIter(keys);
     if (iterator == NULL)
         return -1;
     int failed = 0;
-    while (!failed && (each = PyIter_Next(iterator)) != NULL) {
-        failed = add_key(lookup, each, presence) < 0;
-        Py_DECREF(each);
+    while (!failed && (key = PyIter_Next(iterator)) != NULL) {
+        failed = add_key(lookup, key, presence) < 0;
+        Py_DECREF(key);
     }
     Py_DECREF(iterator);
     return failed || PyErr_Occurred() ? -1 : 0;
@@ -104,7 +105,7 @@ static Lookup *new_lookup(PyObject *wanted)
     Lookup *lookup = PyMem_Calloc(1, sizeof *lookup);
     if (lookup == NULL)
         return (Lookup *)PyErr_NoMemory();
-    lookup->holders = 1;
+    lookup->references = 1;
     lookup->wanted = Py_NewRef(wanted);
     lookup->prefixes = PyObject_GetAttr(wanted, str_raw_prefixes);
     PyObject *keys = lookup->prefixes == NULL ? NULL : PyObject_GetAttr(wanted, str_raw_keys);
@@ -114,12 +115,13 @@ static Lookup *new_lookup(PyObject *wanted)
         PyErr_SetString(PyExc_TypeError, "raw_prefixes must be a tuple");
         failed = 1;
     }
-    failed = failed || (lookup->is_short = is_set(wanted, str_short)) < 0 || (lookup->is_named = is_set(wanted, str_named)) < 0;
+    failed = failed || (lookup->is_short = is_set(wanted, str_short)) < 0 ||
+             (lookup->is_named = is_set(wanted, str_named)) < 0;
     Py_XDECREF(keys);
     Py_XDECREF(presence);
     if (!failed)
         return lookup;
-    let_go(lookup);
+    release_lookup(lookup);
     return NULL;
 }
 
@@ -133,28 +135,29 @@ static Lookup *lookup_of(PyObject *wanted)
             return NULL;
         Lookup *old = *slot;
         *slot = fresh;
-        let_go(old);
+        release_lookup(old);
     }
-    (*slot)->holders++;
+    (*slot)->references++;
     return *slot;
 }
 
 static Key *find_key(const Lookup *lookup, Range key)
 {
     Py_ssize_t size = key.end - key.at;
-    size_t place = hash_of((const char *)key.at, size) & lookup->mask;
-    for (Key *held; (held = &lookup->table[place])->at != NULL; place = (place + 1) & lookup->mask)
-        if (held->size == size && memcmp(held->at, key.at, (size_t)size) == 0)
-            return held;
+    size_t index = hash_of((const char *)key.at, size) & lookup->mask;
+    for (Key *entry; (entry = &lookup->table[index])->at != NULL;
+         index = (index + 1) & lookup->mask)
+        if (entry->size == size && memcmp(entry->at, key.at, (size_t)size) == 0)
+            return entry;
     return NULL;
 }
 
 static int has_prefix(const Lookup *lookup, Range key)
 {
-    for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(lookup->prefixes); number++) {
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(lookup->prefixes); index++) {
         char *at;
         Py_ssize_t size;
-        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(lookup->prefixes, number), &at, &size) < 0)
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(lookup->prefixes, index), &at, &size) < 0)
             return -1;
         if (size <= key.end - key.at && memcmp(at, key.at, (size_t)size) == 0)
             return 1;

@@ -6,19 +6,19 @@
 typedef struct {
     char *at;
     size_t size, room;
-    char own[1024]; /* most of what is written fits */
+    char inline_bytes[1024]; /* most of what is written fits */
 } Buffer;
 
-static void begin(Buffer *buffer)
+static void init_buffer(Buffer *buffer)
 {
-    buffer->at = buffer->own;
+    buffer->at = buffer->inline_bytes;
     buffer->size = 0;
-    buffer->room = sizeof buffer->own;
+    buffer->room = sizeof buffer->inline_bytes;
 }
 
-static void end(Buffer *buffer)
+static void free_buffer(Buffer *buffer)
 {
-    if (buffer->at != buffer->own)
+    if (buffer->at != buffer->inline_bytes)
         PyMem_Free(buffer->at);
 }
 
@@ -27,14 +27,14 @@ static int make_room(Buffer *buffer, size_t size)
     if (size <= buffer->room - buffer->size)
         return DONE;
     size_t room = 2 * (buffer->size + size);
-    char *own = buffer->at == buffer->own ? NULL : buffer->at;
-    char *at = room > PY_SSIZE_T_MAX ? NULL : PyMem_Realloc(own, room);
+    char *inline_bytes = buffer->at == buffer->inline_bytes ? NULL : buffer->at;
+    char *at = room > PY_SSIZE_T_MAX ? NULL : PyMem_Realloc(inline_bytes, room);
     if (at == NULL) {
         PyErr_NoMemory();
         return FAILED;
     }
-    if (own == NULL)
-        memcpy(at, buffer->own, buffer->size);
+    if (inline_bytes == NULL)
+        memcpy(at, buffer->inline_bytes, buffer->size);
     buffer->at = at;
     buffer->room = room;
     return DONE;

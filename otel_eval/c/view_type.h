@@ -3,30 +3,28 @@
 static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     View *self = (View *)object;
-    Range in = self->head.events, each;
+    Range in = self->head.events, event;
     if (in.at == NULL)
         return PyList_New(0);
-    PyObject *found = PyList_New(0);
-    while (found != NULL && in.at < in.end) {
+    PyObject *encoded_events = PyList_New(0);
+    while (encoded_events != NULL && in.at < in.end) {
         in.at++; /* the tag */
-        PyObject *raw = take(&in, &each) ? bytes_of(each) : NULL;
-        if (raw == NULL || PyList_Append(found, raw) < 0)
-            Py_CLEAR(found);
+        PyObject *raw = take(&in, &event) ? bytes_of(event) : NULL;
+        if (raw == NULL || PyList_Append(encoded_events, raw) < 0)
+            Py_CLEAR(encoded_events);
         Py_XDECREF(raw);
     }
-    if (found == NULL)
+    if (encoded_events == NULL)
         return NULL;
-    PyObject *events = PyObject_CallOneArg(pure_events, found);
-    Py_DECREF(found);
+    PyObject *events = PyObject_CallOneArg(pure_events, encoded_events);
+    Py_DECREF(encoded_events);
     return events;
 }
 
 static PyMethodDef view_methods[] = {
     {"attributes", view_attributes, METH_O, "The wanted attributes that the span has."},
-    {"fingerprint", view_fingerprint, METH_O, "Bytes that are equal only where `attributes` gives equals; None if unusual."},
-    {"call", (PyCFunction)(void (*)(void))view_call, METH_FASTCALL,
-     "call(said, id, result, words): (fingerprint of `said`, call id, whether its result says anything) of a span that did not fail, has\n"
-     "at most one id and no result but texts without any of the words; None of any other."},
+    {"fingerprint", view_fingerprint, METH_O,
+     "Bytes that are equal only where `attributes` gives equals; None if unusual."},
     {"events", view_events, METH_NOARGS, "The events in the order of the span."},
     {NULL, NULL, 0, NULL},
 };
@@ -34,7 +32,8 @@ static PyMethodDef view_methods[] = {
 static PyGetSetDef view_getters[] = {
     {"name", view_name, NULL, "The span's name.", NULL},
     {"span_kind", view_kind, NULL, "OTLP's number of the kind.", NULL},
-    {"parent_is_remote", view_remote, NULL, "What the flags say of the parent; None if nothing.", NULL},
+    {"parent_is_remote", view_remote, NULL, "What the flags say of the parent; None if nothing.",
+     NULL},
     {"dropped_attributes", view_dropped, NULL, "How many attributes the sender left out.", NULL},
     {"start_ns", view_start, NULL, "Unix nanoseconds.", NULL},
     {"end_ns", view_end, NULL, "Unix nanoseconds.", NULL},

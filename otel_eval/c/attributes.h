@@ -7,7 +7,8 @@
 static int take_pair(Range *in, Range *key, Range *value)
 {
     Range pair;
-    if (in->at == in->end || *in->at++ != 0x4A || !take(in, &pair) || pair.at == pair.end || *pair.at++ != 0x0A)
+    if (in->at == in->end || *in->at++ != 0x4A || !take(in, &pair) || pair.at == pair.end ||
+        *pair.at++ != 0x0A)
         return 0;
     if (!take(&pair, key) || pair.at == pair.end || *pair.at++ != 0x12)
         return 0;
@@ -15,7 +16,7 @@ static int take_pair(Range *in, Range *key, Range *value)
 }
 
 /* Lists, maps and bytes: Python reads them. One that it cannot read is absent, as there. */
-static int decode_elsewhere(Range raw, PyObject **out)
+static int decode_in_python(Range raw, PyObject **out)
 {
     PyObject *content = bytes_of(raw);
     *out = content == NULL ? NULL : PyObject_CallOneArg(pure_decode, content);
@@ -32,7 +33,7 @@ static int decode_number(Range raw, PyObject **out)
 {
     uint64_t number;
     if (!take_varint(&raw, &number) || raw.at != raw.end)
-        return ODD;
+        return UNUSUAL;
     *out = PyLong_FromLongLong((long long)number);
     return *out == NULL ? FAILED : DONE;
 }
@@ -41,7 +42,7 @@ static int decode_text(Range raw, PyObject **out)
 {
     Range content;
     if (!take(&raw, &content) || raw.at != raw.end)
-        return ODD;
+        return UNUSUAL;
     *out = text_of(content);
     return *out == NULL ? FAILED : DONE;
 }
@@ -59,65 +60,68 @@ static int decode_value(Range raw, PyObject **out)
     case 0x0A: return decode_text(content, out);
     case 0x10:
         if (content.end - content.at != 1 || *content.at > 1)
-            return ODD;
+            return UNUSUAL;
         *out = PyBool_FromLong(*content.at);
         return DONE;
     case 0x18: return decode_number(content, out);
     case 0x21:
         if (content.end - content.at != 8)
-            return ODD;
+            return UNUSUAL;
         double number = PyFloat_Unpack8((const char *)content.at, 1);
         *out = number == -1.0 && PyErr_Occurred() ? NULL : PyFloat_FromDouble(number);
         return *out == NULL ? FAILED : DONE;
     case 0x2A:
     case 0x32:
-    case 0x3A: return decode_elsewhere(raw, out);
-    default: return ODD;
+    case 0x3A: return decode_in_python(raw, out);
+    default: return UNUSUAL;
     }
 }
 
 /* Whether the key is wanted, and then its text. */
 static int key_text(const Lookup *lookup, Range key, PyObject **out)
 {
-    Key *held = find_key(lookup, key);
+    Key *entry = find_key(lookup, key);
     *out = NULL;
-    if (held != NULL) {
-        *out = Py_NewRef(held->key_text);
+    if (entry != NULL) {
+        *out = Py_NewRef(entry->key_text);
         return DONE;
     }
-    int wanted = has_prefix(lookup, key);
-    if (wanted <= 0)
-        return wanted;
+    int is_wanted = has_prefix(lookup, key);
+    if (is_wanted <= 0)
+        return is_wanted;
     *out = text_of(key);
     return *out == NULL ? FAILED : DONE;
 }
 
-static int add_attribute(PyObject *found, const Lookup *lookup, Range key, Range value)
+static int add_attribute(PyObject *attributes, const Lookup *lookup, Range key, Range value)
 {
     PyObject *name, *decoded;
-    int wanted = key_text(lookup, key, &name);
-    if (wanted != 1)
-        return wanted < 0 ? FAILED : DONE;
-    int done = PyDict_Contains(found, name);
-    done = done < 0 ? FAILED : done ? ODD : decode_value(value, &decoded); /* there twice: Python decides which counts */
-    if (done == DONE && decoded != NULL) {
-        if (PyDict_SetItem(found, name, decoded) < 0)
-            done = FAILED;
+    int is_wanted = key_text(lookup, key, &name);
+    if (is_wanted != 1)
+        return is_wanted < 0 ? FAILED : DONE;
+    int is_there = PyDict_Contains(attributes, name), outcome = FAILED;
+    if (is_there > 0)
+        outcome = UNUSUAL; /* twice: Python decides which counts */
+    else if (is_there == 0)
+        outcome = decode_value(value, &decoded);
+    if (outcome == DONE && decoded != NULL) {
+        if (PyDict_SetItem(attributes, name, decoded) < 0)
+            outcome = FAILED;
         Py_DECREF(decoded);
     }
     Py_DECREF(name);
-    return done;
+    return outcome;
 }
 
-static int read_attributes(Range in, const Lookup *lookup, PyObject *found)
+static int read_attributes(Range in, const Lookup *lookup, PyObject *attributes)
 {
     Range key, value;
     while (in.at < in.end) {
         if (!take_pair(&in, &key, &value))
-            return ODD;
-        int done = add_attribute(found, lookup, key, value);
-        if (done != DONE)
-            return done;
+            return UNUSUAL;
+        int outcome = add_attribute(attributes, lookup, key, value);
+        if (outcome != DONE)
+            return outcome;
     }
     return DONE;
 }
