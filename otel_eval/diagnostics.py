@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.errors import redacted_repr
-from otel_eval.evaluations import FailedCondition, Matcher, RunMatch, ScorerSet
+from otel_eval.evaluations import FailedCondition, RunMatch, ScorerSet
 from otel_eval.exporters.result_rows import outcome_of
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import (
@@ -116,8 +116,6 @@ class Coverage:
         self._lock = threading.Lock()  # guards what follows
         renew_after_fork(self)
         self.runs = self.matched = self.traces_without_run = self.unended = self.lone_calls = 0
-        # evaluations that match a run inside another one, but for their `runs`
-        self._match_inner: Final[set[str]] = set()
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
         self._spans_of: Final[Counter[str]] = Counter()  # spans in traces without a run, by scope
         # runs that no evaluation matched, by service, agent and span name
@@ -142,11 +140,6 @@ class Coverage:
             evaluation.name: evaluation.applies for evaluation in evaluations[:_MOST_NAMED]
         }
         self._sampled = [evaluation.applies for evaluation in evaluations if evaluation.sample < 1]
-        self._of_every_run = {
-            evaluation.name: Matcher(replace(evaluation.match, runs="all"), evaluation.sample)
-            for evaluation in evaluations
-            if evaluation.match.runs == "outermost"
-        }
 
     def observe(self, trace: ClosedTrace, runs: Sequence[RunMatch]) -> list[Trajectory]:
         """Count the runs of an evaluated trace, and return the new ones."""
@@ -195,29 +188,25 @@ class Coverage:
     def _count(self, run: Trajectory, matched: bool) -> None:
         self.runs += 1
         self.matched += matched
-        if not matched:
-            if not run.outermost and not self.matched:
-                self._match_inner.update(
-                    name for name, matches in self._of_every_run.items() if matches(run, 0.0)
-                )
-            called = (
-                f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span"
-                f" {redacted_repr(run.name)}"
-            )
-            is_known = called in self._unmatched or len(self._unmatched) < _MOST_SCOPES
-            if is_known:
-                self._unmatched[called] += 1
-            # whatever the draw of its trace: at 0 every sample holds
-            if run.outermost and not any(matches(run, 0.0) for matches in self._sampled):
-                self._missed_runs += 1
-                if is_known:
-                    self._missed[called] += 1
-            if is_known and called not in self._mismatches:
-                self._mismatches[called] = [
-                    f"evaluation {redacted_repr(name)} does not match: {failed}"
-                    for name, matches in self._matchers.items()
-                    if (failed := "; ".join(map(_condition_text, matches.failed(run, 0.0))))
-                ]
+        if matched:
+            return
+        called = (
+            f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span"
+            f" {redacted_repr(run.name)}"
+        )
+        # whatever the draw of its trace: at 0 every sample holds
+        is_missed = run.outermost and not any(matches(run, 0.0) for matches in self._sampled)
+        self._missed_runs += is_missed
+        if called not in self._mismatches:
+            if len(self._mismatches) >= _MOST_SCOPES:
+                return
+            self._mismatches[called] = [
+                f"evaluation {redacted_repr(name)} does not match: {_conditions_text(failed)}"
+                for name, matches in self._matchers.items()
+                if (failed := [*matches.failed(run, 0.0)])
+            ]
+        self._unmatched[called] += 1
+        self._missed[called] += is_missed
 
     def understood(
         self, trace: ClosedTrace, found: Sequence[Trajectory], runs: Sequence[Trajectory]
@@ -315,7 +304,7 @@ class Coverage:
         if not self.runs:
             return self.no_run()
         if not self.matched:
-            return self._no_match()
+            return f"{'; '.join(self._no_match())}; correct match or sample in the configuration"
         unknown = self._unknown()
         return (
             "every scorer was skipped"
@@ -325,16 +314,11 @@ class Coverage:
         )
 
     def why_no_score(self) -> list[str]:
-        """Why no run was evaluated, as far as known, in lines: if none matched, which condition of
-        each evaluation the runs do not meet, as `otel-eval explain` shows it.
-        """
-        with self._lock:
-            mismatches = list(self._mismatches.items())[:_MOST_NAMED]
-        if not self.runs or self.matched:
-            why = self.why_nothing() if self.runs or self.traces_without_run else ""
-            return [why] if why else []
-        of_kinds = [f"{called}: {'; '.join(failed)}" for called, failed in mismatches if failed]
-        return [f"no evaluation matched any of {plural(self.runs, 'run')}", *of_kinds]
+        """Why no run was evaluated, as far as known, in lines."""
+        if self.runs and not self.matched:
+            return self._no_match()
+        why = self.why_nothing() if self.runs or self.traces_without_run else ""
+        return [why] if why else []
 
     def unmatched_runs(self) -> UnmatchedRuns:
         """The runs that no evaluation matched although others did; none while none matched, of
@@ -344,7 +328,7 @@ class Coverage:
             if not self._missed_runs or not self.matched:
                 return UnmatchedRuns(found=self.runs)
             examples = [
-                f"{called} ({count}): {'; '.join(self._mismatches[called])}"
+                f"{called} ({count}): {self._mismatch_text(called)}"
                 for called, count in self._missed.most_common(1)
             ]
             return UnmatchedRuns(self._missed_runs, self.runs, "".join(examples))
@@ -362,26 +346,19 @@ class Coverage:
         of_scopes = f" of scopes {some_of(named, len(scopes))}" if scopes else ""
         return f"no agent run found in {spans}{of_scopes}{lone}"
 
-    def _no_match(self) -> str:
+    def _no_match(self) -> list[str]:
+        """That no evaluation matched, and for the most frequent kinds of runs which condition of
+        each evaluation they do not meet, as `otel-eval explain` shows it.
+        """
         with self._lock:
-            called, evaluations = self._unmatched.most_common(_MOST_NAMED), self.evaluations
-        wanted = "; ".join(
-            f"{redacted_repr(each.name)} matches {_conditions(each)}"
-            for each in evaluations[:_MOST_NAMED]
-        )
-        seen = ", ".join(f"{name} ({count})" for name, count in called)
-        ran, keys = (
-            plural(self.runs, "run"),
-            "match or sample" if any(each.sample < 1 for each in evaluations) else "match",
-        )
-        inner = ", ".join(map(redacted_repr, sorted(self._match_inner)[:_MOST_NAMED]))
-        remedy = (
-            f"{inner} with runs: all would match runs inside others" if inner else f"correct {keys}"
-        )
-        return (
-            f"no evaluation matched any of {ran}: {wanted}; the runs are {seen}; {remedy} in the"
-            " configuration"
-        )
+            kinds = self._unmatched.most_common(_MOST_NAMED)
+            return [
+                f"no evaluation matched any of {plural(self.runs, 'run')}",
+                *(f"{called} ({count}): {self._mismatch_text(called)}" for called, count in kinds),
+            ]
+
+    def _mismatch_text(self, called: str) -> str:
+        return "; ".join(self._mismatches[called]) or "outside the sample"
 
 
 def lone_calls_text(calls: int) -> str:
@@ -537,17 +514,13 @@ def _printable(text: str) -> str:
     )
 
 
-def _conditions(evaluation: ScorerSet) -> str:
-    match = evaluation.match
-    given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(
-        match.attributes
-    )
-    found = [f"{key} {redacted_repr(value)}" for key, value in given.items() if value != "*"]
-    found += ["outermost runs"] if match.runs == "outermost" and not found else []
-    found += ["tool calls of no agent run"] if match.runs == "tools" else []
-    return ", ".join(found) + (
-        f", a sample of {evaluation.sample:g} of the traces" if evaluation.sample < 1 else ""
-    )
+def _conditions_text(failed: Sequence[FailedCondition]) -> str:
+    """The conditions that a run does not meet; for a run inside another one that meets all others,
+    how it would match.
+    """
+    text = "; ".join(map(_condition_text, failed))
+    is_inner = failed[0].required == "outermost" and failed[0].condition == "match.runs"
+    return f"{text}; runs: all would match it" if is_inner and len(failed) == 1 else text
 
 
 def _condition_text(failed: FailedCondition) -> str:

@@ -102,9 +102,10 @@ agent(trace.get_tracer("app"), "search").end()
     assert rows == []
     assert (
         only_line(stderr)
-        == "nothing was evaluated before the end: no evaluation matched any of 1 run: 'policy'"
-        " matches service 'shpo'; the runs are service 'shop' agent 'helper' span 'invoke_agent"
-        " helper' (1); correct match in the configuration"
+        == "nothing was evaluated before the end: no evaluation matched any of 1 run; service"
+        " 'shop' agent 'helper' span 'invoke_agent helper' (1): evaluation 'policy' does not match:"
+        " match.service requires 'shpo', and the run has 'shop'; correct match or"
+        " sample in the configuration"
     )
 
 

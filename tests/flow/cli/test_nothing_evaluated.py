@@ -60,9 +60,9 @@ def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None
     code, (line,) = code_and_lines(otel_eval("replay", run, "--config", path))
     assert code == 3
     assert line.startswith(
-        "otel-eval: nothing was evaluated: no evaluation matched any of 1 run: 'one' matches agent"
-        " 'another'; the runs are "
+        "otel-eval: nothing was evaluated: no evaluation matched any of 1 run; service "
     )
+    assert "evaluation 'one' does not match: match.agent requires 'another', and the run" in line
     assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
 
 
@@ -89,7 +89,7 @@ def test_an_agent_that_runs_inside_another_needs_every_run(
     match = "    match: {agent: inner}"
     done = otel_eval("replay", path, "--config", config(PASSES, more=match))
     assert done.returncode == 3
-    assert "'one' with runs: all would match runs inside others" in done.stderr
+    assert "inside another one; runs: all would match it" in done.stderr
     match = "    match: {agent: inner, runs: all}"
     assert otel_eval("replay", path, "--config", config(PASSES, more=match)).returncode == 0
 
@@ -120,7 +120,7 @@ def test_a_sample_that_leaves_every_trace_out_is_named(
     """Else one looks for a wrong pattern."""
     done = otel_eval("replay", run, "--config", config(PASSES, more="    sample: 0.000001"))
     assert done.returncode == 3
-    assert "a sample of 1e-06 of the traces" in done.stderr
+    assert "(1): outside the sample; correct match or sample" in done.stderr
 
 
 @pytest.mark.parametrize("scorers", [[PASSES], [PASSES, NOT_APPLICABLE], [PASSES, LABEL]])
