@@ -143,7 +143,7 @@ class Coverage:
 
     def observe(self, trace: ClosedTrace, runs: Sequence[RunMatch]) -> list[Trajectory]:
         """Count the runs of an evaluated trace, and return the new ones."""
-        last = trace.last_evaluations
+        last = trace.history.evaluations
         alone = {
             bytes.fromhex(run.span_id)
             for run, matching in runs

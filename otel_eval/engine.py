@@ -3,7 +3,7 @@ their revision.
 
 `Engine.build` makes the runs of a trace, `Engine.score` the reports on them. Neither changes
 anything: the same closed trace gives the same reports, and the caller records what
-`TraceReports.last_evaluations` says of the next evaluation.
+`TraceReports.evaluations` says in the history of the trace.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ class TraceReports(NamedTuple):
 
     Attributes:
         reports: the reports on its runs, or on the trace itself.
-        last_evaluations: what these reports change in `ClosedTrace.last_evaluations`.
+        evaluations: the evaluations to record in the history of the trace.
     """
 
     reports: Sequence[Report]
-    last_evaluations: Mapping[bytes, LastEvaluation]
+    evaluations: Mapping[bytes, LastEvaluation]
 
 
 class Engine:
@@ -253,7 +253,7 @@ class Engine:
     ) -> list[Report]:
         """Build and score the runs of a trace, and record the evaluation in it."""
         scored = self.score(self.build(trace, stamp), instead)
-        trace.last_evaluations.update(scored.last_evaluations)
+        trace.history.record(scored.evaluations)
         return list(scored.reports)
 
     def build(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP) -> BuiltTrace:
@@ -269,7 +269,7 @@ class Engine:
         runs = build(trace, self.plan, inner=self._reads_inner, lone_calls=True)
         to_score: list[_RunToScore] = []
         for run in runs:
-            last = trace.last_evaluations.get(run.span_id)
+            last = trace.history.last(run.span_id)
             revision = _revision(trace, run, last)
             if revision is None:
                 continue
@@ -292,7 +292,7 @@ class Engine:
         if trace.is_late:
             return self._late(trace, stamp)
         draw = self._draw(trace.trace_id)
-        was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
+        was_reported = bool(trace.history.runs) and trace.history.last(NO_RUN) is None
         evaluations: dict[bytes, LastEvaluation] = {}
         reports: list[Report] = []
         evidence = trace.evidence
@@ -321,7 +321,7 @@ class Engine:
             of_trace = _NO_REPORTS
         else:
             of_trace = self.no_run(trace, stamp, built.why_no_report)
-        evaluations.update(of_trace.last_evaluations)
+        evaluations.update(of_trace.evaluations)
         return TraceReports([*reports, *of_trace.reports], evaluations)
 
     def _draw(self, trace_id: bytes) -> float:
@@ -377,7 +377,7 @@ class Engine:
         """
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
-        revision = _following(trace.last_evaluations.get(span_id))
+        revision = _following(trace.history.last(span_id))
         run = Trajectory(
             trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason
         )
@@ -391,14 +391,14 @@ class Engine:
         withdrawn = self._withdrawn(trace, stamp)
         return TraceReports(
             [*reports, *withdrawn.reports],
-            {span_id: LastEvaluation(revision, ""), **withdrawn.last_evaluations},
+            {span_id: LastEvaluation(revision, ""), **withdrawn.evaluations},
         )
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> TraceReports:
         """A report on why the trace has no result; none if it had one before, is not sampled, or
         such reports are disabled.
         """
-        before = trace.last_evaluations.get(NO_RUN)
+        before = trace.history.last(NO_RUN)
         was_evaluated = trace.changed is not None if before is None else trace.part is not None
         is_settled = before is not None and bool(before.incomplete)
         if was_evaluated or is_settled or not self._tells_no_run(trace):
@@ -412,7 +412,7 @@ class Engine:
 
     def _late(self, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
         """One report for a trace with spans that came after their run was forgotten."""
-        before = trace.last_evaluations.get(NO_RUN)
+        before = trace.history.last(NO_RUN)
         is_told = before is not None and before.incomplete == LATE
         if is_told or not self._tells_no_run(trace):
             return _NO_REPORTS
@@ -420,7 +420,7 @@ class Engine:
 
     def _withdrawn(self, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
         """A report that withdraws that the trace has no result; none if there was none."""
-        before = trace.last_evaluations.get(NO_RUN)
+        before = trace.history.last(NO_RUN)
         if before is None or before.incomplete:
             return _NO_REPORTS
         return _report_on_trace(trace, stamp, _HAS_RESULT, _WITHDRAWN, before.revision + 1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
@@ -261,6 +262,51 @@ LATE: Final = "late"
 """`LastEvaluation.incomplete` of `NO_RUN` after a report that spans came too late."""
 
 
+class EvaluationHistory:
+    """The last evaluation of each run of one trace, and under `NO_RUN` that of the trace itself.
+
+    Every `ClosedTrace` of a trace has the same history: what is recorded after one evaluation is
+    read by the next one.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self, evaluations: Mapping[bytes, LastEvaluation] | None = None) -> None:
+        self._last: Final = dict(evaluations or {})
+
+    @property
+    def evaluations(self) -> Mapping[bytes, LastEvaluation]:
+        """All last evaluations, by the span id of the run; for reading."""
+        return MappingProxyType(self._last)
+
+    def last(self, run: bytes) -> LastEvaluation | None:
+        """Return the last evaluation of the run with this span id; None if there was none."""
+        return self._last.get(run)
+
+    @property
+    def runs(self) -> list[bytes]:
+        """The span ids of the runs that were evaluated."""
+        return [run for run in self._last if run]
+
+    def record(self, evaluations: Mapping[bytes, LastEvaluation]) -> None:
+        """Record evaluations of runs, which take the place of earlier ones."""
+        self._last.update(evaluations)
+
+    def forget(self, span_ids: Iterable[bytes]) -> list[bytes]:
+        """Forget the evaluations of the runs among these spans; return the runs' ids."""
+        runs = [span_id for span_id in span_ids if span_id in self._last]
+        for run in runs:
+            del self._last[run]
+        return runs
+
+    def copy(self) -> EvaluationHistory:
+        """Return a history of its own with the same evaluations."""
+        return EvaluationHistory(self._last)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EvaluationHistory) and self._last == other._last
+
+
 MOST_CRASHES: Final = 2
 """After this many crashes of the process during the evaluation of a trace, the evaluation fails
 without another attempt.
@@ -317,8 +363,7 @@ class ClosedTrace:
         cut: "" or the limit that dropped spans of this trace.
         changed: None the first time; later the ids of spans that are new or replaced since the last
             closing.
-        last_evaluations: run's span id → its last evaluation; the engine writes it, the buffer
-            keeps it while the trace is kept.
+        history: the last evaluations of its runs; the buffer holds it while the trace is kept.
         part: the runs to evaluate, or None for all; other frames only show whether spans of these
             runs are missing.
         released: what was evaluated before and is not in `frames`, or None.
@@ -335,7 +380,7 @@ class ClosedTrace:
     logs: Mapping[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
     cut: str = ""
     changed: frozenset[bytes] | None = None
-    last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
+    history: EvaluationHistory = field(default_factory=EvaluationHistory)
     part: Part | None = None
     released: Released | None = None
     evidence: Evidence | None = None

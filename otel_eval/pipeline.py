@@ -407,7 +407,7 @@ class Pipeline:
                 self._counters["traces_crashed"] += 1
                 stamp = self._stamp(trace)
                 scored = attempts.give_up(self._engine, trace, stamp, crashes, self._listener)
-                trace.last_evaluations.update(scored.last_evaluations)
+                trace.history.record(scored.evaluations)
                 return scored.reports
             reports = self._reports(trace)
         finally:
@@ -428,14 +428,14 @@ class Pipeline:
             if self._journal is not None:
                 self._journal.attempts.scoring()
             scored = engine.score(built)
-            trace.last_evaluations.update(scored.last_evaluations)
+            trace.history.record(scored.evaluations)
             self._listener.on_evaluated(trace, built.matches, scored.reports)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
             self._counters["traces_failed"] += 1
             problem = f"could not be evaluated: {type(error).__name__}"
             _log.warning("trace %s %s", trace.trace_id.hex(), problem)
             scored = engine.no_run(trace, stamp, f"the trace {problem}")
-            trace.last_evaluations.update(scored.last_evaluations)
+            trace.history.record(scored.evaluations)
         finally:
             if self.progress.evaluating_s >= _SLOW_S:
                 _log.warning(

@@ -167,7 +167,7 @@ def _groups(traces: Iterable[ClosedTrace]) -> Iterator[list[ClosedTrace] | Close
     """
     group, size = list[ClosedTrace](), 0
     for trace in traces:
-        is_part = trace.reason is Completeness.OVERFLOW or bool(trace.last_evaluations)
+        is_part = trace.reason is Completeness.OVERFLOW or bool(trace.history.evaluations)
         if not is_part:
             group.append(trace)
             size += sum(len(payload) for _, payload, _ in trace.frames.values())

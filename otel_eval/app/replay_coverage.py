@@ -42,7 +42,7 @@ class ReplayCoverage(Coverage):
         """Evaluate a trace, and count its runs; `cases` observes them."""
         built = engine.build(trace, Stamp(at_ns=time.time_ns()))
         scored = engine.score(built)
-        trace.last_evaluations.update(scored.last_evaluations)
+        trace.history.record(scored.evaluations)
         self.note(trace, built.matches)
         if cases is not None:
             cases.observe(trace, scored.reports)

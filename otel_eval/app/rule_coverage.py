@@ -119,7 +119,7 @@ def rule_coverage(
 def _matches(engine: Engine, trace: ClosedTrace) -> list[RunMatch]:
     built = engine.build(trace)
     # of a trace that is evaluated in parts, later parts have only new runs
-    trace.last_evaluations.update(engine.score(built, Skipped("not called")).last_evaluations)
+    trace.history.record(engine.score(built, Skipped("not called")).evaluations)
     return built.matches
 
 

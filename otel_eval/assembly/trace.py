@@ -12,10 +12,9 @@ from otel_eval.assembly.evidence import NOTHING, evidence_of, joined
 from otel_eval.assembly.limits import Limits
 from otel_eval.conventions.reader import is_local_root, parent_is_remote
 from otel_eval.interfaces import (
-    NO_RUN,
     ClosedTrace,
+    EvaluationHistory,
     Frame,
-    LastEvaluation,
     LogFrame,
     Part,
     Released,
@@ -166,7 +165,7 @@ class Trace:
     size: int = 0
     cut: str = ""
     fresh: set[bytes] | None = None
-    last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
+    history: EvaluationHistory = field(default_factory=EvaluationHistory)
     closing: Closing | None = None
     is_rooted: bool = False
     is_evicted: bool = False
@@ -179,11 +178,6 @@ class Trace:
     parents: dict[bytes, None] = field(default_factory=dict)
     lost: dict[bytes, None] = field(default_factory=dict)
     forgotten: Evidence = NOTHING
-
-    @property
-    def had_run(self) -> bool:
-        """Whether results of a run were reported."""
-        return bool(self.last_evaluations.keys() - {NO_RUN})
 
     def writable_frames(self) -> dict[bytes, Frame]:
         """Return `frames` for a change: a copy replaces what is being evaluated."""
@@ -264,7 +258,7 @@ class Trace:
         evaluations = [
             last
             for span_id in (*tree.ids, tree.missing)
-            if (last := self.last_evaluations.get(span_id)) is not None
+            if (last := self.history.last(span_id)) is not None
         ]
         is_replaced = bool(self.agents) and not tree.has_agent
         return any(last.incomplete or (is_replaced and last.outermost) for last in evaluations)
@@ -277,7 +271,9 @@ class Trace:
         return self.size * spans // max(1, len(self.frames))
 
     def drop(self, tree: Tree) -> int:
-        """Drop the spans of a tree; return its estimated bytes."""
+        """Drop the spans of a tree, but not the evaluations of its runs; return its estimated
+        bytes.
+        """
         size, frames = self.share_of(len(tree.ids)), self.writable_frames()
         self.forgotten = joined(self.forgotten, evidence_of(tree.ids))
         if tree.has_steps or not self.lost.keys().isdisjoint(tree.ids):
@@ -286,7 +282,6 @@ class Trace:
         for span_id in tree.ids:
             del frames[span_id]
             self.arrived.pop(span_id, None)
-            self.last_evaluations.pop(span_id, None)
             self.slim.pop(span_id, None)
             self.log_count -= len(self.logs.pop(span_id, ()))
         for ids in (self.agents, self.steps, self.fresh or set()):
@@ -313,7 +308,7 @@ class Trace:
             logs=self._logs_of(self.logs),
             cut=self.cut,
             changed=None if self.fresh is None else frozenset(self.fresh),
-            last_evaluations=self.last_evaluations,
+            history=self.history,
             released=self.released() if is_part else None,
             evidence=self.evidence() if is_part else None,
             is_late=is_late,
@@ -342,7 +337,7 @@ class Trace:
             closing.reason,
             logs=self._logs_of({*evaluated, *possible_parts}),
             changed=frozenset(changed),
-            last_evaluations=self.last_evaluations,
+            history=self.history,
             part=Part(tuple([tree.root for tree in chosen]), frozenset(evaluated)),
             released=self.released(),
             evidence=self.evidence(),

@@ -194,7 +194,7 @@ class TraceBuffer:
         if emits is Emits.RESTING:
             self._resting.append(trace.trace_id)
         elif emits is Emits.FINAL:
-            self._final += [(trace.trace_id, run) for run in list(trace.last_evaluations) if run]
+            self._final += [(trace.trace_id, run) for run in trace.history.runs]
         if state is trace.state:
             return
         if trace.state in self._queues:
@@ -232,7 +232,7 @@ class TraceBuffer:
             if trace.state is State.LEFT:
                 trace.is_thinned = True
                 if self._gone[State.REPORTED].holds(trace_id, now):
-                    trace.last_evaluations[NO_RUN] = LastEvaluation(0, LATE)
+                    trace.history.record({NO_RUN: LastEvaluation(0, LATE)})
             trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
             self.counts.traces_opened += trace.state in (State.NEW, State.LEFT)
         before = trace.state
@@ -449,7 +449,7 @@ class TraceBuffer:
             self._forget(trace)
 
     def _forget(self, trace: Trace, event: Event = Event.END) -> None:
-        had_run = trace.had_run or trace.is_thinned or trace.cut
+        had_run = trace.history.runs or trace.is_thinned or trace.cut
         self._apply(trace, event if had_run else Event.FORGET)
 
     def refusal(self, items: Collection[Sequence[Any]], now: float) -> str:
@@ -600,8 +600,7 @@ class TraceBuffer:
                 continue
             excess -= len(tree.ids)
             self.counts.late_given_up += until > now
-            evaluated = [run for run in tree.ids if run in trace.last_evaluations]
-            self._final += [(trace.trace_id, run) for run in evaluated]
+            self._final += [(trace.trace_id, run) for run in trace.history.forget(tree.ids)]
             self._resize(trace, -trace.drop(tree))
         trace.until = trace.touched + limits.max_age_s
         return following
@@ -650,7 +649,7 @@ class TraceBuffer:
         )
         closed = trace.whole(trace.closing.reason, is_late=is_late)
         if trace.parents:
-            self._final += [(trace.trace_id, run) for run in list(trace.last_evaluations) if run]
+            self._final += [(trace.trace_id, run) for run in trace.history.runs]
         self.counts.traces_closed += bool(trace.frames) and trace.state is not State.LATE
         if trace.cut and trace.state is State.READY:
             self._resize(trace, -trace.size)
@@ -803,7 +802,7 @@ class TraceBuffer:
         """Forget an evaluated trace, because its source knows that no span of it is open."""
         trace = self._traces.get(trace_id)
         if trace is not None and trace.state in _EVALUATED:
-            last = trace.last_evaluations.get(NO_RUN)
+            last = trace.history.last(NO_RUN)
             if last is not None and last.incomplete == LATE:
                 self._gone[State.REPORTED].add(trace_id, trace.touched + self.limits.max_age_s)
             self._forget(trace, Event.END if trace.is_rooted else Event.LEAVE)

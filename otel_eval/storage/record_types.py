@@ -249,13 +249,13 @@ class EvaluatedTrace:
     """The results of an evaluated trace.
 
     Attributes:
-        last_evaluations: run's span id → its evaluation.
+        evaluations: run's span id → its evaluation.
         late: these are asynchronous results; the trace itself was evaluated before.
         pending: ids of asynchronous results that are not in `reports`.
     """
 
     trace_id: bytes
-    last_evaluations: Mapping[bytes, LastEvaluation] = field(default_factory=dict)
+    evaluations: Mapping[bytes, LastEvaluation] = field(default_factory=dict)
     reports: Sequence[Report] = ()
     late: bool = False
     pending: frozenset[str] = frozenset()
@@ -265,7 +265,7 @@ class EvaluatedTrace:
         """Return the results of a closed trace after its evaluation; of a part only those of its
         own runs.
         """
-        last = trace.last_evaluations
+        last = trace.history.evaluations
         if trace.part is not None:
             parents = [trace.frames[root][0] for root in trace.part.roots]
             runs = (*trace.part.spans, *parents, NO_RUN)
@@ -278,7 +278,7 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
     rows = [
         (
             trace.trace_id.hex(),
-            {run.hex(): tuple(last) for run, last in trace.last_evaluations.items()},
+            {run.hex(): tuple(last) for run, last in trace.evaluations.items()},
             [report_to_json(report) for report in trace.reports],
             trace.late,
         )
@@ -290,10 +290,8 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
 def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
     """Yield the evaluated traces in the payload of an EVALUATED record."""
     rows: list[Any] = json.loads(payload)
-    for trace_id, last_evaluations, reports, late in rows:
-        evaluated = {
-            bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()
-        }
+    for trace_id, evaluations, reports, late in rows:
+        evaluated = {bytes.fromhex(run): LastEvaluation(*last) for run, last in evaluations.items()}
         pending = frozenset(result_id for report in reports for result_id in report[_PENDING])
         yield EvaluatedTrace(
             bytes.fromhex(trace_id),
@@ -426,7 +424,7 @@ def records_of(trace: ClosedTrace) -> list[tuple[RecordKind, bytes]] | None:
     if not evaluated:
         return None
     roots = () if trace.reason is Completeness.COMPLETE else tuple(evaluated)
-    results = EvaluatedTrace(trace.trace_id, trace.last_evaluations)
+    results = EvaluatedTrace(trace.trace_id, trace.history.evaluations)
     records = [
         *_bodies(trace, lambda span_id: not is_new(span_id)),
         (RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, trace.reason, roots)])),

@@ -206,7 +206,7 @@ class Recovery:
         for trace_id, reason, roots in closed:
             trace = buffer.reclose(trace_id, reason, now, roots)
             if trace is not None:
-                before = replace(trace, last_evaluations=dict(trace.last_evaluations))
+                before = replace(trace, history=trace.history.copy())
                 self._closed.setdefault(trace_id, []).append((trace, before))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
@@ -240,7 +240,7 @@ class Recovery:
         trace, before = closings.pop(0)
         if not closings:
             del self._closed[evaluated.trace_id]
-        trace.last_evaluations.update(evaluated.last_evaluations)
+        trace.history.record(evaluated.evaluations)
         return before
 
     def _mark_delivered(self, payload: bytes) -> None:

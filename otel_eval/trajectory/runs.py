@@ -255,12 +255,12 @@ def _addressable(spans: ClassifiedTrace) -> list[int]:
     for index in spans.agents:
         depth[index] = depth.get(spans.enclosing_agent[index], 0) + 1
     agents = [index for index in spans.agents if depth[index] <= MAX_NESTED]
-    return agents + _former_runs(spans) if agents and spans.trace.last_evaluations else agents
+    return agents + _former_runs(spans) if agents and spans.trace.history.runs else agents
 
 
 def _former_runs(spans: ClassifiedTrace) -> list[int]:
     """The spans that were evaluated as runs because no agent span was there."""
-    last = spans.trace.last_evaluations
+    last = spans.trace.history.evaluations
     indexes = [index for index, kind in enumerate(spans.kinds) if kind is not Kind.AGENT]
     evaluated = [(index, last.get(spans.tree.ids[index])) for index in indexes]
     return [index for index, before in evaluated if before is not None and before.outermost]

@@ -74,7 +74,7 @@ def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
         for span_id, (parent, payload, resource_scope) in held.frames.items()
     }
     logs = {span_id: [payload for payload, _ in records] for span_id, records in held.logs.items()}
-    return is_open, frames, logs, held.changed if is_open else None, held.last_evaluations
+    return is_open, frames, logs, held.changed if is_open else None, held.history
 
 
 def lived(durable: Durable, seed: int) -> TraceBuffer:
@@ -90,7 +90,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             durable.closing([Closing(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.reclose(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
-                closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")
+                closed.history.record({(1).to_bytes(8): LastEvaluation(number, "why")})
                 durable.record_evaluated([(closed, [])])
                 durable.wait_until_journaled()
     return buffer

@@ -34,11 +34,11 @@ def test_a_late_span_opens_the_trace_again():
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     (first,) = buffer.due(1)
-    first.last_evaluations[b"r"] = LastEvaluation(0, "")
+    first.history.record({b"r": LastEvaluation(0, "")})
     push(buffer, span("c", "r"), now=20)
     (second,) = buffer.due(21)
     assert (first.changed, second.changed) == (None, frozenset({b"c"}))
-    assert (set(second.frames), second.last_evaluations) == (
+    assert (set(second.frames), second.history.evaluations) == (
         {b"r", b"c"},
         {b"r": LastEvaluation(0, "")},
     )
@@ -50,7 +50,7 @@ def test_later_still_is_counted_and_told_once():
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, max_age_s=100))
     push(buffer, span("r"))
     (trace,) = buffer.due(1)
-    trace.last_evaluations[b"r"] = LastEvaluation(0, "")
+    trace.history.record({b"r": LastEvaluation(0, "")})
     buffer.due(31)
     push(buffer, span("c", "r"), now=40)
     assert [(each.is_late, set(each.frames)) for each in buffer.due(40)] == [(True, {b"c"})]

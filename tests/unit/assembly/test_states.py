@@ -74,7 +74,7 @@ class Life:
             self.emitted = self.kind(trace)
             for span_id, frame in trace.frames.items():
                 if frame[1].name == "agent":
-                    trace.last_evaluations[span_id] = LastEvaluation(0, "")
+                    trace.history.record({span_id: LastEvaluation(0, "")})
 
     def kind(self, trace: ClosedTrace) -> Emits:
         if trace.is_late:

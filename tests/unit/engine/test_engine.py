@@ -9,7 +9,7 @@ from typing import Any
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import RunFilter, ScorerSet, result_id
-from otel_eval.interfaces import ClosedTrace
+from otel_eval.interfaces import ClosedTrace, EvaluationHistory
 from otel_eval.model import (
     Completeness,
     Failed,
@@ -257,7 +257,7 @@ def test_an_outcome_without_reading_the_trace_is_reported_of_its_root():
     gone = Failed(error_type="Crashed", message="")
     for revision in (0, 1):
         (report,), evaluations = engine.report_unbuilt(trace, Stamp(), gone)
-        trace.last_evaluations.update(evaluations)
+        trace.history.record(evaluations)
         assert (report.trajectory.span_id, report.revision) == (b"x".hex(), revision)
         assert [each.outcome for each in report.results] == [gone]
 
@@ -266,8 +266,8 @@ def test_building_and_scoring_change_nothing_of_the_trace():
     """What they say of the next evaluation is recorded by the caller, so both can be repeated."""
     engine, trace = engine_of(), closed(agent("a"), tool("t", "a"))
     first, again = (engine.score(engine.build(trace)) for _ in range(2))
-    assert (first, trace.last_evaluations) == (again, {})
-    trace.last_evaluations.update(first.last_evaluations)
+    assert (first, trace.history) == (again, EvaluationHistory())
+    trace.history.record(first.evaluations)
     (report,) = engine.score(engine.build(trace)).reports
     assert report.revision == 1
 

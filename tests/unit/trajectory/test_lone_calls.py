@@ -140,7 +140,7 @@ def test_results_of_a_call_are_withdrawn_when_its_agent_arrives():
         whole.frames,
         whole.reason,
         changed=frozenset(whole.frames) - frozenset(first.frames),
-        last_evaluations=first.last_evaluations,
+        history=first.history,
     )
     outermost, tools = sorted(results(later, "outermost", "tools"))
     assert outermost[0] == "outermost"
