@@ -261,11 +261,11 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
     def discard_rest(self) -> None:
         """Make no further attempt, count what is left, and write it to the dead-letter file."""
         self._end_threads(0.0)
-        reports = [entry.item for entry in self._pop_rest()]
+        entries, reason = self._pop_rest()
+        reports = [entry.item for entry in entries]
         undelivered = results_of(reports)
         if not undelivered:
             return
-        reason = self._last_failure or "no time"
         self._warnings.say(
             "left",
             "%s did not deliver %s before the end (%s); %s",

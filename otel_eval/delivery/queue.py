@@ -496,9 +496,10 @@ class DeliveryQueue(ABC, Generic[Item]):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _pop_rest(self) -> list[Entry[Item]]:
-        """Remove and return what is left, after `_end_threads`."""
+    def _pop_rest(self) -> tuple[list[Entry[Item]], str]:
+        """Remove and return what is left, after `_end_threads`, and why it is."""
         with self._lock:
+            reason = self._why_left()
             entries_left = [
                 *self._deferred,
                 *self._parked,
@@ -508,4 +509,13 @@ class DeliveryQueue(ABC, Generic[Item]):
             for entries in (self._deferred, self._parked, self._in_flight, self._queue):
                 entries.clear()
             self._queued_size = self._in_flight_size = 0
-        return entries_left
+        return entries_left, reason
+
+    def _why_left(self) -> str:
+        """Return the last error of the endpoint, and that time was over, unless all that is left
+        is parked.
+        """
+        error = self._last_failure
+        if error and self._is_empty:
+            return error
+        return f"time was over; last error: {error}" if error else "time was over"

@@ -190,11 +190,11 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         is_sent = self.drain(timeout_s)
         self._end_threads(0.0)
         if not is_journaled:
-            lost = sum([entry.item.items for entry in self._pop_rest()])
+            entries, reason = self._pop_rest()
+            lost = sum([entry.item.items for entry in entries])
             if lost:
                 self._count("lost", lost)
-                self._warnings.once(
-                    "lost", "%d %s were not forwarded before the end", lost, self._signal
-                )
+                message = "%d %s were not forwarded before the end (%s)"
+                self._warnings.once("lost", message, lost, _NOUNS[self._signal], reason)
         self._client.close()
         return is_sent or is_journaled

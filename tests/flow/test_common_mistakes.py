@@ -292,8 +292,8 @@ agent(trace.get_tracer("app"), "search").end()
     )
     assert (
         only_line(stderr)
-        == f"otlp.logs did not deliver 2 results before the end ({refused}); lost; name"
-        " exporters.dead_letter to keep such results"
+        == f"otlp.logs did not deliver 2 results before the end (time was over; last error:"
+        f" {refused}); lost; name exporters.dead_letter to keep such results"
     )
 
 

@@ -870,5 +870,5 @@ def test_scores_that_wait_at_the_end_are_written_to_the_dead_letter_file(
         queue.export([run(0)])
         wait_until(lambda: counters.get("results.retries"))
     assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
-        "not delivered before the end (404, MLflow has no such trace)"
+        "not delivered before the end (time was over; last error: 404, MLflow has no such trace)"
     ]

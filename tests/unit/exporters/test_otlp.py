@@ -293,8 +293,8 @@ def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(
     assert [line.getMessage().replace(refusal, "?") for line in caplog.records] == [
         "export to otlp.logs failed (?), 1 queued, retrying",
         (
-            "otlp.logs did not deliver 2 results before the end (?); lost; name"
-            " exporters.dead_letter to keep such results"
+            "otlp.logs did not deliver 2 results before the end (time was over; last error: ?);"
+            " lost; name exporters.dead_letter to keep such results"
         ),
     ]
 
@@ -311,7 +311,7 @@ def test_results_not_delivered_before_the_end_are_in_the_dead_letter_file(
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
     assert (row["exporter"], row["why"]) == (
         "otlp.spans",
-        f"not delivered before the end ({refusal})",
+        f"not delivered before the end (time was over; last error: {refusal})",
     )
 
 
