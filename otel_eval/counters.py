@@ -12,13 +12,11 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 _log = logging.getLogger("otel_eval")
 
-Counts = Callable[[], Mapping[str, Any]]
-"""Returns the counts of all parts by name: a number, or a number for each transport."""
 OTHER: Final = "other"
 _LONGEST_NAME: Final = 200  # characters: senders choose agents' names, which may be megabytes long
 _GREATEST: Final = frozenset(
@@ -34,18 +32,60 @@ _GREATEST: Final = frozenset(
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 
 
+class LabelledName(NamedTuple):
+    r"""The name of a count with labels, in their order; as text `name{label=value,…}`, with commas
+    and backslashes in values escaped.
+
+    >>> str(count_name("a", y="1,2", x=""))
+    'a{x=,y=1\\,2}'
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        pairs = [f"{label}={value.translate(_ESCAPED)}" for label, value in self.labels]
+        return f"{self.name}{{{','.join(pairs)}}}"
+
+
+CountName = str | LabelledName
+"""The name of a count, as text if it has no labels."""
+Counts = Mapping[CountName, Any]
+"""Counts by name: a number, or a number for each transport."""
+
+
+def count_name(name: str, /, **labels: str) -> CountName:
+    """Return the name of a count with these labels."""
+    return LabelledName(name, tuple(sorted(labels.items()))) if labels else name
+
+
+def without_labels(name: CountName) -> str:
+    """Return the name without its labels."""
+    return name if isinstance(name, str) else name.name
+
+
+def labels_of(name: CountName) -> dict[str, str]:
+    """Return the labels of a name."""
+    return {} if isinstance(name, str) else dict(name.labels)
+
+
+def counts_as_text(counts: Counts) -> dict[str, Any]:
+    """Return the counts with their names as text."""
+    return {str(name): count for name, count in counts.items()}
+
+
 class Counters:
     """Counts that only rise, by name and labels."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _counts
         renew_after_fork(self)
-        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._counts: Counter[LabelledName] = Counter()
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Raise the count of `name` with these labels."""
         with self._lock:
-            self._counts[name, tuple(sorted(labels.items()))] += amount
+            self._counts[LabelledName(name, tuple(sorted(labels.items())))] += amount
 
     def get(self, name: str, **labels: str) -> int:
         """The sum of the counts of `name` whose labels include these."""
@@ -57,11 +97,11 @@ class Counters:
             if counted == name and labels.items() <= dict(counted_labels).items()
         )
 
-    def snapshot(self) -> dict[str, int]:
-        """Every count as `name{label=value,…}`."""
+    def snapshot(self) -> dict[CountName, int]:
+        """Every count."""
         with self._lock:
-            rows = list(self._counts.items())
-        return {named_count(name, dict(labels)): count for (name, labels), count in sorted(rows)}
+            rows = sorted(self._counts.items())
+        return {name if name.labels else name.name: count for name, count in rows}
 
 
 def in_each_child(holder: _T, act: Callable[[_T], object]) -> None:
@@ -81,11 +121,11 @@ def renew_after_fork(holder: Any) -> None:
     in_each_child(holder, lambda alive: setattr(alive, "_lock", threading.Lock()))
 
 
-def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def total_counts(several: Iterable[Mapping[Any, Any]]) -> dict[CountName, Any]:
     """Merge the counts of several processes: their sums, by transport where there are several; the
     greatest of ages and flags.
     """
-    total: dict[str, Any] = {}
+    total: dict[CountName, Any] = {}
     for counts in several:
         for key, value in counts.items():
             before = total.get(key)
@@ -95,20 +135,9 @@ def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 total[key] = total_counts((before, value))
             else:
                 total[key] = (
-                    max(before, value) if key.partition("{")[0] in _GREATEST else before + value
+                    max(before, value) if without_labels(key) in _GREATEST else before + value
                 )
     return total
-
-
-def named_count(name: str, labels: Mapping[str, str]) -> str:
-    r"""The key of a count: `name{label=value,…}`, labels in order; commas and backslashes in values
-    are escaped.
-
-    >>> named_count("a", {"y": "1,2", "x": ""})
-    'a{x=,y=1\\,2}'
-    """
-    pairs = [f"{key}={value.translate(_ESCAPED)}" for key, value in sorted(labels.items())]
-    return f"{name}{{{','.join(pairs)}}}" if pairs else name
 
 
 class BoundedNames:

@@ -16,7 +16,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
+from otel_eval.counters import (
+    BoundedNames,
+    CountName,
+    Counts,
+    Warnings,
+    count_name,
+    renew_after_fork,
+)
 from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import FailedCondition, RunMatch, ScorerSet
 from otel_eval.exporters.result_rows import outcome_of
@@ -38,7 +45,7 @@ _log = logging.getLogger("otel_eval")
 class DiagnosedProcess(Protocol):
     """The process whose missing scores are diagnosed."""
 
-    def counts(self) -> Mapping[str, Any]:
+    def counts(self) -> Counts | Mapping[str, Any]:
         """The counters of all its parts."""
 
     def why_no_span(self) -> str:
@@ -268,13 +275,11 @@ class Coverage:
             }
         return Counter(unknown).most_common()
 
-    def counts(self) -> dict[str, int]:
-        """The counters of runs, of what was not evaluated, and of results by scorer and outcome, as
-        `name{label=value,…}`.
-        """
+    def counts(self) -> dict[CountName, int]:
+        """The counters of runs, of what was not evaluated, and of results by scorer and outcome."""
         with self._lock:
             unmatched = self.runs - self.matched
-            found = {
+            found: dict[CountName, int] = {
                 "runs": self.runs,
                 "runs_unmatched": unmatched,
                 "traces_without_run": self.traces_without_run,
@@ -285,16 +290,14 @@ class Coverage:
                 sorted(self._skipped.items()),
                 sorted(self._results.items()),
             )
-        found |= {
-            named_count("spans_without_run", {"scope": scope}): count for scope, count in spans
-        }
+        found |= {count_name("spans_without_run", scope=scope): count for scope, count in spans}
         for (scorer, outcome, error), count in results:
             labels = {"scorer": scorer, "outcome": outcome} | (
                 {"error_type": error} if error else {}
             )
-            found[named_count("scorers.results", labels)] = count
+            found[count_name("scorers.results", **labels)] = count
         return found | {
-            named_count("results.skipped", {"reason": reason}): count for reason, count in skipped
+            count_name("results.skipped", reason=reason): count for reason, count in skipped
         }
 
     def why_nothing(self) -> str:
@@ -432,7 +435,7 @@ class Diagnostics(Coverage):
             f"{scorer} {error}", "scorer %s failed: %s%s; %d so far", scorer, why, place, times
         )
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[CountName, int]:
         """The counters of `Coverage`, and in one process the number of tool spans without the
         context of their run.
         """

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
+from otel_eval.counters import Counts, counts_as_text, labels_of, without_labels
 from otel_eval.descriptors import Spare
 from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
 from otel_eval.native import build_info
@@ -69,7 +70,7 @@ class Readiness(NamedTuple):
 class Monitored(Protocol):
     """A server whose state is shown. Called from the threads of the admin server."""
 
-    def counts(self) -> Mapping[str, Any]:
+    def counts(self) -> Counts:
         """The counters of every part."""
 
     def readiness(self) -> Readiness:
@@ -102,9 +103,7 @@ _QUEUES: Final = (
 _UNSUPPORTED: Final = "exports.unsupported"
 
 
-def status_fields(
-    counts: Mapping[str, Any], readiness: Readiness, uptime_s: float
-) -> dict[str, Any]:
+def status_fields(counts: Counts, readiness: Readiness, uptime_s: float) -> dict[str, Any]:
     """The fields of `/status`: a summary, then every counter."""
     flat = {
         key: sum(value.values()) if isinstance(value, Mapping) else value
@@ -117,24 +116,30 @@ def status_fields(
         "build": build_info(),
         "traces": {field: flat.get(key, 0) for field, key in _TRACES.items()},
         "evaluation": dict(readiness.evaluation),
-        "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
+        "queues": {
+            str(key): value
+            for key, value in flat.items()
+            if without_labels(key).startswith(_QUEUES)
+        },
         "unevaluated": {
-            key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)
+            str(key): value
+            for key, value in flat.items()
+            if value and without_labels(key) in _UNEVALUATED
         },
         "unsupported": [
-            key for key, value in flat.items() if value and key.startswith(_UNSUPPORTED)
+            str(key) for key, value in flat.items() if value and without_labels(key) == _UNSUPPORTED
         ],
         "failures": {
-            key: value
+            str(key): value
             for key, value in flat.items()
-            if key.startswith("scorers.results") and "outcome=failed" in key
+            if without_labels(key) == "scorers.results" and labels_of(key)["outcome"] == "failed"
         },
         "drops": {
-            key: {"count": value, "why": DROPS[key.partition("{")[0]]}
+            str(key): {"count": value, "why": DROPS[name]}
             for key, value in flat.items()
-            if value and key.partition("{")[0] in DROPS
+            if value and (name := without_labels(key)) in DROPS
         },
-        "counts": dict(counts),
+        "counts": counts_as_text(counts),
     }
 
 

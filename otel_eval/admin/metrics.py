@@ -15,14 +15,14 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.counters import Counts
+from otel_eval.counters import CountName, Counts, labels_of, without_labels
 from otel_eval.descriptors import soft_limit
 from otel_eval.native import VERSION, build_info
 from otel_eval.retry import suppress_instrumentation
@@ -219,18 +219,10 @@ _FAILURES: Final = (
     "unauthenticated_requests",
     "internal_errors",
 )
-_LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
-_PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-def self_families(counts: Mapping[str, Any]) -> list[Family]:
-    """The self-metrics: every count, and metrics of the process, ordered by name.
-
-    Args:
-        counts: name → number, or name → transport → number; names may have labels, as
-            `name{label=value,…}`.
-    """
+def self_families(counts: Counts) -> list[Family]:
+    """The self-metrics: every count, and metrics of the process, ordered by name."""
     families = [
         family
         for key, value in counts.items()
@@ -262,39 +254,34 @@ def _number(
     return Family(PREFIX + name, kind, unit, description, [("", labels, value)])
 
 
-def _families_of(key: str, value: Any) -> Iterator[Family]:
+def _families_of(key: CountName, value: Any) -> Iterator[Family]:
     """The metrics of one count."""
+    counted = without_labels(key)
     if isinstance(value, Mapping):  # a counter of the receiver, by transport
         name, unit = (
-            f"receiver_{key.replace('_logs', '_log_records')}",
-            _OF_REQUESTS.get(key.rpartition("_")[2], ""),
+            f"receiver_{counted.replace('_logs', '_log_records')}",
+            _OF_REQUESTS.get(counted.rpartition("_")[2], ""),
         )
         for transport in ("grpc", "http"):
             yield _number(name, _RECEIVER | {"transport": transport}, value.get(transport, 0), unit)
     elif isinstance(value, int | float):
-        counted, labels = _split(key)
         # The name begins with the part that counts; without a part it is a count of the processing
         # of spans.
         plain = counted.replace(".", "_") if "." in counted else f"processor_{counted}"
         name, unit = GAUGES.get(counted) or _COUNTERS.get(counted, (plain, ""))
-        yield _number(name, labels, value, unit, "gauge" if counted in GAUGES else "counter")
+        kind = "gauge" if counted in GAUGES else "counter"
+        yield _number(name, _metric_labels(key), value, unit, kind)
 
 
-def _split(key: str) -> tuple[str, dict[str, str]]:
-    """The name of a counter, and its labels as metrics have them."""
-    match = _LABELLED.fullmatch(key)
-    if match is None:
-        return key, {}
-    labels = {
-        _LABELS.get(label, label): _ESCAPE.sub(r"\1", value)
-        for label, value in _PAIR.findall(match[2])
-    }
-    if match[1].startswith("forward."):
+def _metric_labels(key: CountName) -> dict[str, str]:
+    """The labels of a count as metrics have them."""
+    labels = {_LABELS.get(label, label): value for label, value in labels_of(key).items()}
+    if labels and without_labels(key).startswith("forward."):
         labels["exporter"] = "forward"
-    return match[1], dict(sorted(labels.items()))
+    return dict(sorted(labels.items()))
 
 
-def _outcomes(counts: Mapping[str, Any]) -> Iterator[Family]:
+def _outcomes(counts: Counts) -> Iterator[Family]:
     """`receiver_requests` by outcome, as in the Collector."""
     for transport in ("grpc", "http"):
         counted = {
@@ -370,7 +357,11 @@ class SelfMetricsExporter:
     """
 
     def __init__(
-        self, exporter: MetricExporter, counts: Counts, resource: Resource, interval_s: float
+        self,
+        exporter: MetricExporter,
+        counts: Callable[[], Counts],
+        resource: Resource,
+        interval_s: float,
     ) -> None:
         self._exporter, self._counts, self._resource = exporter, counts, resource
         self._begun_ns: Final = time.time_ns()

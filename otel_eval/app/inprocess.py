@@ -34,7 +34,7 @@ from otel_eval.app.guarded_scorer import MOST_TIMEOUTS
 from otel_eval.app.live import EvaluationParts, LiveEvaluation
 from otel_eval.assembly import Limits
 from otel_eval.config import ConfigSource, EvalConfig, load
-from otel_eval.counters import Counters, Warnings, in_each_child
+from otel_eval.counters import Counters, Warnings, counts_as_text, in_each_child
 from otel_eval.datasets import dataset_counts
 from otel_eval.delivery.exports import Exports
 from otel_eval.engine import Engine
@@ -192,9 +192,9 @@ class _EvaluatesInProcess:
     def counts(self) -> dict[str, Any]:
         """The counters of evaluation and delivery, including losses."""
         return (
-            self._evaluation.diagnostics.counts()
-            | self._exports.counts()
-            | self._counters.snapshot()
+            counts_as_text(self._evaluation.diagnostics.counts())
+            | counts_as_text(self._exports.counts())
+            | counts_as_text(self._counters.snapshot())
             | dataset_counts()
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.config import Auth, Ui
+from otel_eval.counters import Counts, without_labels
 from otel_eval.diagnostics import UnmatchedRuns
 from otel_eval.sources.receiver.credentials import BearerTokens
 from otel_eval.sources.receiver.server import Bound
@@ -130,7 +131,7 @@ class FetchedRuns:
 class ShownReceiver(Protocol):
     """The receiver whose runs a page shows."""
 
-    def counts(self) -> Mapping[str, Any]:
+    def counts(self) -> Counts:
         """The counters of the receiver."""
 
     def why_no_score(self) -> Sequence[str]:
@@ -214,9 +215,9 @@ class LivePage:
         """Counters and times that the page shows."""
         return {
             "counts": {
-                key: sum(value.values()) if isinstance(value, Mapping) else value
+                str(key): sum(value.values()) if isinstance(value, Mapping) else value
                 for key, value in self._receiver.counts().items()
-                if key.partition("{")[0] in _SHOWN
+                if without_labels(key) in _SHOWN
             },
             "exported_ms": self.runs.exported_ms,
             "left_out": self.runs.left_out,

@@ -361,7 +361,7 @@ def starting(admin: AdminServices, stop: Callable[[float], object]) -> Iterator[
 
 
 def _metrics_exporter(
-    endpoint: MetricsOtlp, instance_id: str | None, counts: Counts
+    endpoint: MetricsOtlp, instance_id: str | None, counts: Callable[[], Counts]
 ) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.exporters.otlp import SdkMetricExporter

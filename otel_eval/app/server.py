@@ -27,7 +27,7 @@ from otel_eval.app.receiving import (
     within_open_files,
 )
 from otel_eval.config import EvalConfig, Telemetry
-from otel_eval.counters import Counters, Warnings, total_counts
+from otel_eval.counters import Counters, CountName, Warnings, total_counts
 from otel_eval.datasets import dataset_counts
 from otel_eval.delivery.export_queue import STORED_S
 from otel_eval.delivery.undelivered import Undelivered
@@ -192,7 +192,7 @@ class Server:
         """The metrics of results, for `/metrics`."""
         return list(families_of(metrics.collect() if (metrics := self._exports.metrics) else None))
 
-    def state(self) -> tuple[dict[str, Any], Readiness]:
+    def state(self) -> tuple[dict[CountName, Any], Readiness]:
         """The counters and the readiness, for the front."""
         return self.counts(), self.readiness()
 
@@ -418,16 +418,15 @@ class Server:
             self._kafka.use_engine(of_kafka)
         return [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[CountName, Any]:
         """The counters of every part."""
         storage = self._durable.counts() if self._durable else {}
         queues = self._exports.counts() | self._evaluation.diagnostics.counts() | dataset_counts()
         queues |= self._receiver.not_after()
-        evaluated = self._pipeline.counts()
-        if self._kafka:
-            evaluated = total_counts([evaluated, self._kafka.source.counts()])
+        of_kafka = self._kafka.source.counts() if self._kafka else {}
+        evaluated = total_counts([self._pipeline.counts(), of_kafka])
         return (
-            dict[str, Any](self._receiver.counts())
+            dict[CountName, Any](self._receiver.counts())
             | evaluated
             | self._counters.snapshot()
             | queues

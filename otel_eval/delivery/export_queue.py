@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.counters import Counters, named_count
+from otel_eval.counters import Counters, CountName, count_name
 from otel_eval.delivery.queue import DeliveryQueue, Entry
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -218,12 +218,12 @@ class ExportQueue(DeliveryQueue[Report], Exporter):
         self._count("dead_letters", number)
         return True
 
-    def counts(self) -> dict[str, float]:
+    def counts(self) -> dict[CountName, float]:
         """The number of results that are queued or wait, and the gauges of every queue."""
         with self._lock:
             parked_sizes = [entry.size for entry in (*self._deferred, *self._parked)]
             queued = self._size + sum(parked_sizes)
-        key = named_count("results.queued", self._labels)
+        key = count_name("results.queued", **self._labels)
         return {key: queued, **super().counts(), **self.exporter.counts()}
 
     # ----------------------------------------------------------------- end

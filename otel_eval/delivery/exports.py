@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from otel_eval.counters import Counters, Warnings, in_each_child
+from otel_eval.counters import Counters, CountName, Warnings, in_each_child
 from otel_eval.delivery.export_queue import ExportQueue, results_of, without_content
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -92,7 +92,7 @@ class FinalResults(Exporter):
         """Prepare the exporter for these results."""
         self._exporter.expect(evaluation, scorers, source)
 
-    def counts(self) -> Mapping[str, float]:
+    def counts(self) -> Mapping[CountName, float]:
         """The exporter's counts."""
         return self._exporter.counts()
 
@@ -272,7 +272,7 @@ class Exports:
         """Seconds since the current export began; 0 if there is none."""
         return time.monotonic() - self._since if self._lock.locked() else 0.0
 
-    def counts(self) -> dict[str, float]:
+    def counts(self) -> dict[CountName, float]:
         """The counts of the exporters, such as results in their queues."""
         return {
             name: count for exporter in self._exporters for name, count in exporter.counts().items()

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final, Generic, TypeVar
 
-from otel_eval.counters import Counters, Outage, Warnings, in_each_child, named_count
+from otel_eval.counters import Counters, CountName, Outage, Warnings, count_name, in_each_child
 from otel_eval.retry import (
     Attempts,
     ExportResult,
@@ -420,7 +420,7 @@ class DeliveryQueue(ABC, Generic[Item]):
                 len(self),
             )
 
-    def counts(self) -> dict[str, float]:
+    def counts(self) -> dict[CountName, float]:
         """The age of the oldest item and of the request under way in seconds, and 1 if the endpoint
         does not support the signal.
         """
@@ -429,13 +429,12 @@ class DeliveryQueue(ABC, Generic[Item]):
             firsts += [entries[0] for entries in (self._queue, self._parked) if entries]
             now = time.monotonic()
             oldest_s = now - min([entry.queued_at for entry in firsts], default=now)
-        exporter = {"exporter": self.name}
-        gauges: dict[str, float] = {
-            named_count(f"{self.family}.oldest_s", self._labels): round(oldest_s, 3),
-            named_count("exports.running_s", exporter): round(self.busy_s, 3),
+        gauges: dict[CountName, float] = {
+            count_name(f"{self.family}.oldest_s", **self._labels): round(oldest_s, 3),
+            count_name("exports.running_s", exporter=self.name): round(self.busy_s, 3),
         }
         if self._attempts.unsupported:
-            gauges[named_count("exports.unsupported", exporter)] = 1
+            gauges[count_name("exports.unsupported", exporter=self.name)] = 1
         return gauges
 
     # --------------------------------------------------------------------- end

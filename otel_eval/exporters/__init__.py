@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from otel_eval.counters import CountName
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.interfaces import RunSource, Scorer
 from otel_eval.model import Report
@@ -83,8 +84,8 @@ class Exporter(ABC):
         can start them at 0.
         """
 
-    def counts(self) -> Mapping[str, float]:
-        """The current values of gauges for `/status`, as `name{label=value}`."""
+    def counts(self) -> Mapping[CountName, float]:
+        """The current values of gauges for `/status`."""
         return {}
 
     def reopen(self) -> None:  # noqa: B027 - few exporters need it

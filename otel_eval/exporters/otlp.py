@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics import export as sdk
 
-from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.counters import Counters, CountName, Outage, Warnings, count_name
 from otel_eval.errors import redacted
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.attributes import PLAIN, ResultFormat
@@ -150,13 +150,10 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
             if time.monotonic() >= until or self._stopping.is_set():
                 return result
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[CountName, int]:
         """1 if the endpoint does not support metrics."""
-        return (
-            {f"exports.unsupported{{exporter={self.name}}}": 1}
-            if self._attempts.unsupported
-            else {}
-        )
+        name = count_name("exports.unsupported", exporter=self.name)
+        return {name: 1} if self._attempts.unsupported else {}
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Return True: nothing is queued."""
@@ -244,9 +241,9 @@ class OtlpMetricsExporter(MetricsExporter):
         """
         return self._scraped.get_metrics_data() if self._scraped is not None else None
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[CountName, int]:
         """1 for each endpoint that does not support metrics; nothing is queued."""
-        counts: dict[str, int] = {}
+        counts: dict[CountName, int] = {}
         for exporter in self._exporters:
             counts |= exporter.counts()
         return counts

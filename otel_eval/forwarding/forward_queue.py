@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
-from otel_eval.counters import Counters, named_count
+from otel_eval.counters import Counters, CountName, count_name
 from otel_eval.delivery.queue import DeliveryQueue, Entry
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding.pending_spans import PendingSpan
@@ -171,14 +171,14 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         elif result.reason:  # OTLP: a message without rejected items is a warning
             self._warnings.say("warned", "the backend warned about %s: %s", noun, result.reason)
 
-    def counts(self) -> dict[str, float]:
+    def counts(self) -> dict[CountName, float]:
         """The bytes that are reserved, queued, being sent or parked, and the gauges of every
         queue.
         """
         with self._lock:
             parked = sum([entry.size for entry in self._parked])
             unsent = self._reserved + self._size + parked
-        return {named_count("forward.waiting_bytes", self._labels): unsent, **super().counts()}
+        return {count_name("forward.waiting_bytes", **self._labels): unsent, **super().counts()}
 
     # ----------------------------------------------------------------- end
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, CountName
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.result_requests import attributes_of, events_of
@@ -297,7 +297,7 @@ class Forwarder(Exporter):
             queue.drain(max(0.0, deadline - time.monotonic())) for queue in self._queues.values()
         )
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[CountName, Any]:
         """How many spans are held, and the gauges of the queues."""
         gauges = [queue.counts() for queue in self._queues.values()]
         return {

@@ -8,8 +8,7 @@ on demand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # what reads spans of the process needs no wire format
     from otel_eval.otlp.protobuf import SpanBatch
@@ -60,6 +59,3 @@ class Source(Protocol):
         """After the last results were delivered: acknowledge what is delivered, and release
         connections.
         """
-
-    def counts(self) -> Mapping[str, Any]:
-        """Counters for `/status` and self-metrics."""

@@ -11,6 +11,7 @@ import pytest
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from otel_eval.counters import CountName
 from tests.support.doc_pages import PAGES
 from tests.support.otlp_backend import ANYWHERE
 
@@ -33,7 +34,7 @@ class Nowhere:
         """Nothing to end."""
 
 
-def of_the_receiver() -> Mapping[str, Any]:
+def of_the_receiver() -> Mapping[CountName, Any]:
     """One that forwards, too."""
     server = Server(load(FORWARDS))
     server.start()
@@ -62,8 +63,8 @@ def of_an_exporter() -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("counts", [of_the_receiver, of_a_processor, of_an_exporter])
-def test_every_counter_is_documented(counts: Callable[[], Mapping[str, Any]]) -> None:
+def test_every_counter_is_documented(counts: Callable[[], Mapping[CountName, Any]]) -> None:
     """By its name without labels."""
-    names = {name.partition("{")[0] for name in counts()}
+    names = {str(name).partition("{")[0] for name in counts()}
     assert len(names) > 5
     assert sorted(name for name in names if not re.search(rf"`{re.escape(name)}[`{{]", TEXT)) == []

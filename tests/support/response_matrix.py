@@ -16,7 +16,7 @@ import grpc
 
 from otel_eval.app.build import build_engine
 from otel_eval.config import Storage, load
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name, without_labels
 from otel_eval.delivery.export_queue import ExportQueue
 from otel_eval.delivery.exports import Exports
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -148,7 +148,7 @@ class Results:
         assert self.tally.get("results.export_failed") == dead_letters + dropped
 
     def unsupported(self) -> bool:
-        return any(key.startswith("exports.unsupported") for key in self._delivery.counts())
+        return "exports.unsupported" in map(without_labels, self._delivery.counts())
 
     def close(self) -> None:
         self._delivery.close(5.0)
@@ -199,7 +199,9 @@ class InProcess(Results):
         return self._count("exports.unsupported") == 1
 
     def _count(self, name: str) -> int:
-        return sum(count for key, count in self._exporter.counts().items() if key.startswith(name))
+        return sum(
+            count for key, count in self._exporter.counts().items() if without_labels(key) == name
+        )
 
     def close(self) -> None:
         self._exporter.close(1.0)
@@ -287,7 +289,10 @@ class Forwarding:
         )
 
     def unsupported(self) -> bool:
-        return f"exports.unsupported{{exporter=forward.{self._signal}}}" in self._forward.counts()
+        return (
+            count_name("exports.unsupported", exporter=f"forward.{self._signal}")
+            in self._forward.counts()
+        )
 
     def close(self) -> None:
         self._forward.stop(0.0)

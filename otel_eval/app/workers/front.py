@@ -37,7 +37,7 @@ from otel_eval.app.receiving import (
 from otel_eval.app.server import NEEDS_RESTART, why_no_span
 from otel_eval.app.workers.worker import SupervisedWorker
 from otel_eval.config import EvalConfig
-from otel_eval.counters import total_counts
+from otel_eval.counters import CountName, total_counts
 from otel_eval.diagnostics import Diagnostics, UnmatchedRuns
 from otel_eval.errors import InputError, Overloaded, StartCancelled, collect_errors
 from otel_eval.native import extension
@@ -209,7 +209,7 @@ class FrontServer:
         self._config = config
         return needs_restart
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[CountName, Any]:
         """The counters of every part, added up over the workers."""
         return total_counts(
             [

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,7 +31,7 @@ from otel_eval.admin.metrics import GAUGES, Family
 from otel_eval.app.page import HeldByWorker
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig
-from otel_eval.counters import Counters, named_count, total_counts
+from otel_eval.counters import Counters, CountName, Counts, count_name, total_counts, without_labels
 from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError, OtelEvalError, Overloaded
 from otel_eval.otlp import Signal
@@ -328,8 +328,8 @@ class SupervisedWorker:
             target=self._supervise, name=f"otel-eval-worker-{number}", daemon=True
         )
         self._restarts = 0
-        self._counts: Mapping[str, Any] = {}  # counters of the process, as last reported
-        self._former_counts: Mapping[str, Any] = {}  # summed counters of earlier processes
+        self._counts: Counts = {}  # counters of the process, as last reported
+        self._former_counts: Counts = {}  # summed counters of earlier processes
         self.readiness = Readiness(False, "it starts")  # as last reported
         # the monotonic time of the first check that the process did not answer; None: it answers
         self._silent_since: float | None = None
@@ -451,7 +451,7 @@ class SupervisedWorker:
             )
         # Counters of the service must not decrease when a process ends.
         counted = {
-            key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES
+            key: value for key, value in self._counts.items() if without_labels(key) not in GAUGES
         }
         self._former_counts, self._counts = total_counts([self._former_counts, counted]), {}
         if lived_s > _HEALTHY_S:
@@ -469,7 +469,7 @@ class SupervisedWorker:
         results = sum(
             int(count)
             for key, count in self._counts.items()
-            if key.partition("{")[0] == "results.queued"
+            if without_labels(key) == "results.queued"
         )
         label = str(self.number)
         self._lost.add("workers.lost_traces", traces, worker=label)
@@ -552,10 +552,10 @@ class SupervisedWorker:
         except (Overloaded, RuntimeError):
             return None
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[CountName, Any]:
         """The counters of all its processes, as reported up to a second ago."""
-        label = {"worker": str(self.number)}
+        worker = str(self.number)
         is_up = self._ready is not None and self._silent_since is None
-        counts = {named_count("workers.up", label): int(is_up)}
-        counts[named_count("workers.restarts", label)] = self._restarts
+        counts = {count_name("workers.up", worker=worker): int(is_up)}
+        counts[count_name("workers.restarts", worker=worker)] = self._restarts
         return total_counts([self._former_counts, self._counts, self._lost.snapshot()]) | counts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from otel_eval.assembly import Limits
-from otel_eval.counters import Warnings, total_counts
+from otel_eval.counters import CountName, Counts, Warnings, count_name, total_counts
 from otel_eval.engine import Engine
 from otel_eval.exporters.kafka import ClientLog
 from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
@@ -79,8 +79,8 @@ class KafkaSource:
         self._offsets: Final = f"offsets of {services.topic}"
         self._warnings: Final = Warnings()
         self._partitions: dict[int, Partition] = {}
-        self._former: dict[str, Any] = {}  # counts of partitions that this process owned before
-        self._gauges: dict[str, float] = {}
+        self._former: Counts = {}  # counts of partitions that this process owned before
+        self._gauges: dict[CountName, float] = {}
         self._number_of_partitions = 0
         self._consumer: Any = None
         self._stopping, self._ending = threading.Event(), threading.Event()
@@ -425,17 +425,17 @@ class KafkaSource:
         """Set the gauges: number of partitions, and for each its lag in records and the age of its
         oldest unfinished trace.
         """
-        gauges: dict[str, float] = {"kafka.partitions": len(self._partitions)}
+        gauges: dict[CountName, float] = {"kafka.partitions": len(self._partitions)}
         for number, partition in self._partitions.items():
             _, end = self._consumer.get_watermark_offsets(self._at(number), cached=True)
             oldest_s = partition.watermark.oldest_s
-            gauges[f"kafka.lag{{partition={number}}}"] = max(0, end - partition.watermark.position)
-            gauges[f"kafka.watermark_age_s{{partition={number}}}"] = (
-                0.0 if oldest_s is None else max(0.0, time.time() - oldest_s)
-            )
+            lag = max(0, end - partition.watermark.position)
+            age_s = 0.0 if oldest_s is None else max(0.0, time.time() - oldest_s)
+            gauges[count_name("kafka.lag", partition=str(number))] = lag
+            gauges[count_name("kafka.watermark_age_s", partition=str(number))] = age_s
         self._gauges = gauges
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[CountName, Any]:
         """Return the counters of all partitions, former ones included, and the gauges of those
         owned now.
         """

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
+from otel_eval.counters import CountName, count_name
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.credentials import Certificates
@@ -140,12 +141,12 @@ class OtlpServer:
             self._opened[protocol] = self._certificates[protocol]()
         return self._opened.get(protocol)
 
-    def not_after(self) -> dict[str, int]:
+    def not_after(self) -> dict[CountName, int]:
         """The end of validity of each transport's certificate, in seconds since the epoch, as a
         gauge for the self-metrics.
         """
         return {
-            f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end
+            count_name(_NOT_AFTER, receiver="otlp", transport=protocol): end
             for protocol, certificates in self._opened.items()
             if (end := certificates.not_after) is not None
         }

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_eval import __version__
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from otel_eval.counters import count_name
 from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
 from otel_eval.native import extension
@@ -443,7 +444,9 @@ def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None
         provider.get_tracer("t").start_span("search", attributes=tool).end()
     provider.shutdown()
     wait_until(lambda: server.counts()["traces_without_run"] >= 1)
-    wait_until(lambda: server.counts().get("results.exported{exporter=jsonl}", 0) >= 2)
+    wait_until(
+        lambda: server.counts().get(count_name("results.exported", exporter="jsonl"), 0) >= 2
+    )
     status_values = metrics_text(server)
     assert 'otel_eval_processor_spans_without_run_total{scope="odd\\"?scope"} 1' in status_values
     assert "otel_eval_processor_traces_without_run_total 1" in status_values

@@ -16,6 +16,7 @@ from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, Exporters, load
 from otel_eval.config.exporters import OtlpExporter
+from otel_eval.counters import counts_as_text
 from otel_eval.errors import ConfigError
 from tests.support.otlp_backend import Backend, grpc_backend, http_backend
 from tests.support.waiting import wait_until
@@ -83,7 +84,7 @@ def test_the_receiver_sends_to_each_the_signals_it_accepts(
         wait_until(lambda: bool(backends[0].got["logs"]))
     finally:
         server.stop(60.0)
-    assert_divided(backends, server.counts())
+    assert_divided(backends, counts_as_text(server.counts()))
     sent = ExportMetricsServiceRequest.FromString(backends[1].got["metrics"][-1])
     resource = {
         each.key: each.value.string_value for each in sent.resource_metrics[0].resource.attributes

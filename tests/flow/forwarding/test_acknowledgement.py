@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.app.build import build_engine
 from otel_eval.config import load
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding.pending_spans import PendingSpans, UnsentRequest
 from otel_eval.forwarding.stage import Forwarder
@@ -201,7 +201,7 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
         assert again.calls == [("dropped", 5)]
         forward.resume(unsent(copy, held=True), lambda _: True)
         assert forward.counts()["forward.held_spans"] == 1
-        assert forward.counts()["forward.waiting_bytes{signal=traces}"] == 0
+        assert forward.counts()[count_name("forward.waiting_bytes", signal="traces")] == 0
 
 
 def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) -> None:

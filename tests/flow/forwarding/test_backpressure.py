@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from otel_eval.counters import count_name
 from tests.support import agent_programs
 from tests.support import otlp_backend as backends
 from tests.support.waiting import STAYS_OPEN, wait_until
@@ -64,7 +65,7 @@ def test_what_could_not_be_sent_is_sent_again(backend: Any, protocol: str) -> No
     with backends.forwarding(backend, protocol) as (server, bound):
         assert export(bound, request(1)) == "OK"
         assert backend.wait(lambda: backend.got["traces"])
-        assert server.counts()["forward.retries{signal=traces}"] == 1
+        assert server.counts()[count_name("forward.retries", signal="traces")] == 1
     assert backend.got["traces"] == [request(1)]
 
 
@@ -97,7 +98,10 @@ def test_a_permanent_refusal_is_counted_and_logged(
         assert backend.wait(lambda: backend.got["traces"])
     assert backend.got["traces"] == [request(2)]
     counts = server.counts()
-    assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (
+    assert (
+        counts[count_name("forward.refused", signal="traces")],
+        counts[count_name("forward.sent", signal="traces")],
+    ) == (
         1,
         1,
     )
@@ -123,10 +127,10 @@ def test_a_signal_that_the_backend_never_supported_waits_and_is_given_up(
             assert export(bound, request(number), LOGS) == "OK"
             wait_until(
                 lambda number=number: (
-                    server.counts().get("forward.discarded{signal=logs}") == number
+                    server.counts().get(count_name("forward.discarded", signal="logs")) == number
                 )
             )
-        assert server.counts()["exports.unsupported{exporter=forward.logs}"] == 1
+        assert server.counts()[count_name("exports.unsupported", exporter="forward.logs")] == 1
         assert backend.asked == 1
     assert [record.message for record in caplog.records if "support" in record.message] == [
         f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they wait for 0.2 s,"
@@ -143,7 +147,7 @@ def test_held_roots_leave_with_their_scores_at_the_end(backend: Any) -> None:
     text = b"".join(backend.got["traces"])
     assert text.count(b"shutdown") > 0
     assert len(names(backend)) == 2
-    assert server.counts()["forward.sent{signal=traces}"] == len(spans)
+    assert server.counts()[count_name("forward.sent", signal="traces")] == len(spans)
 
 
 def test_what_cannot_be_delivered_at_the_end_is_counted_and_logged(
@@ -154,7 +158,7 @@ def test_what_cannot_be_delivered_at_the_end_is_counted_and_logged(
     with backends.forwarding(backend) as (server, bound):
         export(bound, request(1))
         assert not server.stop(2)
-    assert server.counts()["forward.lost{signal=traces}"] == 1
+    assert server.counts()[count_name("forward.lost", signal="traces")] == 1
     assert "1 spans were not forwarded before the end (time was over; last error: UNAVAILABLE)" in [
         record.message for record in caplog.records
     ]
@@ -217,7 +221,7 @@ def test_a_partial_success_is_reported_as_spans_with_the_reason(
         assert backend.wait(lambda: backend.got["traces"])
     counts = server.counts()
     assert (
-        counts.get("forward.refused{signal=traces}", 0),
-        counts["forward.sent{signal=traces}"],
+        counts.get(count_name("forward.refused", signal="traces"), 0),
+        counts[count_name("forward.sent", signal="traces")],
     ) == (rejected, 1 - rejected)
     assert line in [record.getMessage() for record in caplog.records]

@@ -18,7 +18,7 @@ from otel_eval.admin.metrics import prometheus_text, self_families
 from otel_eval.app.build import EngineBuilder
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, load
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.errors import ConfigError
 from tests.support import scripted_judge as scripted
 from tests.support.waiting import wait_until
@@ -135,12 +135,12 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any])
         for question in ("one", "one", "two"):
             asyncio.run(judge.structured(f"{question} {retries}", SCHEMA))
     assert tally.snapshot() == {
-        "judges.attempts{judge=main}": 6,
-        "judges.cache_hits{judge=main}": 2,
-        "judges.responses_without_usage{judge=main}": 3,
-        "judges.retries{judge=main}": 2,
-        "judges.tokens{judge=main,type=input}": 140,
-        "judges.tokens{judge=main,type=output}": 16,
+        count_name("judges.attempts", judge="main"): 6,
+        count_name("judges.cache_hits", judge="main"): 2,
+        count_name("judges.responses_without_usage", judge="main"): 3,
+        count_name("judges.retries", judge="main"): 2,
+        count_name("judges.tokens", judge="main", type="input"): 140,
+        count_name("judges.tokens", judge="main", type="output"): 16,
     }
     assert (
         status_fields(tally.snapshot(), Readiness(True), uptime_s=1.0)["counts"][
@@ -213,7 +213,7 @@ def test_a_reload_without_a_change_keeps_answers_and_budget(
 
     def state() -> tuple[int, int, int]:
         counts = server.counts()
-        hits = counts.get("judges.cache_hits{judge=main}", 0)
+        hits = counts.get(count_name("judges.cache_hits", judge="main"), 0)
         return len(endpoint.requests), hits, counts["late_pending"]
 
     for output, expected in (

@@ -27,6 +27,7 @@ from otel_eval.app.server import Server
 from otel_eval.app.workers import worker
 from otel_eval.app.workers.front import FrontServer
 from otel_eval.config import load
+from otel_eval.counters import count_name
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Signal
 from tests.support.otlp_backend import Backend, grpc_backend
@@ -392,9 +393,9 @@ def test_a_worker_that_stays_stopped_is_killed_and_what_it_held_is_counted(
     pid = supervised._process.process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: supervised.counts()["workers.restarts{worker=1}"] == 1)
-    assert supervised.counts()["workers.lost_traces{worker=1}"] == 1
-    wait_until(lambda: supervised.counts()["workers.up{worker=1}"] == 1)
+    wait_until(lambda: supervised.counts()[count_name("workers.restarts", worker="1")] == 1)
+    assert supervised.counts()[count_name("workers.lost_traces", worker="1")] == 1
+    wait_until(lambda: supervised.counts()[count_name("workers.up", worker="1")] == 1)
     supervised.stop(5.0)
     assert supervised.finished
     said = [record.getMessage() for record in caplog.records]
@@ -408,7 +409,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(
     """Also at the very first start; it is said once, like any restart."""
     supervised = started(tmp_path, _kill_unless_exists, at_restart=(tmp_path / "go").touch)
     supervised.await_ready()
-    assert supervised.counts()["workers.restarts{worker=1}"] == 1
+    assert supervised.counts()[count_name("workers.restarts", worker="1")] == 1
     supervised.stop(5.0)
     assert supervised.finished
     assert [record.getMessage() for record in caplog.records] == [
@@ -428,7 +429,7 @@ def test_a_worker_that_is_stopped_while_it_starts_is_killed_and_started_again(
         (tmp_path / "go").touch()
 
     supervised = started(tmp_path, _stop_unless_exists, at_restart=go_on)
-    wait_until(lambda: supervised.counts()["workers.up{worker=1}"] == 1)
+    wait_until(lambda: supervised.counts()[count_name("workers.up", worker="1")] == 1)
     supervised.stop(5.0)
     assert supervised.finished
     assert [record.getMessage() for record in caplog.records] == [

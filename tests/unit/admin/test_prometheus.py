@@ -21,6 +21,7 @@ from otel_eval.admin.metrics import (
     prometheus_text,
     self_families,
 )
+from otel_eval.counters import count_name
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report, Result, Scored, Skipped, Trajectory, verdict_of
@@ -121,8 +122,8 @@ def counted() -> list[Family]:
         "storage.bytes": 1,
     }
     counts |= {
-        "results.exported{exporter=a}": 1,
-        "receiver.certificate_not_after{receiver=otlp}": 1,
+        count_name("results.exported", exporter="a"): 1,
+        count_name("receiver.certificate_not_after", receiver="otlp"): 1,
     }
     return self_families(counts)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.delivery.export_queue import ExportQueue
 from otel_eval.exporters.annotations import response_result
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -631,7 +631,7 @@ def test_scores_wait_while_the_product_does_not_have_the_path(
     queue.start()
     queue.export([run(0, "scored", "below"), run(1)])
     assert not queue.flush(LIMIT_S)
-    assert queue.counts()[f"results.queued{{exporter={queue.name}}}"] == 3
+    assert queue.counts()[count_name("results.queued", exporter=queue.name)] == 3
     product.status, now[0] = 0, 60.0
     assert queue.drain(LIMIT_S)
     queue.close(LIMIT_S)
@@ -783,7 +783,7 @@ def test_a_score_waits_for_its_trace_while_others_pass(mlflow: FakeMlflow):
         queue.export([run(0, "scored", "below"), run(1)])
         wait_until(lambda: counters.get("results.exported") == 1)
         assert not queue.flush(0.5)
-        assert queue.counts()["results.queued{exporter=mlflow}"] == 2
+        assert queue.counts()[count_name("results.queued", exporter="mlflow")] == 2
         with mlflow.lock:
             mlflow.traces = None
         assert queue.drain(LIMIT_S)

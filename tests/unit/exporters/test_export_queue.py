@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from otel_eval import create_scorer
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.delivery import queue as queue_module
 from otel_eval.delivery.export_queue import ExportQueue, start_queue
 from otel_eval.delivery.exports import Exports
@@ -95,10 +95,10 @@ def test_reports_are_retried_in_order(
         assert delivery.drain(LIMIT_S)
     assert exporter.taken == ids(*range(300))
     assert tally.snapshot() == {
-        "exports.outages{exporter=otlp.logs}": 1,
-        "exports.recovered{exporter=otlp.logs}": 1,
-        "results.exported{exporter=otlp.logs}": 300,
-        "results.retries{exporter=otlp.logs}": 1,
+        count_name("exports.outages", exporter="otlp.logs"): 1,
+        count_name("exports.recovered", exporter="otlp.logs"): 1,
+        count_name("results.exported", exporter="otlp.logs"): 300,
+        count_name("results.retries", exporter="otlp.logs"): 1,
     }
 
 
@@ -179,14 +179,14 @@ def test_results_wait_for_an_endpoint_that_lacks_the_signal(
         wait_until(lambda: exporter.given == [ids(0), ids(0)])
         assert not queue.flush(LIMIT_S)
         assert (delivery.backpressure(), len(queue), tally.snapshot()) == ("", 0, {})
-        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 5
-        assert queue.counts()["exports.unsupported{exporter=otlp.logs}"] == 1
+        assert queue.counts()[count_name("results.queued", exporter="otlp.logs")] == 5
+        assert queue.counts()[count_name("exports.unsupported", exporter="otlp.logs")] == 1
         lacks[0] = False
         now[0] += 60
         assert queue.drain(LIMIT_S)
-        assert "exports.unsupported{exporter=otlp.logs}" not in queue.counts()
+        assert count_name("exports.unsupported", exporter="otlp.logs") not in queue.counts()
     assert exporter.taken == ids(*range(5))
-    assert tally.snapshot() == {"results.exported{exporter=otlp.logs}": 5}
+    assert tally.snapshot() == {count_name("results.exported", exporter="otlp.logs"): 5}
     assert [line.getMessage() for line in caplog.records] == [
         (
             "the endpoint of otlp does not support logs (404): results wait for 900 s, then they"
@@ -488,10 +488,10 @@ def test_results_that_an_exporter_adds_are_queued_and_counted_too(report: Report
         tally,
     ):
         delivery.export([report("scored")])
-        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 2
+        assert queue.counts()[count_name("results.queued", exporter="otlp.logs")] == 2
         away[0] = False
         assert delivery.drain(LIMIT_S)
-        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 0
+        assert queue.counts()[count_name("results.queued", exporter="otlp.logs")] == 0
     assert tally.get("results.exported") == 2
 
 
@@ -513,7 +513,7 @@ def test_deferred_results_that_are_always_due_do_not_stop_the_queue(
         wait_until(lambda: tally.get("results.retries") > 3)
         delivery.export([numbered(3)])
         wait_until(lambda: tally.get("results.exported") == 1)
-        assert queue.counts()["results.queued{exporter=otlp.logs}"] == 3
+        assert queue.counts()[count_name("results.queued", exporter="otlp.logs")] == 3
     assert tally.get("results.dropped") == 3
 
 
@@ -687,7 +687,10 @@ def test_an_export_that_does_not_return_shows(
     queues = Exports([queue])
     queues.start()
     queues.export([report("scored")])
-    ages = ("results.oldest_s{exporter=otlp.logs}", "exports.running_s{exporter=otlp.logs}")
+    ages = (
+        count_name("results.oldest_s", exporter="otlp.logs"),
+        count_name("exports.running_s", exporter="otlp.logs"),
+    )
     wait_until(lambda: all(queues.counts()[age] > 0 for age in ages))
     queues.reopen()
     assert caplog.text == ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.delivery.export_queue import ExportQueue
 from otel_eval.delivery.exports import Exports
 from otel_eval.exporters import Exporter, ExportResult
@@ -51,8 +51,8 @@ def test_an_exporter_that_raises_loses_its_own_results_only(
         exports.export([report("scored", "failed")])
     assert good.asked == ["policy"] * 3
     assert tally.snapshot() == {
-        "results.exported{exporter=good}": 6,
-        "results.export_failed{exporter=bad}": 6,
+        count_name("results.exported", exporter="good"): 6,
+        count_name("results.export_failed", exporter="bad"): 6,
     }
     assert [record.getMessage() for record in caplog.records] == [
         "export to bad failed (ValueError), 2 results are lost"
@@ -81,7 +81,7 @@ def test_results_that_an_exporter_counts_itself_are_not_counted_twice(report: Re
 
     tally = Counters()
     Exports([Refusing("no"), Noting("yes")], tally).export([report("scored")])
-    assert tally.snapshot() == {"results.exported{exporter=yes}": 1}
+    assert tally.snapshot() == {count_name("results.exported", exporter="yes"): 1}
 
 
 def test_all_exporters_share_one_deadline_and_one_that_hangs_is_abandoned():

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import ProxyTracerProvider
 
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.exporters import ExportResult
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
@@ -196,7 +196,7 @@ def test_scores_are_undeliverable_where_no_provider_has_a_processor(
         counters=tally,
     )
     assert sink.export([report("scored")]).status == "accepted"
-    assert tally.snapshot() == {"results.undeliverable{signal=spans}": 1}
+    assert tally.snapshot() == {count_name("results.undeliverable", signal="spans"): 1}
     assert "no tracer provider with another processor" in caplog.records[0].getMessage()
 
 

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, count_name
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.model import Report
@@ -223,8 +223,8 @@ def test_results_of_a_signal_that_the_endpoint_lacks_wait_with_one_warning(
         assert send(sinks, report("scored", "failed")) == [False, True]
         assert send(sinks, report("scored")) == [False, True]
         counts = sinks[0].counts()
-        assert counts["exports.unsupported{exporter=otlp.logs}"] == 1
-        assert counts["results.queued{exporter=otlp.logs}"] == 3
+        assert counts[count_name("exports.unsupported", exporter="otlp.logs")] == 1
+        assert counts[count_name("results.queued", exporter="otlp.logs")] == 3
         close(sinks)
     assert [(line.name, line.getMessage()) for line in caplog.records] == [
         ("otel_eval", message)
@@ -236,9 +236,9 @@ def test_results_of_a_signal_that_the_endpoint_lacks_wait_with_one_warning(
         )
     ]
     assert tally.snapshot() == {
-        "results.dropped{exporter=otlp.logs}": 3,
-        "results.exported{exporter=otlp.spans}": 3,
-        "results.export_failed{exporter=otlp.logs}": 3,
+        count_name("results.dropped", exporter="otlp.logs"): 3,
+        count_name("results.exported", exporter="otlp.spans"): 3,
+        count_name("results.export_failed", exporter="otlp.logs"): 3,
     }
     assert len(backend.got["spans"]) == 2
 
@@ -282,7 +282,7 @@ def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(
     sinks = otlp_exporters(endpoint, ("logs",), counters=tally)
     assert send(sinks, report("scored")) == [False]
     assert send(sinks, report("scored")) == [False]
-    assert sinks[0].counts()["results.queued{exporter=otlp.logs}"] == 2
+    assert sinks[0].counts()[count_name("results.queued", exporter="otlp.logs")] == 2
     assert tally.get("results.export_failed") == 0
     sinks[0].close(0.5)
     assert (
@@ -336,13 +336,13 @@ def test_results_are_counted_when_the_endpoint_has_accepted_them(
         Endpoint(endpoint=f"http://127.0.0.1:{port}"), ("spans",), counters=tally
     )
     assert sink.export([report("scored", "failed")]).status == "accepted"
-    assert sink.counts()["results.queued{exporter=otlp.spans}"] == 2
+    assert sink.counts()[count_name("results.queued", exporter="otlp.spans")] == 2
     assert sink.flush(LIMIT_S) is False
     with grpc_backend("spans", port=port):
         wait_until(lambda: sink.flush(LIMIT_S))
         close([sink])
     assert (tally.get("results.exported"), tally.get("exports.recovered")) == (2, 1)
-    assert sink.counts()["results.queued{exporter=otlp.spans}"] == 0
+    assert sink.counts()[count_name("results.queued", exporter="otlp.spans")] == 0
     assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
 
 
@@ -355,7 +355,7 @@ def test_results_beyond_a_full_queue_are_counted(
     many = report(*["scored"] * 1000)
     for _ in range(10):
         sink.export([many])
-    assert sink.counts()["results.queued{exporter=otlp.logs}"] == 8000
+    assert sink.counts()[count_name("results.queued", exporter="otlp.logs")] == 8000
     assert tally.get("results.refused", exporter="otlp.logs") == 2000
     assert "the queue of otlp.logs is full" in caplog.text
     sink.close(0.1)
