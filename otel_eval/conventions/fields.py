@@ -5,7 +5,7 @@ recognised it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
@@ -27,6 +27,13 @@ from otel_eval.interfaces import SpanEvent, Wanted
 # speed.
 MEMO_LIMIT: Final = 4096
 MEMO_BYTES: Final = 1024
+
+
+def is_small(fingerprint: Hashable) -> bool:
+    """Whether a memo keeps an entry for a fingerprint, which is input and may be long."""
+    return len(fingerprint if isinstance(fingerprint, bytes) else repr(fingerprint)) <= MEMO_BYTES
+
+
 _UUID: Final = 36  # characters
 _RANDOM_ID: Final = re.compile(r"[_-][0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from otel_eval.caching import cached_property
-from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, NO_TABLE, ReadTable
+from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, NO_TABLE, ReadTable, is_small
 from otel_eval.conventions.table import (
     EVALUATION_MARKS,
     OWN_SCOPE,
@@ -290,7 +290,7 @@ class ScopeReader:
             return self._read_decoded(span)
         if entry is None:
             entry = self._decide(*self._tested(span))
-            if len(fingerprint) <= MEMO_BYTES:
+            if is_small(fingerprint):
                 self._remember(fingerprint, entry)
         return (
             entry

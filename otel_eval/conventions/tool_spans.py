@@ -5,13 +5,13 @@ of its content is needed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, ReadTable
+from otel_eval.conventions.fields import MEMO_LIMIT, ReadTable, is_small
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.model_calls import (
     adot_call_fields,
@@ -104,7 +104,7 @@ class ToolSpanReader:
         }
         self._described_by: Final = Wanted(described_by, named=True)
         self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
-        self._known: Final[dict[bytes, ToolFields]] = {}
+        self._known: Final[dict[Hashable, ToolFields]] = {}
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
         self._no_ids: Final = table.placeholder_texts - {""}
@@ -120,10 +120,11 @@ class ToolSpanReader:
             for key in ("*", *self._result.keys)
             for text in convention.placeholders.get(key, ())
         }
+        words = {*FAILURE_WORDS, *convention.masks, *stand_ins} - {""}
         self._words: Final = tuple(
             word.encode()
-            for word in (*FAILURE_WORDS, *convention.masks, *sorted(stand_ins))
-            if word
+            for word in sorted(words)
+            if not any(other in word for other in words - {word})  # it is found with the other
         )
 
     def succeeded(self, span: SpanReader) -> tuple[ToolFields, str] | None:
@@ -159,12 +160,12 @@ class ToolSpanReader:
             return self._fields(span.attributes(self._described_by), span.name)
         return self._known.get(mark) or self._remember(span, mark)
 
-    def _remember(self, span: SpanReader, mark: bytes) -> ToolFields:
+    def _remember(self, span: SpanReader, mark: Hashable) -> ToolFields:
         """Read the span and memoise the result, unless its key is too long."""
         fields = self._fields(span.attributes(self._described_by), span.name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
-        if len(mark) <= MEMO_BYTES:
+        if is_small(mark):
             self._known[mark] = fields
         return fields
 

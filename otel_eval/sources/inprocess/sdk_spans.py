@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from sys import getsizeof
@@ -25,7 +25,7 @@ from opentelemetry.trace import get_current_span
 from otel_eval.conventions.reader import exported_resource, is_long
 from otel_eval.conventions.table import OWN_SCOPE
 from otel_eval.conventions.values import writable
-from otel_eval.interfaces import Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
+from otel_eval.interfaces import LONG_TEXT, Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
 from otel_eval.sdk_internals import (
     KeptSpan,
     attributes_of,
@@ -63,6 +63,7 @@ def open_parent(span: Any, parent_context: Any) -> Any:
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.
 KEPT_SPAN_BYTES: Final = 300  # of an ended span, beside its name, attributes and events
 OPEN_SPAN_BYTES: Final = 2600  # of the SDK's object, its context, empty collections and their locks
+_TEXT_BYTES: Final = getsizeof("")
 _ATTRIBUTE_BYTES: Final = 50  # the entry of a dictionary
 _EVENT_BYTES: Final = 420  # without attributes
 _LINK_BYTES: Final = 560  # without attributes, with its context
@@ -78,8 +79,7 @@ def size_of(span: KeptSpan) -> int:
     size = KEPT_SPAN_BYTES + getsizeof(span.name) + _attributes_size(span.attributes)
     for event in span.events:
         size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
-    description = span.status.description
-    return size + len(description) if description else size
+    return size + len(span.status.description or "")
 
 
 def open_size_of(span: Any) -> int:
@@ -89,17 +89,21 @@ def open_size_of(span: Any) -> int:
         size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
     for link in links_of(span):
         size += _LINK_BYTES + _attributes_size(attributes_of(link.attributes))
-    description = span.status.description
-    return size + len(description) if description else size
+    return size + len(span.status.description or "")
 
 
 def _attributes_size(attributes: Mapping[str, Any]) -> int:
     # list() is one step for the interpreter, so that another thread may add attributes meanwhile.
     values = list(attributes.values())
-    size = _ATTRIBUTE_BYTES * len(values) + sum(map(getsizeof, values))
-    if _NESTED.isdisjoint(map(type, values)):
-        return size
-    return size + sum(_elements_size((value,)) for value in values if type(value) in _NESTED)
+    size = _ATTRIBUTE_BYTES * len(values)
+    for value in values:
+        if type(value) is str and value.isascii():
+            size += _TEXT_BYTES + len(value)  # as `getsizeof`, in a fifth of the time
+        else:
+            size += getsizeof(value)
+            if type(value) in _NESTED:
+                size += _elements_size((value,))
+    return size
 
 
 def _elements_size(values: Iterable[Any]) -> int:
@@ -219,6 +223,7 @@ _AS_IT_IS: Final = frozenset({str, bool, float, type(None)})
 _LEAST: Final = -(2**63)  # an integer of OTLP
 _MOST: Final = 2**63 - 1
 _ERROR: Final = 2  # the code of a status
+_SHORT: Final = LONG_TEXT // 4  # characters that take no more than `LONG_TEXT` bytes
 
 
 class SdkSpanReader:
@@ -243,7 +248,7 @@ class SdkSpanReader:
     @property
     def status_code(self) -> int:
         """0 unset, 1 ok, 2 error."""
-        return int(self._span.status.status_code.value)
+        return int(self._span.status.status_code._value_)  # `value` takes six times as long
 
     @property
     def status_message(self) -> str:
@@ -266,54 +271,69 @@ class SdkSpanReader:
             for event in self._span.events
         ]
 
-    def fingerprint(self, wanted: Wanted) -> bytes | None:
-        """Bytes that are equal only where the wanted attributes, apart from texts that do not
+    def fingerprint(self, wanted: Wanted) -> tuple[Hashable, ...] | None:
+        """A key that is equal only where the wanted attributes, apart from texts that do not
         matter, and their order are equal; None if one of them is no plain value.
         """
         keys, presence, is_short = wanted.keys, wanted.presence, wanted.short
-        marks: list[Any] = [self.name] if wanted.named else []
-        for key, value in list(self._span.attributes.items()):
+        attributes = self._span.attributes
+        marks: list[Hashable] = [self.name if wanted.named else ""]
+        if keys.isdisjoint(attributes):
+            return tuple(marks)
+        for key, value in list(attributes.items()):
             if key not in keys:
                 continue
             kind = type(value)
-            if kind is str and value and (key in presence or (is_short and is_long(value))):
-                marks.append((key,))
+            if kind is str:
+                is_omitted = value and (
+                    key in presence or (is_short and len(value) > _SHORT and is_long(value))
+                )
+                marks.append(key if is_omitted else (key, value))
             elif kind in _AS_IT_IS or (kind is int and _LEAST <= value <= _MOST):
-                marks.append((key, value))
+                marks.append((key, kind, value))  # 1, 1.0 and True are equal
             else:
                 return None
-        return repr(marks).encode()
+        return tuple(marks)
 
     def call(
         self, described_by: Wanted, call_id: Wanted, result: Wanted, words: tuple[bytes, ...]
-    ) -> tuple[bytes, str, bool] | None:
+    ) -> tuple[tuple[Hashable, ...], str, bool] | None:
         """The fingerprint of `described_by`, the id of the call and whether its result says
         anything, of a span that did not fail and whose result is a text without any of the words;
         None if the span is not such a one.
         """
-        if self.status_code == _ERROR:
+        mark = None if self.status_code == _ERROR else self.fingerprint(described_by)
+        if mark is None:
             return None
-        mark = self.fingerprint(described_by)
-        ids = list(self.attributes(call_id).values())
-        results = list(self.attributes(result).values())
-        if mark is None or len(ids) > 1 or not all(type(text) is str for text in ids + results):
-            return None
-        for text in results:
+        ids, results = call_id.keys, result.keys
+        texts: list[str] = []
+        only_id, has_result = None, False
+        for key, value in list(self._span.attributes.items()):
+            if key in results:
+                if type(value) is not str:
+                    return None
+                texts.append(value)
+            if key in ids:
+                if type(value) is not str or only_id is not None:
+                    return None
+                only_id = value
+        for text in texts:
             raw = text.encode("utf-8", "surrogatepass")
-            if any(word in raw for word in words):
-                return None
-        return mark, ids[0] if ids else "", any(results)
+            for word in words:
+                if word in raw:
+                    return None
+            has_result = has_result or bool(text)
+        return mark, only_id or "", has_result
 
 
 def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     """The wanted attributes, decoded. The items are copied first: another processor may change
     attributes meanwhile, for example to redact them.
     """
-    keys, prefixes, items = wanted.keys, wanted.prefixes, list(attributes.items())
-    if prefixes:
-        decoded = {key: value for key, value in items if key in keys or key.startswith(prefixes)}
-    else:
-        decoded = {key: value for key, value in items if key in keys}
+    is_wanted = wanted.matching
+    if not any(map(is_wanted.__getitem__, list(attributes))):
+        return {}
+    decoded = {key: value for key, value in list(attributes.items()) if is_wanted[key]}
     for key, value in decoded.items():
         if type(value) not in _AS_IT_IS:
             decoded[key] = otlp_value(value)
