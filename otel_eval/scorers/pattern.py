@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Discriminator, RootModel, Tag, WrapValidator
+from pydantic import Discriminator, RootModel, Tag, WrapValidator
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
@@ -35,9 +35,6 @@ from otel_eval.validation import (
     own_words,
 )
 
-_MOST_ANY_ORDER: Final = 10
-_MOST_COPIES: Final = 1000
-_DEEPEST: Final = 50
 _MOST_LISTED: Final = 8
 _NO_PATTERN: Final = (
     "is not a pattern; write a tool's name, a list, or one of sequence, any_order, choice,"
@@ -47,14 +44,6 @@ _NO_PATTERN: Final = (
 
 class _List(RootModel["tuple[Pattern, ...]"]):
     """A list is a sequence. It is a class, so that patterns in JSON Schema can refer to it."""
-
-
-def _check_number_of_orders(members: tuple[Any, ...]) -> tuple[Any, ...]:
-    if len(members) > _MOST_ANY_ORDER:
-        raise ValueError(
-            f"{len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}"
-        )
-    return members
 
 
 @dataclass(kw_only=True)
@@ -69,13 +58,11 @@ class _Repetition:
         """Check that the limits are a range.
 
         Raises:
-            ConfigError: they are not, or are too large.
+            ConfigError: they are not.
         """
-        max_times = self.min if self.max is None else self.max
-        if not self.min <= max_times <= _MOST_COPIES:
+        if self.max is not None and self.min > self.max:
             raise ConfigError(
-                f"max: {self.max} with min {self.min} is no range up to {_MOST_COPIES}; write e.g."
-                " min: 1, max: 3"
+                f"max: {self.max} is less than min {self.min}; write e.g. min: 1, max: 3"
             )
 
 
@@ -87,9 +74,7 @@ class _Combined:
     """A mapping with one kind of pattern."""
 
     sequence: Annotated[Items[Pattern], _NO_MEMBERS] | None = None
-    any_order: (
-        Annotated[Items[Pattern], AfterValidator(_check_number_of_orders), _NO_MEMBERS] | None
-    ) = None
+    any_order: Annotated[Items[Pattern], _NO_MEMBERS] | None = None
     choice: Annotated[Some[Pattern], _NO_MEMBERS] | None = None
     optional: Pattern | None = None
     repeat: _Repeated | None = None
@@ -145,52 +130,51 @@ def _compiled(value: object, parse: Callable[[Any], Parsed]) -> NFA:
     """
     automaton = NFA(as_given=value)
     try:
-        automaton.end = _add(automaton, 0, parse(value), 0)
+        automaton.end = _add(automaton, 0, parse(value))
     except PatternTooLarge:
         raise ValueError(
             "too large for an exact answer; use smaller any_order groups or a repeat without max"
         ) from None
+    except RecursionError:
+        raise ValueError("nested too deeply; write a flatter pattern") from None
     return automaton
 
 
-def _add(automaton: NFA, start: int, pattern: Parsed, depth: int) -> int:
+def _add(automaton: NFA, start: int, pattern: Parsed) -> int:
     """Add the states of a pattern after `start`, and return the state where it ends."""
-    if depth > _DEEPEST:
-        raise ValueError(f"nested more than {_DEEPEST} deep; write a flatter pattern")
-    depth += 1
     if isinstance(pattern, str):
         end = automaton.add_state()
         automaton.named[start].append((pattern, end))
         return end
     if isinstance(pattern, _List):
-        return _add_sequence(automaton, start, pattern.root, depth)
+        return _add_sequence(automaton, start, pattern.root)
     if pattern.sequence is not None:
-        return _add_sequence(automaton, start, pattern.sequence, depth)
+        return _add_sequence(automaton, start, pattern.sequence)
     if pattern.any_order is not None:
-        return _add_any_order(automaton, start, pattern.any_order, depth)
+        return _add_any_order(automaton, start, pattern.any_order)
     if pattern.choice is not None:
-        return _add_choice(automaton, start, pattern.choice, depth)
+        return _add_choice(automaton, start, pattern.choice)
     if pattern.optional is not None:
-        return _add_repeat(automaton, start, pattern.optional, 0, 1, depth)
+        return _add_repeat(automaton, start, pattern.optional, 0, 1)
     times = pattern.repetition
-    return _add_repeat(automaton, start, times.of, times.min, times.max, depth)
+    return _add_repeat(automaton, start, times.of, times.min, times.max)
 
 
-def _add_sequence(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+def _add_sequence(automaton: NFA, start: int, members: Sequence[Parsed]) -> int:
     for member in members:
-        start = _add(automaton, start, member, depth)
+        start = _add(automaton, start, member)
     return start
 
 
-def _add_choice(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+def _add_choice(automaton: NFA, start: int, members: Sequence[Parsed]) -> int:
     """Add states for each member, all with one end."""
     end = automaton.add_state()
     for member in members:
-        automaton.free[_add_apart(automaton, start, member, depth)].append(end)
+        automaton.free[_add_apart(automaton, start, member)].append(end)
     return end
 
 
-def _add_apart(automaton: NFA, start: int, member: Parsed, depth: int) -> int:
+def _add_apart(automaton: NFA, start: int, member: Parsed) -> int:
     """As `_add`, but in a state of its own, since a repetition returns to the state where it
     begins; for a name in `start` itself.
     """
@@ -198,33 +182,33 @@ def _add_apart(automaton: NFA, start: int, member: Parsed, depth: int) -> int:
         entry = automaton.add_state()
         automaton.free[start].append(entry)
         start = entry
-    return _add(automaton, start, member, depth)
+    return _add(automaton, start, member)
 
 
-def _add_any_order(automaton: NFA, start: int, members: Sequence[Parsed], depth: int) -> int:
+def _add_any_order(automaton: NFA, start: int, members: Sequence[Parsed]) -> int:
     """Add a state for each set of members that were matched already."""
     matched = [start, *(automaton.add_state() for _ in range((1 << len(members)) - 1))]
     for mask, state in enumerate(matched):
         for index, member in enumerate(members):
             if not mask >> index & 1:
-                end = _add_apart(automaton, state, member, depth)
+                end = _add_apart(automaton, state, member)
                 automaton.free[end].append(matched[mask | 1 << index])
     return matched[-1]
 
 
 def _add_repeat(
-    automaton: NFA, start: int, member: Parsed, min_times: int, max_times: int | None, depth: int
+    automaton: NFA, start: int, member: Parsed, min_times: int, max_times: int | None
 ) -> int:
     """Add states for the least number of repetitions, and for further ones that may be left out."""
     for _ in range(min_times):
-        start = _add(automaton, start, member, depth)
+        start = _add(automaton, start, member)
     end = automaton.add_state()
     automaton.free[start].append(end)
     if max_times is None:
-        automaton.free[_add_apart(automaton, start, member, depth)].append(start)
+        automaton.free[_add_apart(automaton, start, member)].append(start)
         return end
     for _ in range(max_times - min_times):
-        start = _add_apart(automaton, start, member, depth)
+        start = _add_apart(automaton, start, member)
         automaton.free[start].append(end)
     return end
 

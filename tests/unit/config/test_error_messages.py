@@ -242,11 +242,12 @@ SCORER_MESSAGES = [
     ),
     (
         {"type": "trajectory_pattern", "pattern": {"repeat": "a", "min": 3, "max": 1}},
-        "pattern.max: 1 with min 3 is no range up to 1000; write e.g. min: 1, max: 3",
+        "pattern.max: 1 is less than min 3; write e.g. min: 1, max: 3",
     ),
     (
         {"type": "trajectory_pattern", "pattern": {"any_order": list("abcdefghijkl")}},
-        "pattern.any_order: 12 members have too many orders; write at most 10",
+        "pattern: too large for an exact answer; use smaller any_order groups or a repeat without"
+        " max",
     ),
     (
         {
