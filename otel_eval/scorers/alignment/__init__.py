@@ -36,7 +36,6 @@ from otel_eval.scorers.alignment.ordered import (
     align_in_order,
     align_masks_in_order,
     common,
-    prepare,
 )
 from otel_eval.scorers.partial_order import (
     TimedCall,
@@ -201,7 +200,7 @@ class Alignment:
         has_weights = criterion.comparison.arguments == "overlap" and not self._any_order
         is_grouped = not self._any_order and (criterion.nested or len(column_groups) < columns)
         limit_pairs(len(criterion.names) * columns, _MOST_PAIRS[has_weights, is_grouped])
-        relation = self._relation = self._equal_words() or relation_of(criterion, self._actual)
+        relation = self._relation = relation_of(criterion, self._actual)
         if relation.rows is None:
             if self._any_order:
                 return assign_masks(relation.masks, columns)
@@ -209,16 +208,6 @@ class Alignment:
         if self._any_order:
             return assign_kinds(relation.rows, relation.alike)
         return align_in_order(relation.rows, groups, column_groups)
-
-    def _equal_words(self) -> Relation | None:
-        """Return the relation of the calls whose words are equal, or None if equal words do not
-        decide.
-        """
-        expected = self._criterion.words
-        if not self._criterion.decisive or expected is None or self._words is None:
-            return None
-        masks = prepare(self._words).masks
-        return Relation([masks.get(word, 0) for word in expected.names], None)
 
     def _weight(self, row: int, column: int) -> float:
         return (

@@ -79,7 +79,12 @@ def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Columns) -> R
     """Compare each pair of calls: for few calls, or for values that cannot be hashed."""
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
-    results = {at: decode_json(calls[at].result) for same in columns.values() for at in same}
+    results = {
+        at: decode_json(calls[at].result)
+        for same in columns.values()
+        for at in same
+        if criterion.comparison.results
+    }
     for call, fields in zip(criterion.expectation.calls, criterion.compared_fields, strict=True):
         row = dict[int, float]()
         for at in columns.get(call.name, ()):
@@ -145,6 +150,7 @@ class _Kind(NamedTuple):
 
 _Kinds = Mapping[Any, _Kind]  # by the words of the arguments
 _NO_KINDS: Final[_Kinds] = {}
+_NO_ARGUMENTS: Final[Mapping[str, Any]] = {}
 
 
 def _kinds_of_calls(
@@ -164,10 +170,12 @@ def _kinds_of_calls(
     for name, same in columns.items():
         kinds_of_tool: dict[Any, _Kind] = {}
         for at in same:
-            call = calls[at]
-            arguments = as_object(call.arguments)
-            key = arguments_word(arguments, mode) if name in with_arguments else ANY
-            result = hashable(decode_json(call.result)) if name in with_results else ANY
+            arguments, key, result = _NO_ARGUMENTS, ANY, ANY
+            if name in with_arguments:
+                arguments = as_object(calls[at].arguments)
+                key = arguments_word(arguments, mode)
+            if name in with_results:
+                result = hashable(decode_json(calls[at].result))
             alike[at] = first.setdefault((name, key, result), at)
             kind = kinds_of_tool.setdefault(key, _Kind(arguments, {ANY: []}))
             kind.columns[ANY].append(at)
