@@ -33,7 +33,6 @@ from otel_eval.scorers.tool_names import shortened
 from otel_eval.scorers.values import text_of
 from otel_eval.validation import ReadAs, Words, own_words
 
-_LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
 _PROBLEM: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED: Final = re.compile(r"undeclared reference to '([^']*)'.*")
@@ -168,10 +167,6 @@ def compile_expression(source: str, labels: Mapping[str, Any] | None = None) -> 
     Raises:
         ConfigError: the expression is invalid or reads an unknown field, or CEL is not installed.
     """
-    if len(source) > _LONGEST:
-        raise ConfigError(
-            f"{len(source)} characters are more than {_LONGEST}; use several nodes or scorers"
-        )
     cel = _library()
     # Expressions without labels share an environment, and so the conversion of the values that they
     # read.

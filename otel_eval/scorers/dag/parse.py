@@ -294,18 +294,6 @@ def _check_kind(value: object) -> object:
     return value
 
 
-_MOST_NODES: Final = 200
-
-
-def _check_number_of_nodes(value: object) -> object:
-    if isinstance(value, Mapping) and len(value) > _MOST_NODES:
-        raise ValueError(
-            f"{len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of"
-            " type dag"
-        )
-    return value
-
-
 WrittenNode = Annotated[
     Annotated[_Task, Record(), Tag(tag("task"))]
     | Annotated[_Decision, Record(), Tag(OTHER)]
@@ -321,7 +309,6 @@ WrittenNodes = Annotated[
         "is not a mapping of names to nodes; write e.g. {found: {type: binary, cel: …, children:"
         " …}}"
     ),
-    BeforeValidator(_check_number_of_nodes),
 ]
 """The nodes of a tree as they are written; which nodes they lead to is not checked."""
 

@@ -131,17 +131,6 @@ def test_an_expression_of_eighty_characters_is_quoted_whole(length):
     assert told({"type": "expression", "expression": source}, trajectory()) == f"{shown} is true"
 
 
-@pytest.mark.parametrize(("length", "refused"), [(4096, False), (4097, True)])
-def test_an_expression_has_4096_characters_at_most(length, refused):
-    """Whatever they are."""
-    spec = {"type": "expression", "expression": "true" + " " * (length - 4)}
-    if not refused:
-        assert create_scorer(spec)(trajectory()).value == 1
-        return
-    with pytest.raises(ConfigError, match="4097 characters are more than 4096"):
-        create_scorer(spec)
-
-
 def nested(levels):
     """A list in a list in a list."""
     value = 1

@@ -351,11 +351,6 @@ REFUSED = [
             " not run then"
         ),
     ),
-    (
-        "too many nodes",
-        {f"n{at}": binary() for at in range(201)},
-        "nodes: 201 nodes are more than 200",
-    ),
 ]
 
 
