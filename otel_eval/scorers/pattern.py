@@ -5,7 +5,7 @@ Patterns are compiled here; the search is in `nfa`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
@@ -22,7 +22,6 @@ from otel_eval.scorers.tool_names import ToolNames, numbered, plural, seen, some
 from otel_eval.validation import (
     LIST,
     MAPPING,
-    OTHER,
     TEXT,
     Flag,
     Items,
@@ -46,26 +45,6 @@ class _List(RootModel["tuple[Pattern, ...]"]):
     """A list is a sequence. It is a class, so that patterns in JSON Schema can refer to it."""
 
 
-@dataclass(kw_only=True)
-class _Repetition:
-    """`{of: pattern, min: 0, max: 3}`."""
-
-    of: Pattern
-    min: Whole = 0
-    max: Whole | None = None
-
-    def __post_init__(self) -> None:
-        """Check that the limits are a range.
-
-        Raises:
-            ConfigError: they are not.
-        """
-        if self.max is not None and self.min > self.max:
-            raise ConfigError(
-                f"max: {self.max} is less than min {self.min}; write e.g. min: 1, max: 3"
-            )
-
-
 _NO_MEMBERS: Final = Words("is not a list of patterns; write e.g. [search, open]")
 
 
@@ -77,7 +56,7 @@ class _Combined:
     any_order: Annotated[Items[Pattern], _NO_MEMBERS] | None = None
     choice: Annotated[Some[Pattern], _NO_MEMBERS] | None = None
     optional: Pattern | None = None
-    repeat: _Repeated | None = None
+    repeat: Pattern | None = None
     min: Whole | None = None
     max: Whole | None = None
 
@@ -91,20 +70,14 @@ class _Combined:
         kinds = [getattr(self, kind.name) for kind in fields(self)[:5]]
         if len(kinds) - kinds.count(None) != 1:
             raise own_words(_NO_PATTERN)
-        if self.repeat is None or isinstance(self.repeat, _Repetition):
+        if self.repeat is None:
             for key in ("min", "max"):
                 if getattr(self, key) is not None:
                     raise ConfigError(f"{key}: has no repeat: pattern beside it; leave it out")
-        else:
-            _ = self.repetition
-
-    @property
-    def repetition(self) -> _Repetition:
-        """The repetition, whether its limits stand beside it or inside."""
-        if isinstance(self.repeat, _Repetition):
-            return self.repeat
-        assert self.repeat is not None, "asked only of a repetition"
-        return _Repetition(of=self.repeat, min=self.min or 0, max=self.max)
+        if self.max is not None and (self.min or 0) > self.max:
+            raise ConfigError(
+                f"max: {self.max} is less than min {self.min}; write e.g. min: 1, max: 3"
+            )
 
 
 Pattern = Annotated[
@@ -113,10 +86,6 @@ Pattern = Annotated[
     | Annotated[_Combined, Record(), Tag(MAPPING)],
     Discriminator(kind_of),
     Words(_NO_PATTERN),
-]
-_Repeated = Annotated[
-    Annotated[_Repetition, Record(), Tag(MAPPING)] | Annotated[Pattern, Tag(OTHER)],
-    Discriminator(lambda value: MAPPING if isinstance(value, Mapping) and "of" in value else OTHER),
 ]
 Parsed = str | _List | _Combined
 """A pattern that was read."""
@@ -156,8 +125,8 @@ def _add(automaton: NFA, start: int, pattern: Parsed) -> int:
         return _add_choice(automaton, start, pattern.choice)
     if pattern.optional is not None:
         return _add_repeat(automaton, start, pattern.optional, 0, 1)
-    times = pattern.repetition
-    return _add_repeat(automaton, start, times.of, times.min, times.max)
+    assert pattern.repeat is not None, "one kind is given"
+    return _add_repeat(automaton, start, pattern.repeat, pattern.min or 0, pattern.max)
 
 
 def _add_sequence(automaton: NFA, start: int, members: Sequence[Parsed]) -> int:

@@ -115,8 +115,8 @@ SEVERAL = [
         ],
     ),
     (
-        {"type": "trajectory_pattern", "pattern": {"repeat": {"of": "a", "min": -1, "max": "x"}}},
-        ["pattern.repeat.min: -1", "pattern.repeat.max: 'x'"],
+        {"type": "trajectory_pattern", "pattern": {"repeat": "a", "min": -1, "max": "x"}},
+        ["pattern.min: -1", "pattern.max: 'x'"],
     ),
 ]
 

@@ -280,7 +280,7 @@ def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
         lambda member: {"choice": ["a", member]},
         lambda member: {"optional": member},
         lambda member: {"repeat": member},
-        lambda member: {"repeat": {"of": member, "max": 1}},
+        lambda member: {"repeat": member, "max": 1},
         lambda member: {"repeat": member, "min": 1, "max": 1},
     ],
     ids=["list", "sequence", "any_order", "choice", "optional", "repeat", "max", "min"],

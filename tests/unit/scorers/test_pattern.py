@@ -133,7 +133,7 @@ def test_a_repetition_leads_to_itself_and_to_what_follows_it(pattern, names, edi
         ([], "a", 0.0),
         ({"any_order": ["a", ["b", "c"]]}, "bca", 1.0),
         ({"any_order": ["a", ["b", "c"]]}, "bac", 1 - 2 / 6),
-        ({"repeat": {"of": "a", "min": 2}}, "aaaa", 1.0),
+        ({"repeat": "a", "min": 2}, "aaaa", 1.0),
         ({"repeat": "a", "max": 2}, "aaa", 1 - 1 / 5),
         (["a", {"choice": ["b", ["c", "d"]]}, {"optional": "e"}], "acd", 1.0),
     ],
