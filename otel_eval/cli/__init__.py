@@ -197,12 +197,9 @@ def scorers() -> int:
     """List the types of scorers, each with what it scores."""
     from otel_eval.exporters.text_table import columns
     from otel_eval.scorers import list_scorers
-    from otel_eval.scorers.registry import unused_entry_points
 
     rows = [(name, _scorer_summary(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
-    remedy = "the name belongs to a built-in scorer: choose another name in its package"
-    warn(f"ignored: {entry_point}; {remedy}" for entry_point in unused_entry_points())
     return 0
 
 

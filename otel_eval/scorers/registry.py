@@ -217,18 +217,6 @@ def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
     return by_name
 
 
-def unused_entry_points() -> list[str]:
-    """Entry points that have no effect because their name is that of a built-in scorer, as `name =
-    module:attribute`.
-    """
-    return [
-        f"{name} = {entry_point.value}"
-        for name, entry_points in entry_points_of(GROUP).items()
-        if name in {*BUILT_IN, *ALIASES}
-        for entry_point in entry_points
-    ]
-
-
 def list_scorers() -> list[str]:
     """Return the names of all scorers, sorted: built in, registered, and installed by other
     packages.

@@ -15,7 +15,6 @@ from otel_eval.evaluations import ScorerSet
 from otel_eval.model import Failed, Scored, Skipped
 from otel_eval.scorers import create_scorer, get_scorer, list_scorers, registry, scorer
 from otel_eval.scorers.build import FunctionScorer
-from otel_eval.scorers.registry import unused_entry_points
 from otel_eval.testing import call, trajectory
 from tests.support.made_spans import closed, span
 
@@ -144,25 +143,18 @@ def test_a_plug_in_that_could_only_fail_is_refused_when_built(kind, said):
     assert str(refused.value).startswith(f"type: {said}")
 
 
-def test_entry_points_under_built_in_names_are_ignored_and_reported():
-    """It holds for names and for aliases."""
+def test_entry_points_under_built_in_names_are_ignored():
+    """The name of a built-in scorer always means that scorer."""
     assert create_scorer({"type": "tool_errors"})(RUN).details["total"] == 1
-    assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {
-        *unused_entry_points()
-    }
 
 
-def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(capsys):
+def test_the_list_of_scorers_marks_those_that_cannot_be_loaded(capsys):
     """An import that would end the program does not end the command."""
     assert main(["scorers"]) == 0
     printed = capsys.readouterr()
     assert "(cannot be loaded: SystemExit, line 1 of" in printed.out
     assert "(cannot be used: a value of type int)" in printed.out
     assert "two packages register 'plugged_twice'" in printed.out
-    assert (
-        "ignored: tool_errors = plugged:always; the name belongs to a built-in scorer"
-        in printed.err
-    )
 
 
 @pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])
