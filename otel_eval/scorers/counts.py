@@ -46,7 +46,7 @@ _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_SIGN_TYPOS: Final = {
+_MEANT: Final = {
     "=<": "<=",
     "=>": ">=",
     "=!": "!=",
@@ -56,8 +56,6 @@ _SIGN_TYPOS: Final = {
     "≤": "<=",
     "≥": ">=",
     "≠": "!=",
-}
-_OPERATOR_WORDS: Final = {
     "eq": "==",
     "ne": "!=",
     "lt": "<",
@@ -80,17 +78,10 @@ class CallCount(NamedTuple):
     expected: int
 
 
-_MOST_CALLS: Final = 10**18 - 1  # 18 digits, the limit of a criterion that is one text
-
-
 def _operator_remedy(sign: object) -> str:
     """The operator that an unknown sign or word means, or an example of a criterion."""
     stripped = sign.strip() if isinstance(sign, str) else ""
-    meant = (
-        _SIGN_TYPOS.get(stripped)
-        or _OPERATOR_WORDS.get(stripped)
-        or (stripped if stripped in _OPERATORS and stripped != sign else None)
-    )
+    meant = stripped if stripped in _OPERATORS and stripped != sign else _MEANT.get(stripped)
     return f"did you mean {meant!r}?" if meant else _REMEDY
 
 
@@ -128,7 +119,7 @@ def _criterion_kind(value: object) -> str | None:
 _ONE_TEXT: Final = {"type": "string", "pattern": f"^{_CRITERION_TEXT.pattern}$"}
 _Text = Annotated[str, AfterValidator(_parse_criterion), WithJsonSchema(_ONE_TEXT), Tag(TEXT)]
 _Sign = Annotated[Literal["=", "==", "!=", "<", "<=", ">", ">="], BeforeValidator(_check_operator)]
-_Number = Annotated[int, Field(strict=True, ge=0, le=_MOST_CALLS)]
+_Number = Annotated[int, Field(strict=True, ge=0)]
 _NO_CRITERION: Final = Words(f"is not an operator and a number; {_REMEDY}")
 _Pair = Annotated[tuple[_Sign, _Number], _NO_CRITERION, Tag(OTHER)]
 _Criterion = Annotated[_Text | _Pair, Discriminator(_criterion_kind), _NO_CRITERION]
