@@ -11,8 +11,9 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from otel_eval.records import record
 
 _T = TypeVar("_T")
 _log = logging.getLogger("otel_eval")
@@ -223,7 +224,7 @@ class Outage:
 _STALLED_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProgressState:
     """Whether evaluation makes progress, for `/readyz` and `/status`.
 

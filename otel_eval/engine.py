@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -41,6 +41,7 @@ from otel_eval.model import (
     Stamp,
     Trajectory,
 )
+from otel_eval.records import record
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import Plan
 from otel_eval.trajectory.runs import Run
@@ -56,7 +57,7 @@ _TOO_LATE: Final = (
 _HAS_RESULT: Final = "a result of the trace has arrived since"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CaseOfRun:
     """What tells the case of a run, by which comparisons pair runs.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
@@ -22,6 +22,7 @@ from otel_eval.model import (
     verdict_of,
     with_remedy,
 )
+from otel_eval.records import record
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
 from otel_eval.scorers.policy import policy_of, severity_of
@@ -29,7 +30,7 @@ from otel_eval.scorers.user_code import private_copy
 from otel_eval.scorers.values import text_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFilter:
     """Which runs an evaluation applies to; all conditions must hold.
 
@@ -42,6 +43,7 @@ class RunFilter:
             globs.
     """
 
+    _: KW_ONLY
     service: str = "*"
     agent: str = "*"
     span: str = "*"
@@ -49,7 +51,7 @@ class RunFilter:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScorerSet:
     """Scorers, the runs they apply to, and the share of traces that is scored (chosen by trace id).
 
@@ -59,6 +61,7 @@ class ScorerSet:
         applies: tests the conditions.
     """
 
+    _: KW_ONLY
     name: str
     scorers: tuple[Scorer, ...]
     match: RunFilter = field(default_factory=RunFilter)
@@ -119,7 +122,7 @@ class RunMatch(NamedTuple):
     evaluations: tuple[ScorerSet, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedCondition:
     """A condition of an evaluation that a run does not meet.
 

@@ -10,7 +10,7 @@ object, and nothing is decoded for a span that no table needs. When the trace cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
@@ -42,7 +42,7 @@ class _Matching(dict[str, bool]):
         return is_wanted
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wanted:
     """Which attributes to decode: exact keys, and prefixes of flattened families such as
     `llm.output_messages.`.
@@ -80,7 +80,7 @@ class Wanted:
         object.__setattr__(self, "raw_presence", frozenset(key.encode() for key in self.presence))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpanEvent:
     """An event of a span, or a log record that belongs to it (then `body` may be set)."""
 

@@ -453,7 +453,7 @@ def verdict_of(results: Iterable[Result], earlier: Verdict = Verdict.PASS) -> Ve
     return verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pending:
     """A result that is not available yet because its scorer is asynchronous.
 
@@ -489,7 +489,7 @@ class Evidence:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NoRun:
     """Why a trace has no result, so that merged results show which evaluators saw other spans of
     it.

@@ -1,4 +1,4 @@
-"""Records: the classes of which evaluating one trace makes many instances.
+"""Records: the classes of which evaluating traces makes instances that do not change.
 
 A record is a dataclass that is immutable for type checkers, and not at run time: the `__init__` of
 a frozen dataclass takes three times as long. Code of users gets instances of a subclass with
@@ -8,9 +8,34 @@ a frozen dataclass takes three times as long. Code of users gets instances of a 
 from __future__ import annotations
 
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
 
 _T = TypeVar("_T")
+
+
+@recursive_repr()
+def _represent(record: Any) -> str:
+    shown = [
+        f"{field.name}={getattr(record, field.name)!r}" for field in fields(record) if field.repr
+    ]
+    return f"{type(record).__qualname__}({', '.join(shown)})"
+
+
+def _equals(record: Any, other: Any) -> Any:
+    if type(record) is not type(other):
+        return NotImplemented
+    return record.compared_values(record) == record.compared_values(other)
+
+
+def _hash_of(record: Any) -> int:
+    return hash(record.compared_values(record))
+
+
+# Functions that all records share: compiling them for each class would take longer than all the
+# rest of making it.
+_METHODS: Final = {"__repr__": _represent, "__eq__": _equals, "__hash__": _hash_of}
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
@@ -19,7 +44,11 @@ def record(cls: type[_T]) -> type[_T]:
     refuse to change; `dataclasses.replace` makes a changed copy. Fields after `_: KW_ONLY` are
     given by keyword.
     """
-    return dataclass(slots=True, unsafe_hash=True)(cls)
+    slotted = dataclass(slots=True, eq=False, repr=False)(cls)
+    compared = [field.name for field in fields(slotted) if field.compare]  # type: ignore[arg-type]
+    for name, value in {**_METHODS, "compared_values": attrgetter(*compared)}.items():
+        setattr(slotted, name, value)
+    return slotted
 
 
 class Immutable:
@@ -40,8 +69,7 @@ class Immutable:
         plain: Any = type(self).__base__
         if not isinstance(other, plain):
             return NotImplemented
-        compared = [field.name for field in fields(plain) if field.compare]
-        return all(getattr(self, name) == getattr(other, name) for name in compared)
+        return bool(plain.compared_values(self) == plain.compared_values(other))
 
     def __hash__(self) -> int:
         return super().__hash__()  # that of the record

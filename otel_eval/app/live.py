@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.build import build_async_evaluator
@@ -19,6 +19,7 @@ from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import ClosedTrace, Deployment, RunSource, SpanFrame, SpanReader
 from otel_eval.model import Report
 from otel_eval.pipeline import PipelineListener
+from otel_eval.records import record
 
 if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
@@ -114,7 +115,7 @@ def _literal(pattern: str) -> str:
     return pattern if _WILD.isdisjoint(pattern) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EvaluationParts:
     """What a live evaluation is made of.
 
@@ -129,6 +130,7 @@ class EvaluationParts:
         attempts: records that an asynchronous result is computed.
     """
 
+    _: KW_ONLY
     config: EvalConfig
     engine: Engine
     exports: Exports

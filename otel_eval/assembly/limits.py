@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+
+from otel_eval.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Limits:
     """How long and how much a buffer holds. Times in seconds, sizes in bytes; the defaults are
     those of the configuration.
@@ -22,6 +24,7 @@ class Limits:
         max_age_s: how long spans wait at most, and how long the id of a forgotten trace is held.
     """
 
+    _: KW_ONLY
     decision_wait_s: float = 1.0
     decision_wait_partial_s: float = 6.0
     decision_wait_detached_s: float = 60.0

@@ -7,13 +7,14 @@ Each row cites the format it was taken from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from otel_eval.model import HOSTED_TOOLS
+from otel_eval.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageShape:
     """An object inside a message that is a tool request or a tool result.
 
@@ -307,7 +308,7 @@ CONTAINERS: Final = frozenset(
 ANY: Final = "*"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wrapper:
     """An object that only wraps a value.
 

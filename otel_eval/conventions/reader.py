@@ -26,6 +26,7 @@ from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import Alternatives, alternatives_of, fits, glob
 from otel_eval.interfaces import LONG_TEXT, Frame, SpanReader, Wanted
 from otel_eval.model import Kind
+from otel_eval.records import record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +43,7 @@ class Classification:
     unread: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recognition:
     """Why a span was classified as it was; for `otel-eval explain`.
 

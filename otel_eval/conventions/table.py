@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from typing import Final
 
 from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.model import Kind
+from otel_eval.records import record
 
 
 class Field(StrEnum):
@@ -41,7 +42,7 @@ class Side(StrEnum):
     """Messages from before this span: they hold earlier tool calls and their results."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """A span that meets all given conditions is of this kind.
 
@@ -68,7 +69,7 @@ class Rule:
     artefact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mark:
     """An attribute whose text, compared without case, matches a glob and so marks something, for
     instance a failed call.
@@ -78,7 +79,7 @@ class Mark:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventRow:
     """A field of a tool span that is recorded in an event (or log record).
 
@@ -94,7 +95,7 @@ class EventRow:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageRow:
     """Where messages are recorded.
 
@@ -157,7 +158,7 @@ UNRELIABLE: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Convention:
     """How one instrumentation records what an agent did.
 
@@ -240,6 +241,7 @@ class Convention:
             only an exception of its own shows that it failed.
     """
 
+    _: KW_ONLY
     name: str
     source: str
     rules: tuple[Rule, ...]

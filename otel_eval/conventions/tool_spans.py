@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from itertools import chain
 from typing import Any, Final
@@ -32,7 +32,7 @@ _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 _RESULT: Final = (Field.RESULT, Field.CALL_ID)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolFields:
     """What a tool span records about its call, apart from content and ids.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from opentelemetry.context import Context
@@ -26,6 +25,7 @@ from otel_eval.exporters.result_rows import (
 )
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
+from otel_eval.records import record
 
 SIGNALS: Final = ("logs", "metrics", "spans")
 """The signals in which scores can be exported."""
@@ -91,7 +91,7 @@ SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResultFormat:
     """What results carry besides the attributes of their events.
 

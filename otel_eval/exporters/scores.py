@@ -5,7 +5,7 @@ sent.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from otel_eval.model import (
     Skipped,
     Verdict,
 )
+from otel_eval.records import record
 
 _LONGEST_NAME: Final = 200
 _LONGEST_TEXT: Final = 4096  # bytes of an explanation
@@ -36,7 +37,7 @@ ScoreKey = tuple[str, str, str, str]
 """Trace id, span id, evaluation and scorer: a score replaces an earlier one with the same key."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownScorers:
     """The scorers of the configuration, as far as products need them.
 
@@ -60,7 +61,7 @@ class KnownScorers:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Score:
     """A result in the form that products receive; every text is valid UTF-8 without NUL.
 

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from typing import Any, Final
 
 from opentelemetry.metrics import Observation
@@ -20,12 +20,13 @@ from opentelemetry.metrics import Observation
 from otel_eval.counters import BoundedNames, Warnings, in_each_child
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
+from otel_eval.records import record
 from otel_eval.scorers.recorded import distribution
 
 PERCENTILES: Final = (50, 90, 95)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WindowState:
     """The aggregates of a window at an instant. Unknown is None, never zero.
 
@@ -39,6 +40,7 @@ class WindowState:
             without labels.
     """
 
+    _: KW_ONLY
     results: int
     pass_rate: float | None
     mean: float | None
@@ -47,7 +49,7 @@ class WindowState:
     skew: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunResult:
     """A result in a window; without value, passed and label if it was not scored and has no
     label.
@@ -139,7 +141,7 @@ class ResultWindow:
 _RESULT_BYTES: Final = 400  # of memory, about
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowLimits:
     """Limits of windows: seconds, results, fewer results for some scorers, by (evaluation, scorer),
     and the bytes of all windows together.

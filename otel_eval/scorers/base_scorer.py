@@ -5,7 +5,7 @@ of those that a run's own reference may tell what to expect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from itertools import combinations
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_args, get_type_hints
@@ -23,6 +23,7 @@ from otel_eval.model import (
     ToolError,
     Trajectory,
 )
+from otel_eval.records import record
 from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.parameters import Selection, Text
 from otel_eval.scorers.references import Reference, RunReference
@@ -43,7 +44,7 @@ class Finding:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Requirements:
     """What a scorer reads of a run, and which unknown parts of a run make it skip the run.
 
@@ -56,6 +57,7 @@ class Requirements:
         tools: the tools that the scorer's own parameters name, beside the common `tools`.
     """
 
+    _: KW_ONLY
     needs: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
     calls: bool = True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, WrapValidator
 
 from otel_eval.errors import redacted_repr
+from otel_eval.records import record
 from otel_eval.scorers.tool_names import name_matcher
 from otel_eval.validation import Some, Words
 
@@ -68,7 +68,7 @@ SpanName = Annotated[Name, Words(NO_TOOL)]
 ToolName = Annotated[SpanName, AfterValidator(literal_name)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selection:
     """A selection of names: those that `include` matches (all, if it has no pattern) and `exclude`
     does not.

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, WithJsonSchema, WrapValidator
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
+from otel_eval.records import record
 from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import Text
 from otel_eval.scorers.values import decode_json, text_of
@@ -28,7 +29,7 @@ Records = Callable[[str], Mapping[str, Any] | None]
 _FILES: Final = "otel_eval.datasets"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reference:
     """Where a run's own reference is.
 

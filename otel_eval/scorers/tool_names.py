@@ -16,6 +16,7 @@ from typing import Any, Final
 from otel_eval.errors import nearest, printable
 from otel_eval.globs import glob_matcher
 from otel_eval.model import HOSTED_TOOLS, SpanRef, ToolCall, Trajectory
+from otel_eval.records import record
 
 _MOST_LISTED: Final = 8
 _MOST_CALLED: Final = 8  # names of tools in a warning
@@ -92,7 +93,7 @@ _LONGEST_TRACKED: Final = 256  # characters of a name, which is kept until the p
 _LEAST_SIMILARITY: Final = 0.75
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolNames:
     """The names, or glob patterns, of tools in a scorer's parameters.
 

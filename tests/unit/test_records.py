@@ -8,7 +8,15 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from otel_eval.model import ImmutableCall, ImmutableTrajectory, ToolCall, Trajectory
+from otel_eval.interfaces import Wanted
+from otel_eval.model import (
+    Failed,
+    ImmutableCall,
+    ImmutableTrajectory,
+    Skipped,
+    ToolCall,
+    Trajectory,
+)
 from otel_eval.records import make_immutable
 
 
@@ -47,3 +55,14 @@ def test_an_immutable_record_is_a_value_like_its_record():
     assert (changed.agent, changed.calls) == ("another", run.calls)
     with pytest.raises(FrozenInstanceError):
         changed.agent = "planner"  # type: ignore[misc]
+
+
+def test_records_are_compared_hashed_and_shown_by_their_fields():
+    """Those that are not compared or shown are left out, and another class is never equal."""
+    wanted, same = Wanted(frozenset({"a"}), named=True), Wanted(frozenset("a"), named=True)
+    assert (wanted, hash(wanted)) == (same, hash(same))
+    assert wanted != replace(wanted, named=False)
+    assert Skipped("why") != Failed("why", "")
+    assert repr(wanted) == (
+        "Wanted(keys=frozenset({'a'}), prefixes=(), presence=frozenset(), short=False, named=True)"
+    )

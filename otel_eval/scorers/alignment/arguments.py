@@ -7,10 +7,10 @@ Calls of one tool are compared once for each two different arguments; only `over
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum
 from typing import Any, Final, NamedTuple
 
+from otel_eval.records import record
 from otel_eval.scorers.alignment.assignment import bits_of
 from otel_eval.scorers.alignment.expected import (
     ANY,
@@ -35,7 +35,7 @@ _MOST_WEIGHED: Final = 250_000
 _MOST_COMPARED: Final = 1_000_000  # pairs of different arguments of one tool, by other modes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Relation:
     """Which expected and actual calls agree, and the weight of each pair that does.
 

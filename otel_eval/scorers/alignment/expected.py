@@ -7,13 +7,14 @@ part of a call's `Word`; if equal words decide, calls are not compared pair by p
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import field, make_dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
+from otel_eval.records import record
 from otel_eval.scorers.alignment.ordered import prepare
 from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import NO_TOOL, SpanName, ToolName
@@ -35,7 +36,7 @@ from otel_eval.validation import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expected:
     """One expected call. `arguments` and `result` are `UNRECORDED` where the expectation does not
     name them.
@@ -46,7 +47,7 @@ class Expected:
     result: Any = UNRECORDED
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expectation:
     """Expected calls in order. `groups` cuts their positions into ranges; calls within one range
     may be made in any order.
@@ -224,7 +225,7 @@ ANY: Final = object()
 """Placeholder in a `Word` for arguments or a result that are not compared."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fields:
     """Which fields of an expected call are given and compared."""
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from otel_eval.assembly import Limits
+from otel_eval.records import record
 from otel_eval.sdk_internals import KeptSpan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InProcessLimits(Limits):
     """Limits of what a process holds. The decision waits do not apply: the SDK reports the end of
     every span.
@@ -42,6 +43,7 @@ class InProcessLimits(Limits):
             or for this time since spans of it were last submitted as detached.
     """
 
+    _: KW_ONLY
     max_spans: int = 1_000_000
     max_waiting_spans: int = 200_000
 
