@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
-from functools import reduce
+from functools import cache, reduce
 from itertools import pairwise
 from operator import or_
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
@@ -34,7 +34,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError
 from pydantic_core.core_schema import (
+    definitions_schema,
     no_info_after_validator_function,
+    no_info_plain_validator_function,
     no_info_wrap_validator_function,
 )
 
@@ -249,6 +251,50 @@ class Record:
         return no_info_wrap_validator_function(read, handler(source))
 
 
+@dataclass(frozen=True)
+class Deferred:
+    """Annotation of what is seldom given: its validation is compiled when the first value is read,
+    because compiling takes longer than everything else that a start does.
+
+    Attributes:
+        form: the type that is read; None: the annotated type, without its other annotations.
+    """
+
+    form: Any = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        if self.form is None:
+            return handler.generate_schema(Annotated[source, Deferred(source)])
+        return no_info_plain_validator_function(
+            lambda value: _adapter_of(self.form).validate_python(value),
+            metadata={_DEFERRED: self.form},
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        if self.form is None:
+            return handler(schema)
+        # in a frame, because the handler does not read annotations of the outermost schema
+        return handler(definitions_schema(_adapter_of(self.form).core_schema, []))
+
+
+_DEFERRED: Final = "deferred"
+
+
+@cache
+def _adapter_of(form: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(form)
+
+
+def core_schema_of(schema: Any) -> Any:
+    """What pydantic checks a value by: for one that is `Deferred`, the schema of its form."""
+    metadata = schema.get("metadata", {})
+    return _adapter_of(metadata[_DEFERRED]).core_schema if _DEFERRED in metadata else schema
+
+
 def is_required(parameter: DataclassField[Any]) -> bool:
     """Whether a field of a dataclass has no default."""
     return parameter.default is parameter.default_factory is MISSING
@@ -313,12 +359,11 @@ def own_words(words: str) -> PydanticCustomError:
     return PydanticCustomError("own_words", "{words}", {"words": words})
 
 
-def part() -> Any:
+def part(shape: type[Shape]) -> Any:
     """The default of a field whose value is another part of the configuration: that part with its
-    own defaults. An object as the default would compile the validation of each part by itself, at
-    every start.
+    own defaults, which are valid without compiling their validation.
     """
-    return Field(default={}, validate_default=True)
+    return Field(default_factory=shape.model_construct, json_schema_extra={"default": {}})
 
 
 def _field_docstrings(shape: type[Shape]) -> dict[str, str]:
@@ -381,12 +426,14 @@ class _NotEmpty:
         return members
 
 
+Item = TypeVar("Item")
+Part = Annotated[Item, Deferred()]
+"""Another part of the configuration."""
 LARGEST: Final = 2**50
 Whole = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
 Count = Annotated[Whole, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Item = TypeVar("Item")
 Items = Annotated[tuple[Item, ...], BeforeValidator(_refuse_unordered)]
 Some = Annotated[Items[Item], _NotEmpty()]
 """A list of at least one value."""

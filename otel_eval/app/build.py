@@ -35,9 +35,6 @@ _log = logging.getLogger("otel_eval")
 def build_limits(config: EvalConfig) -> Limits:
     """The limits for the assembly of traces."""
     traces = config.traces
-    sizes = traces.model_dump(
-        include={"max_traces", "max_spans_per_trace", "max_bytes_per_trace", "max_bytes"}
-    )
     return Limits(
         decision_wait_s=traces.decision_wait,
         decision_wait_partial_s=traces.decision_wait_partial,
@@ -48,7 +45,10 @@ def build_limits(config: EvalConfig) -> Limits:
         grace_period_s=traces.grace_period,
         idle_s=traces.idle_timeout,
         max_age_s=traces.max_age,
-        **sizes,
+        max_traces=traces.max_traces,
+        max_spans_per_trace=traces.max_spans_per_trace,
+        max_bytes_per_trace=traces.max_bytes_per_trace,
+        max_bytes=traces.max_bytes,
     )
 
 

@@ -30,7 +30,19 @@ from otel_eval.config.units import (
 )
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.registry import create_exporter, installed_exporters
-from otel_eval.validation import LIST, MAPPING, Count, Shape, Share, Some, Whole, duplicates, joined
+from otel_eval.validation import (
+    LIST,
+    MAPPING,
+    Count,
+    Deferred,
+    Part,
+    Shape,
+    Share,
+    Some,
+    Whole,
+    duplicates,
+    joined,
+)
 
 # What clients need is imported when there is one: these modules load HTTP and TLS.
 if TYPE_CHECKING:
@@ -322,9 +334,10 @@ def _list_or_mapping(value: object) -> str:
 
 # A union without a discriminator would report the problems of both forms for one mistake.
 _ListOfOtlp = Annotated[Some[OtlpExporter], Tag(LIST)]
-OtlpExporters = Annotated[
+_WrittenOtlp = Annotated[
     Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_list_or_mapping)
 ]
+OtlpExporters = Annotated[OtlpExporter | tuple[OtlpExporter, ...], Deferred(_WrittenOtlp)]
 """One endpoint, or a list of them."""
 
 
@@ -343,27 +356,27 @@ class Exporters(Shape):
 
     otlp: OtlpExporters | None = None
     """An OTLP endpoint, or a list of them with a `name` each."""
-    jsonl: JsonlExporter | None = None
+    jsonl: Part[JsonlExporter] | None = None
     """A file of JSON Lines, or stdout."""
     console: ConsoleSpec | None = None
     """A line for each run on stdout, and below it what did not pass, for people: `console: {}`."""
-    kafka: KafkaExporter | None = None
+    kafka: Part[KafkaExporter] | None = None
     """A topic of Kafka."""
-    cases: CasesExporter | None = None
+    cases: Part[CasesExporter] | None = None
     """A directory of runs that become test cases."""
-    phoenix: PhoenixTarget | None = None
+    phoenix: Part[PhoenixTarget] | None = None
     """Phoenix, as annotations."""
-    mlflow: MlflowTarget | None = None
+    mlflow: Part[MlflowTarget] | None = None
     """MLflow, as assessments."""
-    langfuse: LangfuseTarget | None = None
+    langfuse: Part[LangfuseTarget] | None = None
     """Langfuse, as scores; not tried against the live service."""
-    langsmith: LangsmithTarget | None = None
+    langsmith: Part[LangsmithTarget] | None = None
     """LangSmith, as feedback; not tried against the live service."""
-    datadog: DatadogTarget | None = None
+    datadog: Part[DatadogTarget] | None = None
     """Datadog, as external evaluations; not tried against the live service."""
-    logfire: LogfireTarget | None = None
+    logfire: Part[LogfireTarget] | None = None
     """Logfire, as feedback; not tried against the live service."""
-    forward: ForwardExporter | None = None
+    forward: Part[ForwardExporter] | None = None
     """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
     dead_letter: str | None = None
     """The file to which results are appended that an exporter's endpoint rejected permanently."""
@@ -467,7 +480,7 @@ class Telemetry(Shape):
     """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name
     in `endpoint`.
     """
-    otlp: MetricsOtlp | None = None
+    otlp: Part[MetricsOtlp] | None = None
     """Sends the metrics of the receiver itself by OTLP."""
     service_instance_id: str | None = Field(default=None, min_length=1)
     """`service.instance.id` of all metrics that are sent by OTLP, so that their series go on after
@@ -502,7 +515,7 @@ class Results(Shape):
     """Attributes of the run's span, its resource or scope that every result carries, such as the id
     of a test case.
     """
-    case: CaseOfRuns | None = None
+    case: Part[CaseOfRuns] | None = None
     """By what `otel-eval compare` pairs runs."""
     log_body: bool = False
     """Whether log events have a body, one line for people, and the severity WARN where a run did

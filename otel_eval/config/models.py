@@ -33,6 +33,7 @@ from otel_eval.validation import (
     LIST,
     MAPPING,
     Count,
+    Part,
     Shape,
     Share,
     Some,
@@ -86,7 +87,7 @@ class Evaluation(Shape):
 
     name: str = Field(default="default", min_length=1)
     """The name of the evaluation in results; unique."""
-    match: Match = part()
+    match: Part[Match] = part(Match)
     """Which runs; every outermost run when left out."""
     sample: Share = 1.0
     """The share of traces that is evaluated, chosen by trace id: every process and revision chooses
@@ -147,7 +148,8 @@ class Conventions(Shape):
 
 
 ConventionsSpec = Annotated[
-    Annotated[_Tables, Tag(LIST)] | Annotated[Conventions, Tag(MAPPING)], Discriminator(form_of)
+    Annotated[_Tables, Tag(LIST)] | Annotated[Part[Conventions], Tag(MAPPING)],
+    Discriminator(form_of),
 ]
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
@@ -241,7 +243,7 @@ def _read_judge(value: Any, endpoint: Any) -> object:
     return judge_function(value) if is_path or callable(value) else endpoint(value)
 
 
-JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_read_judge)]
+JudgeSpec = Annotated[Part[JudgeEndpoint], WrapValidator(_read_judge)]
 
 
 class AsyncScoring(Shape):
@@ -266,37 +268,37 @@ class EvalConfig(Shape):
         ConfigError: one line for each invalid value, joined by `; `.
     """
 
-    traces: Traces = part()
+    traces: Part[Traces] = part(Traces)
     """When a trace is evaluated, and how much may be held."""
     evaluations: Some[Evaluation] = Field(default_factory=lambda: (_default_evaluation(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
-    results: Results = part()
+    results: Part[Results] = part(Results)
     """What results carry besides their scores."""
     judges: Mapping[str, JudgeSpec] = Field(default_factory=dict)
     """Endpoints, or coroutine functions from Python, that scorers name as their `judge`."""
-    async_scoring: AsyncScoring = part()
+    async_scoring: Part[AsyncScoring] = part(AsyncScoring)
     """Limits for scorers that are awaited, such as judges, and for your own functions."""
-    receivers: Receivers = part()
+    receivers: Part[Receivers] = part(Receivers)
     """Where `otel-eval serve` takes spans from."""
-    exporters: Exporters = part()
+    exporters: Part[Exporters] = part(Exporters)
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
-    delivery: Delivery = part()
+    delivery: Part[Delivery] = part(Delivery)
     """How long results wait for an endpoint that does not support their signal."""
     workers: Annotated[Count, Field(le=256)] = 1
     """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests
     by trace id.
     """
-    storage: Storage | None = None
+    storage: Part[Storage] | None = None
     """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is
     in memory.
     """
-    telemetry: Telemetry = part()
+    telemetry: Part[Telemetry] = part(Telemetry)
     """Health, metrics and logs of `otel-eval serve`."""
-    ui: Ui = part()
+    ui: Part[Ui] = part(Ui)
     """The page of `otel-eval serve` that shows the last runs."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
-    window: Window = part()
+    window: Part[Window] = part(Window)
     """The sliding window of metrics."""
     conventions: ConventionsSpec = ()
     """Convention tables of your own; or a mapping of `tables` and `records_tool_spans`."""
@@ -307,7 +309,7 @@ class EvalConfig(Shape):
         conventions = self.conventions
         if isinstance(conventions, Conventions):
             return conventions
-        return Conventions(tables=conventions)
+        return Conventions.model_construct(tables=conventions)
 
     def named_scorers(self) -> list[tuple[str, Scorer]]:
         """Every scorer with the name of its evaluation, for inspection only: their judges are

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_eval.config.units import Plain, Seconds, Size, TlsFiles, Variable, size_text
 from otel_eval.errors import redacted, redacted_repr
-from otel_eval.validation import Count, Shape, Some, part
+from otel_eval.validation import Count, Part, Shape, Some, part
 
 _ADDRESS: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII
@@ -118,7 +118,9 @@ class OtlpReceiver(Shape):
     """The OTLP receiver of `otel-eval serve`."""
 
     protocols: Protocols = Field(
-        default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer())
+        default_factory=lambda: Protocols.model_construct(
+            grpc=GrpcServer.model_construct(), http=HttpServer.model_construct()
+        )
     )
     """Which protocols are served; both when left out."""
     max_inflight_size: Size = 256 * 2**20
@@ -248,9 +250,9 @@ class KafkaReceiver(KafkaClient):
 class Receivers(Shape):
     """Where `otel-eval serve` takes spans from."""
 
-    otlp: OtlpReceiver | None = part()
+    otlp: Part[OtlpReceiver] | None = part(OtlpReceiver)
     """The OTLP receiver; on unless another receiver is named without it."""
-    kafka: KafkaReceiver | None = None
+    kafka: Part[KafkaReceiver] | None = None
     """A topic of Kafka."""
 
     @model_validator(mode="before")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -25,10 +25,10 @@ from otel_eval.model import (
 )
 from otel_eval.records import record
 from otel_eval.scorers.outcomes import NoScore, too_large
-from otel_eval.scorers.parameters import Selection, Text
+from otel_eval.scorers.parameters import Selection, SelectionOfTools, Text
 from otel_eval.scorers.references import Reference, RunReference
 from otel_eval.scorers.tool_names import ToolNames, name_matcher, numbered, refused, tool
-from otel_eval.validation import Flag, Record, Share, validated
+from otel_eval.validation import Flag, Share, validated
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class BaseScorer:
     name: Text = ""
     threshold: Share | None = None
     strict: Flag = False
-    tools: Annotated[Selection, Record()] = field(default=Selection())
+    tools: SelectionOfTools = field(default=Selection())
     failed_calls: Literal["include", "exclude"] = "include"
     severity: Severity = "error"
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)

@@ -31,7 +31,7 @@ from otel_eval.scorers.registry import (
     resolve_type,
 )
 from otel_eval.scorers.user_code import is_coroutine_function, run_coroutine
-from otel_eval.validation import Record, validated
+from otel_eval.validation import Record, core_schema_of, validated
 
 _EXAMPLE: Final = (
     "write a mapping, e.g. {type: tool_errors}; register a function or class by"
@@ -208,6 +208,10 @@ class ConfigurationSchema(GenerateJsonSchema):
             described["properties"] = {"type": {"type": "string"}, **described["properties"]}
             described["required"] = ["type", *described.get("required", ())]
         return described
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Whether a field has a title, which one of a type with a definition has not."""
+        return super().field_title_should_be_set(core_schema_of(schema))
 
     def encode_default(self, dft: object) -> object:
         """The default as JSON; pydantic 2.7 cannot do that with an object of a dataclass."""

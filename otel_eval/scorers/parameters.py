@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, WrapValidator
 from otel_eval.errors import redacted_repr
 from otel_eval.records import record
 from otel_eval.scorers.tool_names import name_matcher
-from otel_eval.validation import Some, Words
+from otel_eval.validation import Deferred, Record, Some, Words
 
 FullText = Annotated[str, Field(strict=True, pattern=r"\S")]
 """A text that is not blank."""
@@ -83,3 +83,6 @@ class Selection:
             return None
         include, exclude = name_matcher(*self.include or ("*",)), name_matcher(*self.exclude)
         return lambda name: include(name) and not exclude(name)
+
+
+SelectionOfTools = Annotated[Selection, Deferred(Annotated[Selection, Record()])]

@@ -18,7 +18,7 @@ from otel_eval.records import record
 from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import Text
 from otel_eval.scorers.values import decode_json, text_of
-from otel_eval.validation import MAPPING, TEXT, ReadAs, Record, Words, one_of
+from otel_eval.validation import MAPPING, TEXT, Deferred, ReadAs, Record, Words, one_of
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class _Dataset:
         raise ConfigError(f"dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")
 
 
-RunReference = Annotated[
+_WrittenReference = Annotated[
     Reference,
     ReadAs(
         one_of(
@@ -197,6 +197,7 @@ RunReference = Annotated[
         " key: case.id}"
     ),
 ]
+RunReference = Annotated[Reference, Deferred(_WrittenReference)]
 """An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for
 files, `column`.
 """

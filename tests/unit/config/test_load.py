@@ -22,6 +22,7 @@ from otel_eval.config import (
     Exporters,
     JsonlExporter,
     Match,
+    OtlpReceiver,
     Protocols,
     Traces,
     load,
@@ -93,6 +94,18 @@ def test_an_empty_configuration_is_the_default_evaluation() -> None:
         ["tool_errors", "time_cost"],
     )
     assert load({}) == load(None) == EvalConfig()
+
+
+def test_parts_that_are_left_out_are_as_if_they_were_empty() -> None:
+    """Their defaults are not validated: they are the values that validation gives."""
+    parts = ("traces", "results", "async_scoring", "receivers", "exporters", "delivery")
+    further = ("telemetry", "ui", "window")
+    left_out = load({})
+    empty = load({name: {} for name in (*parts, *further)})
+    for name in (*parts, *further):
+        assert getattr(left_out, name) == getattr(empty, name)
+    assert left_out.receivers.otlp == OtlpReceiver()
+    assert left_out.evaluations[0].match == Match()
 
 
 def test_an_empty_file_is_the_default_too(tmp_path: Path) -> None:
