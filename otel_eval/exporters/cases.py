@@ -1,7 +1,6 @@
 """Stores runs as cases: the spans of a run as OTLP/JSON, and beside them a record for a dataset.
 
-What is stored gives the outcome that the run had, or a skip: before a case is written it is read
-again, and its runs are compared with those that were evaluated. Without content, an allow-list of
+What is stored gives the outcome that the run had, or a skip. Without content, an allow-list of
 attributes is kept; of messages the names, ids and whether a request was answered.
 """
 
@@ -17,7 +16,7 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +30,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from otel_eval.assembly import TraceBuffer
 from otel_eval.conventions.content import WithoutContent
 from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.errors import ConfigError, InputError
@@ -40,7 +38,6 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import (
     INAPPLICABLE_REASONS,
     UNRECORDED,
-    Completeness,
     Report,
     Result,
     Scored,
@@ -50,7 +47,6 @@ from otel_eval.model import (
     Verdict,
     verdict_of,
 )
-from otel_eval.otlp.otlp_json import read_document
 from otel_eval.otlp.protobuf import reserialize_logs, reserialize_traces
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
@@ -225,9 +221,6 @@ class CaseFolder(Exporter):
         except (ValueError, TypeError, LookupError, DecodeError, InputError) as error:
             self._lose("unreadable", "its spans cannot be written (%s)", type(error).__name__)
             return
-        if encoded is None:
-            self._lose("unfaithful", "without content its runs would be other ones")
-            return
         if len(encoded) > _LARGEST:
             self._lose("large", "its trace has more than %d bytes", _LARGEST)
             return
@@ -328,7 +321,7 @@ def _call_fields(call: ToolCall, *, content: bool) -> dict[str, Any]:
 
 
 class CaseEncoder:
-    """Encodes traces as OTLP/JSON, and checks that they can be read as they were.
+    """Encodes traces as OTLP/JSON.
 
     Args:
         plan: that of the engine; its conventions and attributes are used.
@@ -340,41 +333,27 @@ class CaseEncoder:
         self._resource: Final = _RESOURCE | attributes
         self._without: Final = WithoutContent(plan.tables, attributes)
 
-    def encode(self, trace: ClosedTrace, *, content: bool) -> bytes | None:
-        """A document with `resourceSpans`, or None if reading it would give other runs.
+    def encode(self, trace: ClosedTrace, *, content: bool) -> bytes:
+        """A document with `resourceSpans`, and a line end.
 
         Raises:
             DecodeError, InputError, ValueError: the spans cannot be written as OTLP/JSON.
         """
         document = _document_of(trace)
-        if content:
-            return self._checked(document, trace)
-        del document["resourceLogs"]
-        self._reduce(document)
-        messages = kept_messages(trace, self.plan)
-        with_messages = json.loads(json.dumps(document))
-        for span in _spans_of(with_messages):
-            span.setdefault("attributes", []).extend(
-                {"key": key, "value": {"stringValue": value}}
-                for key, value in messages.get(bytes.fromhex(span["spanId"]), {}).items()
-            )
-        return self._checked(with_messages, trace) or self._checked(document, trace)
+        if not content:
+            del document["resourceLogs"]
+            self._reduce(document)
+            messages = kept_messages(trace, self.plan)
+            for span in _spans_of(document):
+                span["attributes"] += [
+                    {"key": key, "value": {"stringValue": value}}
+                    for key, value in messages.get(bytes.fromhex(span["spanId"]), {}).items()
+                ]
+        encoded = json.dumps(document, separators=(",", ":"))
+        return encoded.encode("utf-8", "backslashreplace") + b"\n"
 
     def _kept_of_resource(self, key: str, value: Any) -> Any:
         return value if key in self._resource else None
-
-    def _checked(self, document: Mapping[str, Any], trace: ClosedTrace) -> bytes | None:
-        encoded = json.dumps(document, separators=(",", ":")).encode("utf-8", "backslashreplace")
-        before = {run.span_id: run.trajectory for run in build(trace, self.plan)}
-        after = {
-            run.span_id: run.trajectory
-            for again in _closed_again(json.loads(encoded))
-            for run in build(again, self.plan)
-        }
-        is_same = before.keys() == after.keys() and all(
-            gives_the_same(before[span_id], after[span_id]) for span_id in before
-        )
-        return encoded + b"\n" if is_same else None
 
     def _reduce(self, document: dict[str, Any]) -> None:
         """Leave out content, and what is not known to be none."""
@@ -484,77 +463,3 @@ def _spans_of(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for group in document.get("resourceSpans", ()):
         for scope_spans in group.get("scopeSpans", ()):
             yield from scope_spans.get("spans", ())
-
-
-def _closed_again(document: dict[str, Any]) -> list[ClosedTrace]:
-    """The traces of a document, closed as those of a file are."""
-    batch = read_document(document)
-    buffer = TraceBuffer()
-    buffer.push_many(batch.spans, 0.0)
-    buffer.push_logs(batch.logs, 0.0)
-    return list(buffer.drain(0.0))
-
-
-def gives_the_same(was: Trajectory, now: Trajectory) -> bool:
-    """Whether every scorer gives a stored run its original score, or skips it."""
-    if now.incomplete or now.too_large or now.waiting:
-        return True
-    return (
-        not (was.incomplete or was.too_large or was.waiting)
-        and _facts(was) == _facts(now)
-        and now.input_tokens in (None, was.input_tokens)
-        and now.output_tokens in (None, was.output_tokens)
-        and now.input in (UNRECORDED, was.input)
-        and now.output in (UNRECORDED, was.output)
-        and _are_the_same_calls(was, now)
-    )
-
-
-def _facts(run: Trajectory) -> Trajectory:
-    """What a run is without content, without its calls and without why its trace was closed."""
-    return replace(
-        run,
-        calls=(),
-        calls_unknown="",
-        input_tokens=None,
-        output_tokens=None,
-        input=UNRECORDED,
-        output=UNRECORDED,
-        completeness=Completeness.COMPLETE,
-        resource={},
-    )
-
-
-def _are_the_same_calls(was: Trajectory, now: Trajectory) -> bool:
-    if now.calls_unknown:
-        return True
-    return (
-        not was.calls_unknown
-        and len(was.calls) == len(now.calls)
-        and all(map(_is_the_same_call, was.calls, now.calls))
-    )
-
-
-def _is_the_same_call(was: ToolCall, now: ToolCall) -> bool:
-    error = was.error.type if was.error else None
-    is_known = not now.failure_unknown
-    return (
-        _without_values(was) == _without_values(now)
-        and now.arguments in (UNRECORDED, was.arguments)
-        and now.result in (UNRECORDED, was.result)
-        and now.refusal in (None, was.refusal)
-        and (error == (now.error.type if now.error else None) or not is_known)
-        and (is_known <= (not was.failure_unknown))
-    )
-
-
-def _without_values(call: ToolCall) -> ToolCall:
-    return replace(
-        call,
-        arguments=UNRECORDED,
-        result=UNRECORDED,
-        error=None,
-        failure_unknown=False,
-        refusal=None,
-        call_id="",
-    )
