@@ -135,13 +135,13 @@ def _keep_by_properties(span: Any) -> KeptSpan:
         is_sampled=flags & _SAMPLED,
         parent_id=0 if parent is None else parent.span_id,
         parent_is_remote=None if parent is None else parent.is_remote,
-        events=events_of(span),
+        events=tuple(span.events),
         name=span.name,
         kind=span.kind,
         start_time=span.start_time,
         end_time=span.end_time,
         status=span.status,
-        attributes=live_attributes_of(span),
+        attributes=attributes_of(span.attributes),
         dropped=span.dropped_attributes,
         resource=span.resource,
         scope=span.instrumentation_scope,
@@ -154,29 +154,6 @@ def attributes_of(attributes: Any) -> dict[str, Any]:
     """
     inner: Any = getattr(attributes, "_dict", None)
     return inner if type(inner) in _DICTIONARIES else dict(attributes or {})
-
-
-def live_attributes_of(span: Any) -> dict[str, Any]:
-    """Return the attributes of an open span as they are now, without the proxy of the property."""
-    raw = getattr(span, "_attributes", None)
-    return attributes_of(span.attributes if raw is None else raw)
-
-
-def events_of(span: Any) -> tuple[Any, ...]:
-    """Return the events. The public property copies them under a lock; here the SDK's deque is
-    copied in one step.
-    """
-    return _elements(span, "_events", "events")
-
-
-def links_of(span: Any) -> tuple[Any, ...]:
-    """Return the links; as `events_of`."""
-    return _elements(span, "_links", "links")
-
-
-def _elements(span: Any, private: str, public: str) -> tuple[Any, ...]:
-    elements = getattr(getattr(span, private, None), "_dq", None)
-    return tuple(getattr(span, public) if elements is None else elements)
 
 
 def with_scores(

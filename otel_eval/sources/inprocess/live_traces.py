@@ -33,8 +33,6 @@ class InProcessLimits(Limits):
             submitted as `overflow`, and further spans of the trace are dropped and counted.
         max_bytes: bytes of all spans of open traces; over the limit the ended spans of the oldest
             are submitted as `overflow`.
-        max_spans: spans of all open traces, checked once a second; over the limit the oldest are
-            submitted as `overflow`.
         max_waiting_spans: spans of closed traces that are queued for the worker; traces over the
             limit are dropped.
         idle_s: after this time without a start or end of a span, the ended spans of a trace are
@@ -44,7 +42,6 @@ class InProcessLimits(Limits):
     """
 
     _: KW_ONLY
-    max_spans: int = 1_000_000
     max_waiting_spans: int = 200_000
 
     @property

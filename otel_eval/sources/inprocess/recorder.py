@@ -344,18 +344,11 @@ class Recorder:
             self._queue(submitted)
 
     def sweep(self, now: float) -> None:
-        """Submit traces that are idle, aged or over a limit. Called about once a second; costs 0.2
-        µs for each trace.
+        """Submit traces that are idle, aged or have too many open spans. Called about once a
+        second; costs 0.2 µs for each trace.
         """
-        entries = self.entries()
-        for entry in entries:
+        for entry in self.entries():
             self._sweep(entry, now)
-        total = sum(len(entry.spans) for entry in entries)
-        for entry in entries:
-            if total <= self.limits.max_spans:
-                return
-            total -= len(entry.spans)
-            self.close(entry, "overflow")
 
     def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)

@@ -29,10 +29,7 @@ from otel_eval.interfaces import LONG_TEXT, Deployment, SpanEvent, SpanFrame, Sp
 from otel_eval.sdk_internals import (
     KeptSpan,
     attributes_of,
-    events_of,
     keep,
-    links_of,
-    live_attributes_of,
     pipeline_of,
     with_scores,
 )
@@ -62,11 +59,9 @@ def open_parent(span: Any, parent_context: Any) -> Any:
 
 # Measured with tracemalloc, SDK 1.30 to 1.45, CPython 3.11.
 KEPT_SPAN_BYTES: Final = 300  # of an ended span, beside its name, attributes and events
-OPEN_SPAN_BYTES: Final = 2600  # of the SDK's object, its context, empty collections and their locks
 _TEXT_BYTES: Final = getsizeof("")
 _ATTRIBUTE_BYTES: Final = 50  # the entry of a dictionary
 _EVENT_BYTES: Final = 420  # without attributes
-_LINK_BYTES: Final = 560  # without attributes, with its context
 _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, MappingProxyType})
 
 
@@ -79,16 +74,6 @@ def size_of(span: KeptSpan) -> int:
     size = KEPT_SPAN_BYTES + getsizeof(span.name) + _attributes_size(span.attributes)
     for event in span.events:
         size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
-    return size + len(span.status.description or "")
-
-
-def open_size_of(span: Any) -> int:
-    """Estimate the bytes of an open span of the SDK; as `size_of`."""
-    size = OPEN_SPAN_BYTES + getsizeof(span.name) + _attributes_size(live_attributes_of(span))
-    for event in events_of(span):
-        size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
-    for link in links_of(span):
-        size += _LINK_BYTES + _attributes_size(attributes_of(link.attributes))
     return size + len(span.status.description or "")
 
 

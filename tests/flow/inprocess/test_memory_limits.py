@@ -25,10 +25,10 @@ from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.sdk_internals import KeptSpan, keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits
-from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
+from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter, _open_size
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.recorder import Recorder
-from otel_eval.sources.inprocess.sdk_spans import open_size_of, size_of
+from otel_eval.sources.inprocess.sdk_spans import size_of
 from tests.support.waiting import wait_until
 
 MIB = 2**20
@@ -377,7 +377,7 @@ def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Rec
     root, _ = begin(recorder)
     end(recorder, root, 4000)
     limiter.enforce()
-    measured = size_of(end(recorder, root, 4000)) + open_size_of(root) + ORDER
+    measured = size_of(end(recorder, root, 4000)) + _open_size(root) + ORDER
     for _ in range(1500):
         end(recorder, root)
     assert len(asked) == 1500 // (2 * (MIB // 8 * 2 // measured))
