@@ -1,8 +1,9 @@
 """Read files of OTLP in protobuf, whatever the size of their messages, in little memory.
 
 A file is one request, or several one after another, which together are one request too; or each
-request follows its length: a varint, or four bytes, as the Collector's file exporter writes. Which
-it is shows where the first request begins, whose first byte is the tag of its only field.
+request follows its length in four bytes, the highest first, as the Collector's file exporter
+writes. Which it is shows where the first request begins, whose first byte is the tag of its only
+field.
 
 A request larger than a piece is cut where its spans are divided anyway: between resources, between
 scopes of a large resource, between spans of a large scope. Resource and scope are repeated in each
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from enum import Enum
 from itertools import count
 from typing import Final
 
@@ -24,7 +24,7 @@ from otel_eval.wire import read_varint, sized
 
 _REQUEST_TAG: Final = 0x0A  # of `resource_spans` and of `resource_logs`
 _GROUP_TAGS: Final = b"\x0a\x12\x1a"  # of a resource, its scopes and its schema URL
-_HEAD: Final = 32  # bytes that show the framing
+_HEAD: Final = 32  # bytes that show whether a request or its length comes first
 _LONGEST_VARINT: Final = 10  # bytes
 _TO_THE_END: Final = 2**63  # the end of a request without a length
 _CUT: Final = "it is cut or has no length; nothing after it was read"
@@ -34,27 +34,6 @@ _FIXED_SIZES: Final = {1: 8, 5: 4}  # bytes by wire type
 # share is field 1 of a resource and of a scope.
 _LISTS: Final = (1, 2, 2)
 _SHARED: Final = 1
-
-
-class _Framing(Enum):
-    """How the requests of a file follow one another."""
-
-    JOINED = "one after another"
-    VARINT = "each after its length as a varint"
-    FOUR_BYTES = "each after its length in four bytes, the highest first"
-
-
-def _framing_of(head: bytes) -> _Framing:
-    """The framing of a file with these first bytes."""
-    if head[:1] != b"\0":  # no tag and no length as a varint, but a length of less than 16 MiB
-        if _begins_request(head):
-            return _Framing.JOINED
-        after_varint = next(
-            (at for at, byte in enumerate(head[:_LONGEST_VARINT], 1) if byte < 128), 1
-        )
-        if _begins_request(head[after_varint:]) or not _begins_request(head[4:]):
-            return _Framing.VARINT
-    return _Framing.FOUR_BYTES
 
 
 def _begins_request(head: bytes) -> bool:
@@ -122,19 +101,11 @@ class _Fields:
                 return number
         raise InputError("a number has more than ten bytes")
 
-    def length(self, framing: _Framing) -> int:
-        """Read the length of a message.
-
-        Raises:
-            _Cut: there is none.
-        """
-        try:
-            size = self.number() if framing is _Framing.VARINT else int.from_bytes(self.take(4))
-        except InputError:
-            raise _Cut from None
-        if not size:
-            raise _Cut
-        return size
+    def length(self) -> int:
+        """Read the length of a message; raises _Cut if there is none."""
+        if size := int.from_bytes(self.take(4)):
+            return size
+        raise _Cut
 
     def field(self) -> tuple[int, int]:
         """Read tag and length of the next length-delimited field: its number, and its size. The
@@ -160,14 +131,13 @@ def stream_requests(stream: io.BufferedReader, on_problem: Notify) -> Iterator[S
         InputError: nothing in the file is a request.
     """
     fields, is_known = _Fields(stream), False
-    framing = _framing_of(stream.peek(_HEAD)[:_HEAD])
-    is_joined = framing is _Framing.JOINED
+    is_joined = _begins_request(stream.peek(_HEAD)[:_HEAD])
     for number in range(1, 2) if is_joined else count(1):
         if fields.is_at_end():
             break
         notify = on_problem if is_joined else with_prefix(on_problem, f"message {number}")
         try:
-            size = _TO_THE_END if is_joined else fields.length(framing)
+            size = _TO_THE_END if is_joined else fields.length()
             for batch in _batches(fields, fields.position + size, notify):
                 is_known = is_known or not isinstance(batch, Gap)
                 yield batch

@@ -22,7 +22,6 @@ from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanEvent, Wanted
 from otel_eval.otlp.protobuf import SpanBatch, read_traces
 from otel_eval.sources.files import Gap
-from otel_eval.wire import varint
 from tests.support.stored_files import read_file
 
 TRACE, SPAN, PARENT = "ab" * 16, "cd" * 8, "ef" * 8
@@ -76,7 +75,7 @@ def protobuf(*names: str) -> bytes:
 
 
 def delimited(*messages: bytes) -> bytes:
-    return b"".join(bytes([len(message)]) + message for message in messages)
+    return b"".join(struct.pack(">I", len(message)) + message for message in messages)
 
 
 def read(path: Path | str) -> tuple[list[str], list[str]]:
@@ -288,7 +287,9 @@ def test_a_broken_message_does_not_stop_the_others(write: Write) -> None:
     "end", [protobuf("b")[:-3], b"", b"\xff" * 12], ids=["cut", "of no length", "no length"]
 )
 def test_a_row_that_breaks_off_is_reported(write: Write, end: bytes) -> None:
-    length = bytes([len(protobuf("b"))]) if end.startswith(b"\n") else b"" if end else bytes(8)
+    length = (
+        struct.pack(">I", len(protobuf("b"))) if end.startswith(b"\n") else b"" if end else bytes(8)
+    )
     names, problems = read(write(delimited(protobuf("a")) + length + end))
     assert names == ["a"]
     assert len(problems) == 1
@@ -321,8 +322,7 @@ LARGE = {
 }
 AS_FILES: dict[str, Callable[[bytes], bytes]] = {
     "joined": lambda message: message,
-    "after a varint": lambda message: varint(len(message)) + message,
-    "as the Collector writes": lambda message: struct.pack(">I", len(message)) + message,
+    "as the Collector writes": delimited,
 }
 
 
@@ -366,18 +366,6 @@ def test_of_a_large_message_in_broken_gzip_what_came_before_is_used(write: Write
     with pytest.raises(InputError, match="broken gzip"):
         counts.extend(len(piece.spans) for piece in pieces)
     assert sum(counts) > 2000
-
-
-def test_messages_whose_length_is_the_code_of_a_bracket_are_not_taken_for_json(
-    write: Write,
-) -> None:
-    """Of 123 bytes, like an open brace."""
-    message = ExportTraceServiceRequest()
-    scope = message.resource_spans.add().scope_spans.add()
-    scope.spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, name="x")
-    scope.spans[0].name = "x" * (124 - len(message.SerializeToString()))
-    assert len(message.SerializeToString()) == ord("{")
-    assert read(write(delimited(message.SerializeToString()) * 2))[0] == [scope.spans[0].name] * 2
 
 
 UNUSABLE = {
