@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.assembly import Limits
@@ -33,16 +33,11 @@ class InProcessLimits(Limits):
             submitted as `overflow`, and further spans of the trace are dropped and counted.
         max_bytes: bytes of all spans of open traces; over the limit the ended spans of the oldest
             are submitted as `overflow`.
-        max_waiting_spans: spans of closed traces that are queued for the worker; traces over the
-            limit are dropped.
         idle_s: after this time without a start or end of a span, the ended spans of a trace are
             submitted as `idle`; its open spans are still tracked.
         max_age_s: a trace is submitted as `aged` and forgotten when it has been open for this time,
             or for this time since spans of it were last submitted as detached.
     """
-
-    _: KW_ONLY
-    max_waiting_spans: int = 200_000
 
     @property
     def max_waiting_bytes(self) -> int:

@@ -27,9 +27,9 @@ _EARLY: Final = (
     " evaluated early; %s"
 )
 _DROPPED: Final = (
-    "evaluation is slower than spans arrive: traces are dropped while queued traces hold %d spans,"
-    " or %d bytes (half of traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer"
-    " or faster scorers"
+    "evaluation is slower than spans arrive: traces are dropped while queued traces hold %d bytes"
+    " (half of traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer or faster"
+    " scorers"
 )
 
 
@@ -89,9 +89,7 @@ class SpanMemoryLimiter:
     def warn_of_drops(self) -> None:
         """Log one warning, once traces were dropped."""
         if self._recorder.counts["traces_dropped"]:
-            self._warnings.once(
-                "dropped", _DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes
-            )
+            self._warnings.once("dropped", _DROPPED, self._limits.max_waiting_bytes)
 
     def _measure(self, entry: LiveTrace) -> None:
         removals, begin = entry.removals, entry.measured

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
@@ -46,9 +46,6 @@ _BLOCKED_S: Final = 2.0
 # the longest that a root's end waits for its scores, if they could not be exported later
 _AT_ONCE_S: Final = 0.2
 _MOST_AWAITING: Final = 1000  # threads of the program
-# callbacks of other processors, at one time and in seconds: more, or longer, and one has raised
-_MOST_CALLBACKS: Final = 1000
-_LONGEST_CALLBACK_S: Final = 60.0
 # once in 512 spans at most, and only while the thread that limits bytes waits for the interpreter
 _YIELD_S: Final = 1e-3
 
@@ -111,9 +108,6 @@ class InProcessSource(SpanProcessor):
         self._limit_requested = False
         self._scopes = SdkResourceScopes()
         self._first: _First = _First(self)
-        # spans that were ending at the last look, by `id`
-        self._unreturned: dict[int, ReadableSpan] = {}
-        self._unreturned_due = time.monotonic() + _LONGEST_CALLBACK_S
 
     # ------------------------------------------------------------------ what subclasses add
 
@@ -163,7 +157,6 @@ class InProcessSource(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Add the span to its trace; if no other is open, the trace is queued for the worker."""
-        self._first.ending.pop(id(span), None)
         if self._inactive:
             return
         try:
@@ -322,21 +315,8 @@ class InProcessSource(SpanProcessor):
         if frames:
             self._handover(trace_id, frames, submitted.why)
 
-    def end_unreturned(self, spans: Iterable[ReadableSpan]) -> None:
-        """Record the end of spans for which `on_end` was not called, because that of another
-        processor raised an exception.
-        """
-        for span in spans:
-            if self._first.ending.pop(id(span), None) is not None:
-                self._recorder.ended(span)
-
     def _sweep(self) -> None:
-        now = time.monotonic()
-        if now >= self._unreturned_due:
-            ending = self._first.ending.copy()
-            self.end_unreturned([span for key, span in self._unreturned.items() if key in ending])
-            self._unreturned, self._unreturned_due = ending, now + _LONGEST_CALLBACK_S
-        self._recorder.sweep(now)
+        self._recorder.sweep(time.monotonic())
         self._tick()
 
     # ------------------------------------------------------------------ life cycle
@@ -368,7 +348,6 @@ class InProcessSource(SpanProcessor):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         atexit.unregister(self._exit_hook)
-        self.end_unreturned(list(self._first.ending.copy().values()))
         self._recorder.shut_down()
         self._limiting.end()
         self._limiter.warn_of_drops()
@@ -413,21 +392,10 @@ class _First(SpanProcessor):
 
     A provider flushes and shuts its processors down in their order, and a batch processor that was
     shut down before the source could not export the scores of the last run.
-
-    Attributes:
-        ending: by `id`, spans whose end was not yet passed to the source. The end of one at which
-            another processor raised an exception is recorded later.
     """
 
     def __init__(self, source: InProcessSource) -> None:
         self._source: Final = source
-        self.ending: Final[dict[int, ReadableSpan]] = {}
-
-    def on_end(self, span: ReadableSpan) -> None:
-        ending = self.ending
-        ending[id(span)] = span
-        if len(ending) > _MOST_CALLBACKS:
-            self._source.end_unreturned(list(ending.copy().values())[:1])
 
     def shutdown(self) -> None:
         self._source.shutdown()

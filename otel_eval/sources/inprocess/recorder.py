@@ -51,8 +51,8 @@ class Recorder:
         limits: InProcessLimits,
         put: Callable[[LiveTrace | EndedSpans], None],
         on_first_span: Callable[[Any], None],
-        is_agent: Callable[[KeptSpan], bool] = lambda _: False,
-        many: Callable[[], None] = lambda: None,
+        is_agent: Callable[[KeptSpan], bool],
+        many: Callable[[], None],
     ) -> None:
         self._many: Final = many
         self._is_agent: Final = is_agent
@@ -75,7 +75,7 @@ class Recorder:
         self._lock = RLock()
         self._traces: dict[int, LiveTrace] = {}
         # queued for the worker; only measured bytes count
-        self._waiting_spans = self.waiting_bytes = 0
+        self.waiting_bytes = 0
         self._unmeasured: deque[EndedSpans] = deque()
         self.call_after(MANY_SPANS)
         self._is_shut_down = False
@@ -227,26 +227,22 @@ class Recorder:
         with self._lock:
             if entry.queued or entry.closed:
                 return
-            if self._is_full(len(entry.spans)):
+            if self._is_full:
                 self.close(entry, "closed")  # which drops it
                 return
             entry.queued = True
             self._queue(entry)
 
-    def _is_full(self, count: int) -> bool:
-        """Whether `count` more spans exceed the limits of what is queued for the worker."""
-        limits = self.limits
-        return (
-            self._waiting_spans + count > limits.max_waiting_spans
-            or self.waiting_bytes > limits.max_waiting_bytes
-        )
+    @property
+    def _is_full(self) -> bool:
+        """Whether what is queued for the worker has reached its limit."""
+        return self.waiting_bytes > self.limits.max_waiting_bytes
 
     def _queue(self, item: LiveTrace | EndedSpans) -> None:
         """Queue a trace that may be closed, or submitted spans, for the worker."""
         self._unqueue(item)  # a trace may be queued again while the worker takes it
         if count := len(item.spans):
             item.counted = count
-            self._waiting_spans += count
             self.waiting_bytes += item.size
         if isinstance(item, EndedSpans) and item.measured < item.counted:
             self._unmeasured.append(item)
@@ -255,7 +251,6 @@ class Recorder:
     def _unqueue(self, item: LiveTrace | EndedSpans) -> None:
         """Subtract the spans from the count of what is queued, if they are counted."""
         if item.counted:
-            self._waiting_spans -= item.counted
             self.waiting_bytes -= item.size
             item.counted = 0
 
@@ -337,7 +332,7 @@ class Recorder:
 
     def _submit(self, submitted: EndedSpans) -> None:
         """Queue ended spans for the worker; drop and count them if its queue is full."""
-        if self._is_full(len(submitted.spans)):
+        if self._is_full:
             self.counts["traces_dropped"] += 1
             self.counts["spans_dropped"] += len(submitted.spans)
         elif submitted.spans:

@@ -290,7 +290,11 @@ class Values(dict[str, Any]):
 @pytest.fixture
 def recorder() -> Recorder:
     return Recorder(
-        InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB), lambda _: None, lambda _: None
+        InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB),
+        put=lambda _: None,
+        on_first_span=lambda _: None,
+        is_agent=lambda _: False,
+        many=lambda: None,
     )
 
 
@@ -371,7 +375,11 @@ def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Rec
     """Growth between two measurements does not depend on the clock."""
     asked: list[int] = []
     recorder = Recorder(
-        recorder.limits, lambda _: None, lambda _: None, many=lambda: asked.append(1)
+        recorder.limits,
+        put=lambda _: None,
+        on_first_span=lambda _: None,
+        is_agent=lambda _: False,
+        many=lambda: asked.append(1),
     )
     limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, _ = begin(recorder)

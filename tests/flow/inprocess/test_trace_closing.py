@@ -239,20 +239,6 @@ def test_spans_that_never_end_do_not_pile_up_in_one_trace():
     program.source.shutdown()
 
 
-def test_a_slow_judge_costs_traces_not_memory():
-    """The queue is bounded; further traces are dropped and counted; the callers are not blocked."""
-    program = Traced(limits=InProcessLimits(max_waiting_spans=4))
-    program.may_hand_over.clear()
-    for _ in range(40):
-        program.start("root").end()
-    program.may_hand_over.set()
-    handed, counts = len(program.seen()), program.source.counts()
-    assert handed + counts["traces_dropped"] == 40
-    assert counts["traces_dropped"] > 0
-    assert counts["open_traces"] == 0
-    program.source.shutdown()
-
-
 def test_a_judge_that_raises_loses_its_trace_only(caplog: pytest.LogCaptureFixture):
     """The next trace is passed on; the traced program sees nothing."""
     handed: list[int] = []
