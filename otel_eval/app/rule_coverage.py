@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from otel_eval.app.build import build_engine, build_limits
@@ -108,12 +109,13 @@ def rule_coverage(
                 for rule in rules[evaluation.name]:
                     _apply(rule, run)
     tool_names = [name for name, _ in names.most_common(_MOST_NAMES)]
-    for rule in (rule for of_evaluation in rules.values() for rule in of_evaluation):
+    all_rules = [*chain.from_iterable(rules.values())]
+    for rule in all_rules:
         if rule.coverage.not_passed:
             rule.coverage.can_break = True
         elif rule.passing:
             rule.coverage.can_break = _can_break(rule, tool_names)
-    return [rule.coverage for of_evaluation in rules.values() for rule in of_evaluation]
+    return [rule.coverage for rule in all_rules]
 
 
 def _matches(engine: Engine, trace: ClosedTrace) -> list[RunMatch]:

@@ -4,9 +4,8 @@ that also evaluates live traces, without a clock.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -38,7 +37,7 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
-from otel_eval.sources.files import CollectedMessages, Notify, ProblemListener, ReadingListener
+from otel_eval.sources.files import ReadingListener
 from otel_eval.sources.files.conversations import conversations_in
 from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
@@ -70,30 +69,23 @@ def with_late_results(
             there are no such scorers.
         listener: told every second that asynchronous scorers are awaited.
     """
-    # by result id, in the order of the reports
-    late: defaultdict[str, list[Result]] = defaultdict(list)
-
-    finished = 0
-
-    def collect(report: Report) -> None:
-        nonlocal finished
-        for result in report.results:
-            late[result.result_id].append(result)
-            finished += 1
-
-    if (evaluator := later(collect)) is None:
+    late: list[Result] = []  # of the batch, in the order of its reports
+    if (evaluator := later(lambda report: late.extend(report.results))) is None:
         yield from reports
         return
     reports = iter(reports)
     try:
         while batch := list(islice(reports, _BATCH)):
-            finished, awaited = 0, sum(len(report.pending) for report in batch)
+            awaited = sum(len(report.pending) for report in batch)
             for report in batch:
                 evaluator.put(report)
             while not evaluator.wait(_LOOK_S):
-                listener.wait(finished, awaited)
+                listener.wait(len(late), awaited)
+            by_id: defaultdict[str, deque[Result]] = defaultdict(deque)
+            for result in late:
+                by_id[result.result_id].append(result)
             for report in batch:
-                results = [late[pending.result_id].pop(0) for pending in report.pending]
+                results = [by_id[pending.result_id].popleft() for pending in report.pending]
                 yield replace(
                     report,
                     results=(*report.results, *results),
@@ -107,7 +99,7 @@ def with_late_results(
 
 
 T = TypeVar("T")
-_log_problem: Final[Notify] = partial(logging.getLogger("otel_eval").warning, "%s")
+_LOGGED: Final = ReadingListener()
 
 Paths = Iterable[str | PathLike[str]]
 
@@ -115,9 +107,8 @@ Paths = Iterable[str | PathLike[str]]
 def replay(
     paths: Paths,
     config: EvalConfig,
-    listener: ReadingListener | None = None,
+    listener: ReadingListener = _LOGGED,
     *,
-    on_problem: Notify = _log_problem,
     export: bool = False,
     coverage: ReplayCoverage | None = None,
     jobs: int = 1,
@@ -131,8 +122,7 @@ def replay(
         export: whether results go to the configured exporters as well, without metrics. Only
             results that a file of JSON Lines lacks are appended to it; a result that has changed is
             appended again, and its last line is valid.
-        listener: told of problems, notices and progress.
-        on_problem: without a listener, called with one line about each problem.
+        listener: told of problems, notices and progress; without one, problems are logged.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
         jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
             are the same. Without effect if there are judges.
@@ -140,7 +130,6 @@ def replay(
     Raises:
         ConfigError: the configuration cannot be passed to other processes.
     """
-    listener = listener or ProblemListener(on_problem)
     counted = coverage or ReplayCoverage()
     engine = build_engine(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)
@@ -200,9 +189,8 @@ def _split(paths: Paths, listener: ReadingListener) -> tuple[list[str], list[Tra
 def understand(
     paths: Paths,
     config: EvalConfig,
-    listener: ReadingListener | None = None,
+    listener: ReadingListener = _LOGGED,
     *,
-    on_problem: Notify = _log_problem,
     coverage: Coverage | None = None,
     lone_calls: bool = False,
 ) -> Iterator[Trajectory]:
@@ -210,7 +198,6 @@ def understand(
     `Trajectory.outermost`) and, with `lone_calls`, tool calls that belong to no agent run.
     Problems are told as by `replay`.
     """
-    listener = listener or ProblemListener(on_problem)
     plan = build_plan(config)
     traced, untraced = _split(paths, listener)
     yield from untraced
@@ -279,9 +266,7 @@ class ExplainedTrace:
 def explain(
     paths: Paths,
     config: EvalConfig,
-    listener: ReadingListener | None = None,
-    *,
-    on_problem: Notify = _log_problem,
+    listener: ReadingListener = _LOGGED,
 ) -> Iterator[ExplainedTrace]:
     """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous
     ones.
@@ -289,10 +274,8 @@ def explain(
     Args:
         paths: files of traces; "-" is stdin.
         config: its evaluations, conventions and limits.
-        listener: told of problems, notices and progress.
-        on_problem: without a listener, called with one line about each problem.
+        listener: told of problems, notices and progress; without one, problems are logged.
     """
-    listener = listener or ProblemListener(on_problem)
     engine = build_engine(config)
     for trace in read_whole_traces(paths, build_limits(config), listener):
         yield from attempt(trace, partial(_explained, engine), listener)
@@ -396,7 +379,7 @@ def complete_reports(
     """The reports on traces, with the results of judges."""
     evaluated = (report for trace in traces for report in evaluate(trace))
     later = partial(build_async_evaluator, config, engine, unbounded=True)
-    with closing(with_late_results(evaluated, later, CollectedMessages())) as completed:
+    with closing(with_late_results(evaluated, later, _LOGGED)) as completed:
         return list(completed)
 
 

@@ -14,6 +14,7 @@ from otel_eval.cli.exit_codes import UNUSABLE
 from otel_eval.cli.log_format import warn
 from otel_eval.errors import InputError
 from otel_eval.exporters.text_table import layout_of
+from otel_eval.sources.files import ReadingListener
 
 _SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".pb", ".otlp", ".gz")
 _CLEAR: Final = "\r\x1b[2K"  # ANSI: to the start of the line, and erase it
@@ -53,7 +54,7 @@ def _files_in(folder: str) -> list[str]:
     return sorted(files)
 
 
-class InputMessages:
+class InputMessages(ReadingListener):
     """Lines on stderr about the inputs, and a line of progress that is cleared while something else
     is printed.
 

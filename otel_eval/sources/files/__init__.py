@@ -4,11 +4,14 @@ live traces.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from otel_eval.otlp.protobuf import SpanBatch
+
+_log = logging.getLogger("otel_eval")
 
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """The most bytes, after decompression, of a part that has to be decoded as a whole."""
@@ -25,11 +28,14 @@ Notify = Callable[[str], None]
 """Receives one line about something that was skipped."""
 
 
-class ReadingListener(Protocol):
-    """Told what happens while stored traces are read."""
+class ReadingListener:
+    """Told what happens while stored traces are read. This one logs problems, and ignores all
+    else.
+    """
 
     def problem(self, message: str) -> None:
         """A file, or a part of one, cannot be used, or results were not exported."""
+        _log.warning("%s", message)
 
     def notice(self, message: str) -> None:
         """The format of a file lacks something."""
@@ -44,8 +50,8 @@ class ReadingListener(Protocol):
 
 
 @dataclass
-class CollectedMessages:
-    """A `ReadingListener` that collects the messages."""
+class CollectedMessages(ReadingListener):
+    """Collects the messages."""
 
     problems: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -57,24 +63,6 @@ class CollectedMessages:
     def notice(self, message: str) -> None:
         """Collect a notice."""
         self.notices.append(message)
-
-    def advance(self, read: int, total: int) -> None:
-        """Ignore the progress."""
-
-    def wait(self, finished: int, awaited: int) -> None:
-        """Ignore that judges are awaited."""
-
-
-class ProblemListener(CollectedMessages):
-    """A `ReadingListener` that passes each problem on as one line, and does nothing else."""
-
-    def __init__(self, on_problem: Notify) -> None:
-        super().__init__()
-        self._on_problem = on_problem
-
-    def problem(self, message: str) -> None:
-        """Pass a problem on."""
-        self._on_problem(message)
 
 
 def with_prefix(notify: Notify, prefix: str) -> Notify:
