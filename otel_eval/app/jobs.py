@@ -40,47 +40,23 @@ class _Evaluated(NamedTuple):
 
     Attributes:
         reports: the reports on its runs.
-        runs: its runs, each with the positions of the evaluations that match it.
+        runs: its runs, each with the names of the evaluations that match it.
         problem: why it could not be evaluated, or "".
     """
 
     reports: Sequence[Report]
-    runs: Sequence[tuple[Trajectory, Sequence[int]]]
+    runs: Sequence[tuple[Trajectory, Sequence[str]]]
     problem: str
 
 
-class _Worker:
-    """The engine of a process that evaluates."""
-
-    def __init__(self, config: EvalConfig) -> None:
-        self._engine: Final = build_engine(config, lines=True, reads=READ_BY_REPLAY)
-        self._position_of: Final = {
-            id(evaluation): position for position, evaluation in enumerate(self._engine.evaluations)
-        }
-
-    def evaluate(self, trace: ClosedTrace) -> _Evaluated:
-        """Evaluate one trace."""
-        messages = CollectedMessages()
-        evaluated = [*attempt(trace, self._evaluate, messages)]
-        return evaluated[0] if evaluated else _Evaluated([], [], "".join(messages.problems))
-
-    def _evaluate(self, trace: ClosedTrace) -> Iterable[_Evaluated]:
-        built = self._engine.build(trace, Stamp(at_ns=time.time_ns()))
-        runs = [
-            (run, [self._position_of[id(evaluation)] for evaluation in matching])
-            for run, matching in built.matches
-        ]
-        return (_Evaluated(self._engine.score(built).reports, runs, ""),)
-
-
-_workers: Final[list[_Worker]] = []  # in a process that evaluates: its own
+_engines: Final[list[Engine]] = []  # in a process that evaluates: its own
 
 
 def _start(config: EvalConfig) -> None:
     """Prepare a process: Ctrl-C is for its parent, and it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_after_parent, daemon=True).start()
-    _workers.append(_Worker(config))
+    _engines.append(build_engine(config, lines=True, reads=READ_BY_REPLAY))
 
 
 def _exit_after_parent() -> None:
@@ -90,9 +66,20 @@ def _exit_after_parent() -> None:
         os._exit(1)
 
 
-def _evaluate(traces: Sequence[ClosedTrace]) -> list[_Evaluated]:
-    (worker,) = _workers
-    return [worker.evaluate(trace) for trace in traces]
+def _evaluate_all(traces: Sequence[ClosedTrace]) -> list[_Evaluated]:
+    evaluated = []
+    for trace in traces:
+        messages = CollectedMessages()
+        of_trace = [*attempt(trace, _evaluate, messages)]
+        evaluated += of_trace or [_Evaluated([], [], "".join(messages.problems))]
+    return evaluated
+
+
+def _evaluate(trace: ClosedTrace) -> list[_Evaluated]:
+    (engine,) = _engines
+    built = engine.build(trace, Stamp(at_ns=time.time_ns()))
+    runs = [(run, [evaluation.name for evaluation in matching]) for run, matching in built.matches]
+    return [_Evaluated(engine.score(built).reports, runs, "")]
 
 
 def evaluate_in_processes(
@@ -119,20 +106,18 @@ def evaluate_in_processes(
     """
     require_picklable(config, "--jobs", jobs)
 
+    evaluations = {evaluation.name: evaluation for evaluation in engine.evaluations}
+
     def counted(sent: Sequence[ClosedTrace], returned: Sequence[_Evaluated]) -> Iterable[Report]:
         for trace, evaluated in zip(sent, returned, strict=True):
             if evaluated.problem:
                 listener.problem(evaluated.problem)
             else:
-                coverage.note(
-                    trace,
-                    [
-                        RunMatch(
-                            run, tuple([engine.evaluations[position] for position in matching])
-                        )
-                        for run, matching in evaluated.runs
-                    ],
-                )
+                runs = [
+                    RunMatch(run, tuple([evaluations[name] for name in matching]))
+                    for run, matching in evaluated.runs
+                ]
+                coverage.note(trace, runs)
             yield from evaluated.reports
 
     sent: deque[tuple[Sequence[ClosedTrace], Future[list[_Evaluated]]]] = deque()
@@ -150,7 +135,7 @@ def evaluate_in_processes(
                     yield from finished(0)
                     yield from attempt(group, partial(coverage.evaluate, engine), listener)
                 else:
-                    sent.append((group, pool.submit(_evaluate, group)))
+                    sent.append((group, pool.submit(_evaluate_all, group)))
                     yield from finished(_WAITING * jobs)
             yield from finished(0)
         except BrokenProcessPool:
