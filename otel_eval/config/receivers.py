@@ -43,8 +43,6 @@ class ServerTls(Shape):
     """Its key, without a password."""
     client_ca_file: str | None = Field(default=None, min_length=1)
     """Authorities for clients, which must then show a certificate of theirs."""
-    min_version: Literal["1.2", "1.3"] = "1.2"
-    """The lowest version of TLS."""
     reload_interval: Seconds = 60.0
     """How often the files are checked for changes, at a new connection. 0: never."""
 
@@ -86,14 +84,6 @@ class GrpcServer(HttpServer):
     """Where to listen, host:port. Port 0 selects a free one. The default accepts connections from
     this machine only.
     """
-
-    def contradictions(self) -> Iterator[str]:
-        """Options that the gRPC server does not support."""
-        if self.tls is not None and self.tls.min_version != "1.2":
-            yield (
-                "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and"
-                " 1.3; leave it out"
-            )
 
 
 # `grpc:` without a value is null in YAML.

@@ -115,9 +115,6 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-
-
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     context: ssl.SSLContext
@@ -140,7 +137,6 @@ class Certificates:
         cert_file, key_file: PEM files of the server's certificate, with its chain, and of its key.
         client_ca_file: PEM file of authorities; clients must then have a certificate from one of
             them.
-        min_version: "1.2" or "1.3".
         reload_interval: the interval of the checks for changes, in seconds; 0: the files are read
             once.
 
@@ -154,13 +150,11 @@ class Certificates:
         cert_file: str,
         key_file: str,
         client_ca_file: str | None = None,
-        min_version: str = "1.2",
         reload_interval: float = 60.0,
     ) -> None:
         self._cert = PemFile(f"{where}.cert_file", cert_file)
         self._key = PemFile(f"{where}.key_file", key_file)
         self._ca = PemFile(f"{where}.client_ca_file", client_ca_file) if client_ca_file else None
-        self._version: Final = _VERSIONS[min_version]
         self._loaded: _Loaded | None = None
         files = [file.path for file in (self._cert, self._key, self._ca) if file]
         self._files: Final = WatchedFiles(
@@ -211,7 +205,7 @@ class Certificates:
         authorities.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = self._version
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         load_pair(context, self._cert, self._key)
         if self._ca and authorities is not None:
