@@ -263,18 +263,14 @@ def _read_object(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[Spa
     if problems:
         raise InputError(problems[0])
     if not has_groups:
-        yield from _read_ungrouped(other_members)
+        _refuse_ungrouped(other_members)
 
 
-def _read_ungrouped(document: dict[str, Any]) -> Iterator[SpanBatch]:
-    """Read a document without a list of groups: a single Jaeger trace, or metrics, which are
-    ignored; others are refused.
-    """
-    if isinstance(document.get("spans"), list) and "traceID" in document:
-        yield from _read_jaeger(document)
-    elif wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
+def _refuse_ungrouped(document: dict[str, Any]) -> None:
+    """Refuse a document without a list of groups, unless it has metrics, which are ignored."""
+    if wrong := next((key for key in _GROUPS if document.get(key) is not None), None):
         raise InputError(f"{wrong}: expected a list")
-    elif document.keys().isdisjoint((*_GROUPS, *_METRIC_GROUPS)):
+    if document.keys().isdisjoint((*_GROUPS, *_METRIC_GROUPS)):
         if document.keys() >= _OF_RESULTS:
             raise InputError("results of otel-eval, not traces; `otel-eval merge` reads them")
         raise InputError(f"JSON, but not a trace; {FORMATS}")

@@ -114,9 +114,7 @@ def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(span, dict):
         raise InputError("a Jaeger span must be an object")
     tags = _tags(span.get("tags"))
-    # Jaeger's query API shares processes by id; its storage formats repeat the process in each
-    # span.
-    process = span.get("process") or processes.get(str(span.get("processID", ""))) or {}
+    process = processes.get(str(span.get("processID", "")))
     scope = {"name": _first(tags, _SCOPE_NAMES), "version": _first(tags, _SCOPE_VERSIONS)}
     return {
         "resource": _resource(process),
@@ -173,14 +171,13 @@ def _padded(value: Any, digits: int) -> Any:
 
 
 def _parent(span: Mapping[str, Any]) -> Any:
-    """Return the id of the parent, from the references or the older field."""
+    """Return the id of the parent; None without one. A reference to another trace is a link."""
     trace_id = _padded(span.get("traceID"), 32)
-    # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
         referred = _padded(reference.get("traceID"), 32)
         if reference.get("refType") == "CHILD_OF" and referred in (None, trace_id):
             return _padded(reference.get("spanID"), 16)
-    return _padded(span.get("parentSpanID"), 16)
+    return None
 
 
 def _jaeger_status(tags: Mapping[str, _Tag]) -> dict[str, Any]:
