@@ -173,9 +173,7 @@ class AnnotationExporter(Exporter):
             return problem
         self._sent.clear()
         deferred_ids = {
-            batch[position[0]].results[position[1]].result_id
-            for position in state.deferred
-            if isinstance(position, tuple)
+            score.result.result_id for score in state.scores if score.place in state.deferred
         }
         for result_id in ids - deferred_ids:
             self._failed.pop(result_id, None)

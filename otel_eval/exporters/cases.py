@@ -151,18 +151,30 @@ class CaseFolder(Exporter):
         for report in reports:
             if report.no_run is None and report.standing is not None:
                 by_run.setdefault(_key_of(report), []).append(report)
-        for key, of_run in by_run.items():
+        for of_run in by_run.values():
             results = [result for report in of_run for result in report.results]
-            verdict = verdict_of(results)
-            if self._is_case(results):
-                self._put(trace, of_run[0], verdict)
-            elif any(report.pending for report in of_run):
-                self._wait(key, trace, verdict)
-            elif verdict is Verdict.PASS and _share_of(key) < self._sample:
-                self._put(trace, of_run[0], verdict)
+            is_awaited = any(report.pending for report in of_run)
+            self._decide(trace, of_run[0], results, verdict_of(results), is_awaited=is_awaited)
 
-    def _is_case(self, results: Iterable[Result]) -> bool:
-        return any(_kind_of(result) in self._when for result in results)
+    def _decide(
+        self,
+        trace: ClosedTrace,
+        report: Report,
+        results: Iterable[Result],
+        verdict: Verdict,
+        *,
+        is_awaited: bool,
+    ) -> None:
+        """Write the run of a report if these results make it a case, or keep it while further
+        results are awaited.
+        """
+        key = _key_of(report)
+        is_case = any(_kind_of(result) in self._when for result in results)
+        is_passed = verdict is Verdict.PASS and not is_awaited
+        if is_case or (is_passed and _share_of(key) < self._sample):
+            self._put(trace, report, verdict)
+        elif is_awaited:
+            self._wait(key, trace, verdict)
 
     def _wait(self, key: _RunKey, trace: ClosedTrace, verdict: Verdict) -> None:
         with self._lock:
@@ -177,20 +189,12 @@ class CaseFolder(Exporter):
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Take the runs that waited for these results and are cases with them."""
         for report in batch:
-            key = _key_of(report)
             with self._lock:
-                if key not in self._waiting:
-                    continue
-                trace, earlier = self._waiting[key]
-                verdict = verdict_of(report.results, earlier)
-                is_case = self._is_case(report.results)
-                if is_case or not report.awaited:
-                    del self._waiting[key]
-                else:
-                    self._waiting[key] = trace, verdict
-            sampled = not report.awaited and verdict is Verdict.PASS
-            if is_case or (sampled and _share_of(key) < self._sample):
-                self._put(trace, report, verdict)
+                waiting = self._waiting.pop(_key_of(report), None)
+            if waiting is not None:
+                trace, earlier = waiting
+                verdict, is_awaited = verdict_of(report.results, earlier), report.awaited > 0
+                self._decide(trace, report, report.results, verdict, is_awaited=is_awaited)
         return ExportResult("accepted")
 
     def _put(self, trace: ClosedTrace, report: Report, verdict: Verdict) -> None:

@@ -27,7 +27,7 @@ _LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records whose d
 # Errors of the record itself. All others are retryable, or an operator can repair them:
 # credentials, topics, replicas.
 _PERMANENT: Final = frozenset(
-    {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "INVALID_RECORD", "RECORD_LIST_TOO_LARGE"}
+    {"msg size too large", "invalid msg size", "invalid record", "record list too large"}
 )
 
 
@@ -143,13 +143,15 @@ class KafkaTopicExporter(Exporter):
         if any(error.fatal() for _, error in failures):
             self._producers.pop(os.getpid(), None)  # after a fatal error it accepts no more records
         retryable = next(
-            (error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None
+            (error for _, error in failures if error_name(error) not in _PERMANENT), None
         )
         if retryable is not None:
-            return ExportResult.retryable(_reason(retryable))
+            return ExportResult.retryable(error_name(retryable))
         if failures:
             return ExportResult(
-                "ok", _reason(failures[0][1]), failed=tuple([position for position, _ in failures])
+                "ok",
+                error_name(failures[0][1]),
+                failed=tuple([position for position, _ in failures]),
             )
         return ExportResult.ok()
 
@@ -190,9 +192,7 @@ def _add_failure(failures: list[tuple[Place, Any]], place: Place, error: Any, _:
         failures.append((place, error))
 
 
-def _reason(error: KafkaError) -> str:
-    """Librdkafka's name of an error, in lower case. Its message is not used: it may quote
-    addresses.
-    """
+def error_name(error: KafkaError) -> str:
+    """Librdkafka's name of an error in words. Its message is not used: it may quote addresses."""
     name: str = error.name()
     return name.lstrip("_").lower().replace("_", " ")

@@ -19,7 +19,6 @@ from typing import Any, Final
 from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_INFO, LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.trace import get_current_span
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import PLAIN, ResultFormat
@@ -94,12 +93,9 @@ def _group(resource: bytes, members: bytes) -> bytes:
 
 def _ids(run: Trajectory) -> tuple[bytes, bytes]:
     """The ids of the trace and of the run's own span; both empty for a run without ids."""
-    span = get_current_span(names.run_context(run)).get_span_context()
-    return (
-        (span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big"))
-        if span.is_valid
-        else (b"", b"")
-    )
+    if not run.trace_id or not run.span_id:
+        return b"", b""
+    return int(run.trace_id, 16).to_bytes(16), int(run.span_id, 16).to_bytes(8)
 
 
 def _records(report: Report, form: ResultFormat) -> Iterator[bytes]:
