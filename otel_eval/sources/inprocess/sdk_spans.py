@@ -442,26 +442,19 @@ def frames_of_one_run(
         is_agent: whether a span of a scope of this name is an agent's.
     """
     ended = [keep(span) for span in spans]
-    trace_id = next((span.trace_id for span in ended if span.trace_id), 1).to_bytes(16, "big")
-    span_ids = {span.span_id for span in ended if span.trace_id}
-    made_up, scopes = (number for number in count(1) if number not in span_ids), SdkResourceScopes()
-    unused = set(span_ids)
+    trace_id = next((span.trace_id for span in ended if span.trace_id), 1).to_bytes(16)
+    span_ids = frozenset(span.span_id for span in ended if span.trace_id)
+    made_up, unused = (number for number in count(1) if number not in span_ids), set(span_ids)
     run: list[KeptSpan] = []
     for span in ended:
-        if span.span_id not in unused:
-            span = span._replace(span_id=next(made_up))
-        unused.discard(span.span_id)
-        run.append(span if span.parent_id in span_ids else span._replace(parent_id=0))
-    root = next(
-        (
-            span.span_id
-            for span in run
-            if not span.parent_id and is_agent(SdkSpanReader(span), span.scope_name)
-        ),
-        None,
-    )
-    frames = []
-    if root is None and run:
+        span_id = span.span_id if span.span_id in unused else next(made_up)
+        unused.discard(span_id)
+        parent_id = span.parent_id if span.parent_id in span_ids else 0
+        run.append(span._replace(span_id=span_id, parent_id=parent_id))
+    tops = [span for span in run if not span.parent_id]
+    agents = (span.span_id for span in tops if is_agent(SdkSpanReader(span), span.scope_name))
+    root = next(agents, 0)
+    if run and not root:
         root = next(made_up)
         around = ReadableSpan(
             "run",
@@ -470,8 +463,9 @@ def frames_of_one_run(
             end_time=max((span.end_time for span in run if span.end_time), default=None),
             resource=run[0].resource,
         )
-        frames.append(scopes.frame(keep(around)._replace(span_id=root), trace_id))
-    for span in run:
-        parent_id = span.parent_id or (0 if span.span_id == root else root)
-        frames.append(scopes.frame(span, trace_id, parent_id))
-    return frames
+        run.insert(0, keep(around)._replace(span_id=root))
+    scopes = SdkResourceScopes()
+    return [
+        scopes.frame(span, trace_id, span.parent_id or (0 if span.span_id == root else root))
+        for span in run
+    ]
