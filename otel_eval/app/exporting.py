@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from otel_eval.config import EvalConfig, JsonlExporter, exposed_credentials, refuse_credentials
 from otel_eval.counters import Counters
@@ -171,16 +171,18 @@ def _queued(
     ]
 
 
-def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Exporter]:
+def _unqueued(
+    config: EvalConfig, problems: set[str] | None = None, *, console: bool = True
+) -> list[Exporter]:
     """The exporters of results to OTLP endpoints, products and Kafka, and those of installed
     packages.
     """
     configured, exporters, form = config.exporters, list[Exporter](), result_format(config)
-    if configured.console:
+    if configured.console and console:
         from otel_eval.exporters.console import ConsoleExporter
 
-        console: object = configured.console  # from Python it may be the exporter itself
-        exporters.append(console if isinstance(console, ConsoleExporter) else ConsoleExporter())
+        output: object = configured.console  # from Python it may be the exporter itself
+        exporters.append(output if isinstance(output, ConsoleExporter) else ConsoleExporter())
     for key, each in configured.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
@@ -261,12 +263,9 @@ def build_replay_exports(config: EvalConfig, cases: CaseFolder | None = None) ->
             holds credentials.
     """
     refuse_credentials(config)
-    # `replay` prints results itself
-    config = config.model_copy(
-        update={"exporters": config.exporters.model_copy(update={"console": None})}
-    )
     counters, jsonl = Counters(), config.exporters.jsonl
-    exporters = _queued(_unqueued(config), config, counters, _QUEUE_WAIT_S)
+    # `replay` prints results itself
+    exporters = _queued(_unqueued(config, console=False), config, counters, _QUEUE_WAIT_S)
     if jsonl:  # without a queue: a full disk is reported at once instead of being waited for
         exporters.insert(0, ChangedLinesExporter(jsonl.path, mode=int(jsonl.mode, 8)))
     exporters += [cases] if cases else []
@@ -357,13 +356,14 @@ def build_metrics(
         to = for_signal(endpoint.address(key), "metrics", problems)
         name = f"{endpoint.name}.metrics"
         exporters.append(SdkMetricExporter(to, counters, name, retry_policy(config)))
-    options: dict[str, Any] = {
-        "scraped": scraped,
-        "counters": counters,
-        "by_version": config.results.metrics_by_version,
-        "instance_id": telemetry.service_instance_id,
-    }
-    return OtlpMetricsExporter(exporters, window_limits(config), **options)
+    return OtlpMetricsExporter(
+        exporters,
+        window_limits(config),
+        scraped=scraped,
+        counters=counters,
+        by_version=config.results.metrics_by_version,
+        instance_id=telemetry.service_instance_id,
+    )
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:
