@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import threading
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from otel_eval.sources.files import CollectedMessages
 from otel_eval.sources.files.protobuf_stream import read_message
 from otel_eval.sources.inprocess.sdk_spans import frames_of
 from otel_eval.sources.warehouse import is_row, read_rows
+from otel_eval.watched_files import file_stamp
 
 _log = logging.getLogger("otel_eval")
 
@@ -129,7 +129,9 @@ def _engine_for(config: ConfigSource) -> tuple[EvalConfig, Engine]:
         pickled = pickle.dumps(config)
     except Exception:  # noqa: BLE001 - pickling a user's object may raise anything
         return _built(config)
-    return _kept_engine(pickled, _version_of(config), threading.get_ident())
+    # changes when a file is written
+    version = file_stamp(config) if isinstance(config, str | PathLike) else None
+    return _kept_engine(pickled, version, threading.get_ident())
 
 
 @lru_cache(32)
@@ -140,14 +142,3 @@ def _kept_engine(pickled: bytes, _version: object, _thread: int) -> tuple[EvalCo
 def _built(config: ConfigSource) -> tuple[EvalConfig, Engine]:
     settings = load(config)
     return settings, build_engine(settings, lines=True)
-
-
-def _version_of(config: ConfigSource) -> object:
-    """What changes when a file is written; None for what is no file."""
-    if not isinstance(config, str | PathLike):
-        return None
-    try:
-        status = os.stat(config)
-    except OSError:
-        return None  # the loader tells
-    return status.st_mtime_ns, status.st_size, status.st_ino

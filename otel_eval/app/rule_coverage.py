@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Final
 
 from otel_eval.app.build import build_engine, build_limits
@@ -165,46 +165,49 @@ def _can_break(rule: _Rule, observed: Sequence[str]) -> bool:
     return any(
         isinstance(outcome := _outcome(rule.scorer, changed), Scored) and not outcome.passed
         for run in rule.passing
-        for changed in (*_with_all(run, named), *_changes(run, list(names)))
+        for changed in _changes(run, named, list(names))
     )
 
 
-def _with_all(run: Trajectory, names: Sequence[str]) -> Iterator[Trajectory]:
-    """The run with a further call of each tool at its end, in the order of the names and in
-    reverse.
+def _changes(run: Trajectory, named: Sequence[str], names: Sequence[str]) -> Iterator[Trajectory]:
+    """Runs like this one: with a further call of each tool that the rule names, and with a change
+    in one place.
     """
-    end = run.end_ns or 1
-    for order in (names, names[::-1]):
-        added = [
-            ToolCall(name=name, arguments={}, result="", start_ns=end + at, end_ns=end + at)
-            for at, name in enumerate(order)
-        ]
-        yield replace(run, calls=(*run.calls, *added))
-
-
-def _changes(run: Trajectory, names: Sequence[str]) -> Iterator[Trajectory]:
-    """Runs like this one, each changed in one place."""
-    calls = run.calls
-    for at in range(len(calls)):
-        yield replace(run, calls=calls[:at] + calls[at + 1 :])
-        yield replace(run, calls=(*calls[:at], _failed(calls[at]), *calls[at + 1 :]))
-    for at in range(len(calls) - 1):
-        yield replace(run, calls=_swapped(calls, at))
-    start = run.start_ns or 1
-    for name in names:
-        added = ToolCall(name=name, arguments={}, result="")
-        first = replace(added, start_ns=start, end_ns=start)
-        end = run.end_ns or start
-        last = replace(added, start_ns=end, end_ns=end)
-        yield replace(run, calls=(first, *calls))
-        yield replace(run, calls=(*calls, last))
-        yield replace(run, calls=(*calls, *[last] * _REPEATED))
-    yield replace(run, calls=())
+    for calls in chain(_with_all(run, named), _with_other_calls(run, names)):
+        yield replace(run, calls=tuple(calls))
     if run.start_ns is not None and run.end_ns is not None:
         yield replace(run, end_ns=run.start_ns + _LONGER * max(1, run.end_ns - run.start_ns))
     many = _LONGER * max(1, run.input_tokens or 0)
     yield replace(run, input_tokens=many, output_tokens=many, model_calls=run.model_calls + 1000)
     yield replace(run, input="", output="")
+
+
+def _call(name: str, at_ns: int) -> ToolCall:
+    return ToolCall(name=name, arguments={}, result="", start_ns=at_ns, end_ns=at_ns)
+
+
+def _with_all(run: Trajectory, names: Sequence[str]) -> Iterator[list[ToolCall]]:
+    """The calls of the run, and one of each tool at its end, in the order of the names and in
+    reverse.
+    """
+    for order in (names, names[::-1]):
+        yield [*run.calls, *map(_call, order, count(run.end_ns or 1))]
+
+
+def _with_other_calls(run: Trajectory, names: Sequence[str]) -> Iterator[Sequence[ToolCall]]:
+    """The calls of the run, each time with one fewer, more or elsewhere, a failed one, or none."""
+    calls, start = run.calls, run.start_ns or 1
+    for at, call in enumerate(calls):
+        yield calls[:at] + calls[at + 1 :]
+        yield (*calls[:at], _failed(call), *calls[at + 1 :])
+    for at in range(len(calls) - 1):
+        yield _swapped(calls, at)
+    for name in names:
+        last = _call(name, run.end_ns or start)
+        yield (_call(name, start), *calls)
+        yield (*calls, last)
+        yield (*calls, *[last] * _REPEATED)
+    yield ()
 
 
 def _failed(call: ToolCall) -> ToolCall:
