@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -21,13 +20,12 @@ from otel_eval.counters import Counters
 from otel_eval.engine import CaseOfRun, Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
-from otel_eval.model import Report
 from otel_eval.scorers.build import ConfigurationSchema
 from otel_eval.scorers.judge import named_judges
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 
 if TYPE_CHECKING:
-    from otel_eval.judges import AsyncEvaluator
+    from otel_eval.judges import AsyncEvaluator, LateResultListener
 
 _log = logging.getLogger("otel_eval")
 
@@ -194,30 +192,29 @@ def _case_of_run(config: EvalConfig) -> CaseOfRun | None:
 def build_async_evaluator(
     config: EvalConfig,
     engine: Engine,
-    emit: Callable[[Report], None],
+    listener: LateResultListener,
     *,
     unbounded: bool = False,
-    **options: Any,
 ) -> AsyncEvaluator | None:
     """The evaluator of asynchronous scorers; None if there are none.
 
     Args:
+        listener: gets the reports of results.
         unbounded: whether the queue has no limit, because the caller bounds the number of reports
             itself.
-        options: further arguments of `AsyncEvaluator`.
     """
     if not engine.waits:
         return None
     from otel_eval.judges import AsyncEvaluator  # deferred: it loads asyncio
 
     settings = config.async_scoring
-    options |= (
+    limits = (
         {"max_queue": sys.maxsize, "max_bytes": sys.maxsize}
         if unbounded
         else {"max_queue": settings.max_queue}
     )
     return AsyncEvaluator(
-        emit, concurrency=settings.concurrency, timeout_s=settings.timeout, **options
+        listener, concurrency=settings.concurrency, timeout_s=settings.timeout, **limits
     )
 
 

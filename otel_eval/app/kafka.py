@@ -5,7 +5,6 @@ results are delivered.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from otel_eval.app.build import build_limits
@@ -18,7 +17,7 @@ from otel_eval.engine import Engine
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import OffsetFinder
-from otel_eval.sources.kafka.partition import RecordClock, Services
+from otel_eval.sources.kafka.partition import Partition, Services
 from otel_eval.sources.kafka.records import (
     DeadRecords,
     DeadRecordsFile,
@@ -66,9 +65,8 @@ class KafkaIntake:
             group=options.group_id,
             services=services,
             finder=finder,
-            pipeline=self._pipeline,
+            evaluation=self,
             limits=self._limits,
-            backpressure=self._backpressure,
         )
 
     def _services(self, config: EvalConfig, options: KafkaReceiver, counters: Counters) -> Services:
@@ -86,20 +84,22 @@ class KafkaIntake:
             undelivered=self._undelivered,
         )
 
-    def _pipeline(
-        self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]
-    ) -> Pipeline:
+    def build_pipeline(self, partition: Partition, since_s: float) -> Pipeline:
+        """Return the pipeline of a partition; `since_s`: Unix seconds since which all its spans are
+        read.
+        """
         return Pipeline(
             self._engine,
-            PartitionListener(self._live, evaluated),
+            PartitionListener(self._live, partition),
             self._limits,
-            clock,
+            partition.clock,
             later=self._live.later,
-            evaluator=evaluator,
+            evaluator=partition.evaluator,
             since_ns=int(since_s * 1e9),
         )
 
-    def _backpressure(self) -> str:
+    def backpressure(self) -> str:
+        """Return why evaluation must pause, or ""."""
         later = self._live.later
         if later is not None and later.counts()["late_pending"] >= self._most_pending:
             return "half of async_scoring.max_queue is pending"

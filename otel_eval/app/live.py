@@ -5,7 +5,8 @@ Kafka: engine, judges, diagnostics, cases, and the pipelines that tell them of e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from otel_eval.records import record
 
 if TYPE_CHECKING:
     from otel_eval.exporters.cases import CaseFolder
-    from otel_eval.judges import AsyncEvaluator
+    from otel_eval.sources.kafka.partition import Partition
     from otel_eval.storage.in_progress import RecordedAttempts
 
 
@@ -157,18 +158,11 @@ class LiveEvaluation(PipelineListener):
         expects = parts.expects_results
         self.expected: Final = ExpectedResults(parts.exports, engine) if expects else None
         self._exports, self._cases, self._attempts = parts.exports, parts.cases, parts.attempts
-        self.later = self._later_of(parts.config, engine)
-
-    def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
-        if self._attempts is None:
-            return build_async_evaluator(config, engine, self.on_late_report)
-        return build_async_evaluator(
-            config, engine, self.on_late_report, record=self._attempts.later
-        )
+        self.later = build_async_evaluator(parts.config, engine, self)
 
     def use(self, engine: Engine, config: EvalConfig) -> None:
         """Evaluate with another engine from now on. Pipelines are changed by the caller."""
-        self.later = self.later or self._later_of(config, engine)
+        self.later = self.later or build_async_evaluator(config, engine, self)
         self.diagnostics.use(engine.evaluations)
         if self._cases is not None:
             self._cases.use_plan(engine.plan)
@@ -205,6 +199,12 @@ class LiveEvaluation(PipelineListener):
         """Export asynchronous results."""
         self.on_reports((report,))
 
+    def computing(self, trace_id: str) -> AbstractContextManager[None]:
+        """Return a context that records on disk, if there is a journal, that an asynchronous result
+        of the trace is computed.
+        """
+        return nullcontext() if self._attempts is None else self._attempts.later(trace_id)
+
     def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Export what waited until these runs were final."""
         self._exports.final(runs)
@@ -215,11 +215,11 @@ class PartitionListener(PipelineListener):
 
     Args:
         live: is told of everything but that a trace is decided.
-        decided: called with the id of each trace whose reports were passed on.
+        partition: is told which traces are decided.
     """
 
-    def __init__(self, live: LiveEvaluation, decided: Callable[[bytes], None]) -> None:
-        self._live, self._decided = live, decided
+    def __init__(self, live: LiveEvaluation, partition: Partition) -> None:
+        self._live, self._partition = live, partition
 
     def on_spans_accepted(self, spans: Sequence[SpanFrame]) -> None:
         """As `LiveEvaluation`."""
@@ -237,7 +237,7 @@ class PartitionListener(PipelineListener):
 
     def on_decided(self, trace_id: bytes) -> None:
         """Tell the partition, which commits its offsets."""
-        self._decided(trace_id)
+        self._partition.on_decided(trace_id)
 
     def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
         """As `LiveEvaluation`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -53,9 +53,29 @@ _BATCH: Final = 32
 _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
+class LateResults:
+    """Collects the results of asynchronous scorers.
+
+    Attributes:
+        results: those of one batch of reports, in the order in which they arrived.
+    """
+
+    def __init__(self) -> None:
+        self.results: Final = list[Result]()
+
+    def on_late_report(self, report: Report) -> None:
+        """Collect the results of a report."""
+        self.results.extend(report.results)
+
+    def computing(self, trace_id: str) -> AbstractContextManager[None]:
+        """Nothing is recorded of a result that is computed."""
+        return nullcontext()
+
+
 def with_late_results(
     reports: Iterable[Report],
-    later: Callable[[Callable[[Report], None]], AsyncEvaluator | None],
+    late: LateResults,
+    evaluator: AsyncEvaluator | None,
     listener: ReadingListener,
 ) -> Generator[Report, None, None]:
     """Yield the reports in their order with all results; the results of asynchronous scorers come
@@ -65,24 +85,24 @@ def with_late_results(
 
     Args:
         reports: reports whose asynchronous results may be pending.
-        later: makes the evaluator of asynchronous scorers from a callback for its reports; None if
-            there are no such scorers.
+        late: collects these results.
+        evaluator: computes them for `late`; None if there are no asynchronous scorers.
         listener: told every second that asynchronous scorers are awaited.
     """
-    late: list[Result] = []  # of the batch, in the order of its reports
-    if (evaluator := later(lambda report: late.extend(report.results))) is None:
+    if evaluator is None:
         yield from reports
         return
     reports = iter(reports)
     try:
         while batch := list(islice(reports, _BATCH)):
+            late.results.clear()
             awaited = sum(len(report.pending) for report in batch)
             for report in batch:
                 evaluator.put(report)
             while not evaluator.wait(_LOOK_S):
-                listener.wait(len(late), awaited)
+                listener.wait(len(late.results), awaited)
             by_id: defaultdict[str, deque[Result]] = defaultdict(deque)
-            for result in late:
+            for result in late.results:
                 by_id[result.result_id].append(result)
             for report in batch:
                 results = [by_id[pending.result_id].popleft() for pending in report.pending]
@@ -93,7 +113,6 @@ def with_late_results(
                     standing=report.standing and verdict_of(results, report.standing),
                     awaited=0,
                 )
-            late.clear()
     finally:
         evaluator.stop(0.0)
 
@@ -151,12 +170,10 @@ def replay(
         evaluated = evaluate_in_processes(closed, config, jobs, engine, counted, listener)
     of_messages = (report for run in untraced for report in counted.evaluate_run(engine, run))
     evaluated = chain(of_messages, evaluated)
+    late = LateResults()
+    evaluator = build_async_evaluator(config, engine, late, unbounded=True)
     try:
-        with closing(
-            with_late_results(
-                evaluated, partial(build_async_evaluator, config, engine, unbounded=True), listener
-            )
-        ) as completed:
+        with closing(with_late_results(evaluated, late, evaluator, listener)) as completed:
             for report in completed:
                 counted.add(report)
                 if exporters:
@@ -378,8 +395,9 @@ def complete_reports(
 ) -> list[Report]:
     """The reports on traces, with the results of judges."""
     evaluated = (report for trace in traces for report in evaluate(trace))
-    later = partial(build_async_evaluator, config, engine, unbounded=True)
-    with closing(with_late_results(evaluated, later, _LOGGED)) as completed:
+    late = LateResults()
+    evaluator = build_async_evaluator(config, engine, late, unbounded=True)
+    with closing(with_late_results(evaluated, late, evaluator, _LOGGED)) as completed:
         return list(completed)
 
 

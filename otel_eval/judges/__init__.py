@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from otel_eval.model import (
     Failed,
@@ -160,39 +160,45 @@ class _Job:
     reported: bool = False
 
 
+class LateResultListener(Protocol):
+    """What an `AsyncEvaluator` tells of the results that it computes."""
+
+    def on_late_report(self, report: Report) -> None:
+        """Take a report with one more result. Called on the loop's thread, or on that of a caller
+        that fails a result.
+        """
+
+    def computing(self, trace_id: str) -> AbstractContextManager[None]:
+        """Return a context that is open while a result of the trace with this hexadecimal id is
+        computed.
+        """
+
+
 class AsyncEvaluator:
     """Evaluates the pending results of reports on an event loop.
 
     Args:
-        emit: receives the report of each result; called on the loop's thread, or on that of a
-            caller that fails a result.
+        listener: gets the report of each result.
         max_queue: results that may be pending at one time; further ones are failed with
             `judge_queue_full`.
         concurrency: results that are evaluated at one time.
         timeout_s: seconds that one evaluation may take; then its result is failed with `timeout`.
         max_bytes: approximate size that the runs of all pending results may have; beyond it, too,
             the queue is full.
-        record: returns a context manager that is open while a result of the trace with this
-            hexadecimal id is evaluated.
     """
 
     def __init__(
         self,
-        emit: Callable[[Report], None],
+        listener: LateResultListener,
         *,
         max_queue: int = 1000,
         concurrency: int = 8,
         timeout_s: float = 300.0,
         max_bytes: int = 256 * 2**20,
-        record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        self._emit, self._max, self._timeout_s, self._max_bytes = (
-            emit,
-            max_queue,
-            timeout_s,
-            max_bytes,
-        )
-        self._concurrency, self._record = concurrency, record
+        self._listener: Final = listener
+        self._max, self._max_bytes = max_queue, max_bytes
+        self._timeout_s, self._concurrency = timeout_s, concurrency
         self._changed: Final = threading.Condition()  # guards the attributes below
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
         self._last = self._abandoned = 0
@@ -249,7 +255,7 @@ class AsyncEvaluator:
         async with thread.slots:
             try:
                 async with asyncio.timeout(self._timeout_s) as limit:
-                    with self._record(job.report.trajectory.trace_id):
+                    with self._listener.computing(job.report.trajectory.trace_id):
                         return checked_outcome(await job.pending.evaluate(job.report.trajectory))
             except (asyncio.CancelledError, GeneratorExit):  # cancelled, or discarded with the loop
                 raise
@@ -282,7 +288,7 @@ class AsyncEvaluator:
             progress.standing = verdict_of(results, progress.standing)
             standing, awaited = progress.standing, progress.awaited
         try:
-            self._emit(
+            self._listener.on_late_report(
                 replace(
                     report,
                     results=results,

@@ -30,11 +30,12 @@ from otel_eval.otlp.protobuf import read_traces
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.inprocess.sdk_spans import frames_of
 from otel_eval.sources.kafka.offsets import Start
-from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
+from otel_eval.sources.kafka.partition import Partition, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 from tests.support import distributed_runs
 from tests.support.distributed_runs import AGENT, CHAT, CONFIG, FORMS, MCP, Run, tool
 from tests.support.listening import Listener
+from tests.support.partition_evaluation import ReportingEvaluation
 
 DEFAULTS = load({})
 STEP_S = 1.0  # of the driven clock
@@ -85,17 +86,10 @@ def through_kafka(arrivals: Arrivals) -> list[Report]:
         1000,
         Undelivered(),
     )
-
-    def pipeline(_: str, __: float, clock: RecordClock, done: Callable[[bytes], None]) -> Pipeline:
-        return Pipeline(
-            distributed_runs.engine(),
-            Listener(reports.append, decided=done),
-            build_limits(DEFAULTS),
-            clock,
-            evaluator="e",
-        )
-
-    partition = Partition(0, "e", Start(0, 0), services, pipeline)
+    evaluation = ReportingEvaluation(
+        distributed_runs.engine(), reports.append, build_limits(DEFAULTS)
+    )
+    partition = Partition(0, "e", Start(0, 0), services, evaluation)
     last_s = began
     for offset, (at, run, names) in enumerate(sorted(arrivals, key=lambda arrival: arrival[0])):
         rest(partition, began + at - last_s)

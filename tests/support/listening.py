@@ -1,6 +1,7 @@
-"""A listener of pipelines for tests."""
+"""Listeners of pipelines and of asynchronous results for tests."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from otel_eval.model import Report
 from otel_eval.pipeline import PipelineListener
@@ -33,3 +34,16 @@ class Listener(PipelineListener):
 
     def backpressure(self) -> str:
         return self._backpressure()
+
+
+class LateReports:
+    """Collects the reports of asynchronous results."""
+
+    def __init__(self, reports: list[Report]) -> None:
+        self.reports = reports
+
+    def on_late_report(self, report: Report) -> None:
+        self.reports.append(report)
+
+    def computing(self, trace_id: str) -> AbstractContextManager[None]:
+        return nullcontext()

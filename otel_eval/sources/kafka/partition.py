@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from otel_eval.counters import Counters, Warnings
 from otel_eval.delivery.undelivered import Undelivered
@@ -91,11 +91,21 @@ class Services:
     warnings: Warnings = field(default_factory=Warnings)
 
 
-PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
-"""Makes the pipeline of a partition from the evaluator that its results name, the time since which
-all its spans are read (Unix seconds), the clock that measures its waits, and a function that is
-called with the id of each evaluated trace.
-"""
+class PartitionEvaluation(Protocol):
+    """Evaluates the traces of all partitions of a topic."""
+
+    def build_pipeline(self, partition: Partition, since_s: float) -> Pipeline:
+        """Return the pipeline of a partition. Its results name the evaluator of the partition, its
+        waits are measured by the clock of the partition, and the partition is told which traces
+        are decided.
+
+        Args:
+            partition: the partition; it has no pipeline yet.
+            since_s: the time since which all its spans are read, in Unix seconds.
+        """
+
+    def backpressure(self) -> str:
+        """Return why evaluation must pause, or ""."""
 
 
 class Partition:
@@ -105,18 +115,23 @@ class Partition:
         number: the number of the partition.
         evaluator: the id in its results; the same for every owner.
         start: where its reading begins.
-        pipeline: makes the pipeline of its spans.
+        evaluation: evaluates its traces.
     """
 
     def __init__(
-        self, number: int, evaluator: str, start: Start, services: Services, pipeline: PipelineMaker
+        self,
+        number: int,
+        evaluator: str,
+        start: Start,
+        services: Services,
+        evaluation: PartitionEvaluation,
     ) -> None:
         self.number: Final = number
         self.evaluator: Final = evaluator
         self.clock: Final = RecordClock()
         self.watermark: Final = Watermark(start.low)
         self.margin: Final = Margin(services.margin_s, start.margin)
-        self.pipeline: Final = pipeline(evaluator, start.since_s, self.clock, self._evaluated)
+        self.pipeline: Final = evaluation.build_pipeline(self, start.since_s)
         self.queue: Final[deque[TopicRecord]] = deque()  # fetched from the topic and not processed
         self.expected = start.margin  # the offset of the next record, unless the log has gaps
         self.is_at_end = self.is_paused = False
@@ -304,7 +319,7 @@ class Partition:
     def _is_undelivered(self, trace_id: bytes) -> bool:
         return self._services.undelivered.waits((self.evaluator, trace_id.hex()))
 
-    def _evaluated(self, trace_id: bytes) -> None:
+    def on_decided(self, trace_id: bytes) -> None:
         """Finish a trace that the pipeline has evaluated, or note it as undelivered if results of
         it are not delivered yet.
         """
@@ -319,7 +334,7 @@ class Partition:
         """
         self._undelivered -= trace_ids  # with new spans they are evaluated again
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):
-            self._evaluated(trace_id)
+            self.on_decided(trace_id)
 
     def delivered(self, trace_id: bytes) -> None:
         """Finish a trace whose results so far are all delivered."""

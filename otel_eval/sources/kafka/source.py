@@ -19,7 +19,7 @@ from otel_eval.counters import CountName, Counts, Warnings, count_name, total_co
 from otel_eval.engine import Engine
 from otel_eval.exporters.kafka import ClientLog
 from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
-from otel_eval.sources.kafka.partition import Partition, PipelineMaker, Services
+from otel_eval.sources.kafka.partition import Partition, PartitionEvaluation, Services
 from otel_eval.sources.kafka.records import TopicRecord
 
 if TYPE_CHECKING:
@@ -56,10 +56,9 @@ class KafkaSource:
         group: the group's id.
         services: what all partitions share.
         finder: finds where the reading of a partition begins.
-        pipeline: makes the pipeline of a partition.
+        evaluation: evaluates the traces of the partitions.
         limits: the limits of all partitions together; each gets an equal share, but at least one
             trace of the greatest size.
-        backpressure: returns why evaluation must pause, or "".
     """
 
     def __init__(
@@ -68,13 +67,12 @@ class KafkaSource:
         group: str,
         services: Services,
         finder: OffsetFinder,
-        pipeline: PipelineMaker,
+        evaluation: PartitionEvaluation,
         limits: Limits,
-        backpressure: Callable[[], str],
     ) -> None:
         self._settings: Final = _with_assignment(settings) | {"group.id": group, **_SETTINGS}
-        self._group, self._services, self._finder, self._make = group, services, finder, pipeline
-        self._limits, self._backpressure = limits, backpressure
+        self._group, self._services, self._finder = group, services, finder
+        self._evaluation, self._limits = evaluation, limits
         self._counters: Final = services.counters
         self._offsets: Final = f"offsets of {services.topic}"
         self._warnings: Final = Warnings()
@@ -168,7 +166,7 @@ class KafkaSource:
         messages = self._consumer.consume(_AT_ONCE, _POLL_S)
         now = time.monotonic()
         elapsed_s, self._progress_at = now - self._progress_at, now
-        is_paused = bool(self._backpressure())
+        is_paused = bool(self._evaluation.backpressure())
         # Polling calls the rebalance callbacks, so messages of a partition that was just revoked
         # are dropped here.
         for message in messages:
@@ -326,7 +324,9 @@ class KafkaSource:
             f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16
         ).hexdigest()
         self._services.undelivered.evaluators.add(evaluator)
-        self._partitions[number] = Partition(number, evaluator, start, self._services, self._make)
+        self._partitions[number] = Partition(
+            number, evaluator, start, self._services, self._evaluation
+        )
 
     def _enqueue(self, message: Any) -> None:
         """Queue a record. It is polled only once, so nothing may fail before all records of a poll

@@ -14,6 +14,7 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Result, Scored, Skipped, Verdict, verdict_of
 from otel_eval.scorers import create_scorer, scorer
+from tests.support.listening import LateReports
 from tests.support.made_spans import closed, span
 
 AGENT = span("a", attributes={"gen_ai.operation.name": "invoke_agent"}, start_ns=10)
@@ -89,7 +90,7 @@ def reports_of(*outcomes, forbidden="other", severity="error"):
     ]
     engine = Engine([ScorerSet(name="e", scorers=(at_once, *awaited))])
     reports = engine.evaluate(closed(AGENT, TOOL))
-    evaluator = AsyncEvaluator(reports.append)
+    evaluator = AsyncEvaluator(LateReports(reports))
     try:
         for report in [*reports]:
             evaluator.put(report)

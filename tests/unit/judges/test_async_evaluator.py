@@ -19,24 +19,22 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval import judges
-from otel_eval.app.stored_traces import with_late_results
+from otel_eval.app.stored_traces import LateResults, with_late_results
 from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.testing import call, trajectory
 from tests.support.listeners import NO_PROBLEMS
+from tests.support.listening import LateReports
 from tests.support.waiting import LIMIT_S, ShiftedClock, wait_until
 
 Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
 
 
-class Seen:
-    """Collects emitted reports in order."""
+class Seen(LateReports):
+    """Collects reports in order."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
-
-    def __call__(self, report: Report) -> None:
-        self.reports.append(report)
+        super().__init__([])
 
     def outcomes(self) -> list[Any]:
         return [result.outcome for report in self.reports for result in report.results]
@@ -352,14 +350,10 @@ def test_reports_with_late_results_keep_their_order_and_ask_ahead():
     """The judges of all twenty runs are asked before the first of them answers."""
     evaluates = [Gated(i / 20) for i in range(20)]
     reports = [report_of(evaluate, run=i) for i, evaluate in enumerate(evaluates)]
+    late = LateResults()
+    evaluator = AsyncEvaluator(late, concurrency=20)
     with ThreadPoolExecutor(1) as pool:
-        whole = pool.submit(
-            lambda: list(
-                with_late_results(
-                    reports, lambda emit: AsyncEvaluator(emit, concurrency=20), NO_PROBLEMS
-                )
-            )
-        )
+        whole = pool.submit(lambda: list(with_late_results(reports, late, evaluator, NO_PROBLEMS)))
         for evaluate in evaluates:
             assert evaluate.begun.wait(LIMIT_S)
         for evaluate in reversed(evaluates):
@@ -373,7 +367,7 @@ def test_reports_with_late_results_keep_their_order_and_ask_ahead():
 def test_reports_without_pending_results_are_passed_on():
     """Without pending results there is no thread and no wait."""
     reports = [report_of()]
-    assert list(with_late_results(reports, lambda emit: None, NO_PROBLEMS)) == reports
+    assert list(with_late_results(reports, LateResults(), None, NO_PROBLEMS)) == reports
 
 
 def test_concurrent_stops_close_the_loop_once():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,12 @@ from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report
 from otel_eval.otlp import Encoding
-from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Start
-from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
+from otel_eval.sources.kafka.partition import Partition, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.traffic import body, run_of, trace_id
-from tests.support.listening import Listener
+from tests.support.partition_evaluation import ReportingEvaluation
 
 ENGINE = build_engine(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 WAITS = Limits(
@@ -86,15 +85,8 @@ class Owner:
             most_ids,
             self.undelivered,
         )
-
-        def pipeline(
-            _: str, __: float, clock: RecordClock, evaluated: Callable[[bytes], None]
-        ) -> Pipeline:
-            return Pipeline(
-                ENGINE, Listener(self.emit, decided=evaluated), limits, clock, evaluator="e"
-            )
-
-        self.partition = Partition(0, "e", start, services, pipeline)
+        evaluation = ReportingEvaluation(ENGINE, self.emit, limits)
+        self.partition = Partition(0, "e", start, services, evaluation)
 
     def emit(self, report: Report) -> None:
         self.undelivered.count_queued(report, 1)

@@ -4,7 +4,6 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,14 +16,13 @@ from otel_eval.counters import Counters
 from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.model import Report
 from otel_eval.otlp import Encoding
-from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
-from otel_eval.sources.kafka.partition import RecordClock, Services
+from otel_eval.sources.kafka.partition import Services
 from otel_eval.sources.kafka.records import RecordReader
 from otel_eval.sources.kafka.source import KafkaSource
 from tests.faults.fault_rig.reference import CONVENTIONS, EVALUATION
 from tests.faults.fault_rig.traffic import body, run_of, trace_id
-from tests.support.listening import Listener
+from tests.support.partition_evaluation import ReportingEvaluation
 
 ENGINE = build_engine(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 
@@ -96,21 +94,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     reader = RecordReader(Encoding.PROTOBUF, 100_000, 100, needs_key=True)
     services = Services("t", reader, counters, None, 30.0, 300.0, 1000, undelivered)
     limits = Limits(decision_wait_s=0.2, decision_wait_partial_s=0.3)
-
-    def pipeline(
-        evaluator: str, _: float, clock: RecordClock, evaluated: Callable[[bytes], None]
-    ) -> Pipeline:
-        return Pipeline(
-            ENGINE,
-            Listener(reports.append, decided=evaluated),
-            limits,
-            clock,
-            evaluator=evaluator,
-            since_ns=0,
-        )
-
+    evaluation = ReportingEvaluation(ENGINE, reports.append, limits)
     finder = OffsetFinder("t", "earliest", counters, lambda: 0.0)
-    source = KafkaSource({}, "g", services, finder, pipeline, limits, lambda: "")
+    source = KafkaSource({}, "g", services, finder, evaluation, limits)
     source._consumer = cluster
     source._on_assign(cluster, [TopicPartition("t", 0)])
     return source, cluster, reports
