@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 
 def resident() -> int:
@@ -80,6 +80,21 @@ _BUSY_S: Final = 60.0  # between two trims while input never stops
 _LEAST_BYTES: Final = 8 * 2**20  # bytes, the least that is worth a trim
 
 
+class MemoryUser(Protocol):
+    """What holds memory as long as input arrives."""
+
+    @property
+    def arrived(self) -> int:
+        """A count that increases with input, of requests or spans."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of held spans."""
+
+    def compact(self) -> None:
+        """Free memory that only serves speed."""
+
+
 class IdleMemory:
     """Trims the heap when memory was freed and input has stopped, or once a minute if it does not
     stop.
@@ -88,9 +103,7 @@ class IdleMemory:
     peak that is most of the memory of the process.
 
     Args:
-        arrived: returns a count that increases with input, of requests or spans.
-        held: returns the bytes of held spans.
-        compact: frees memory that only serves speed, before a trim.
+        user: what holds the memory; it is compacted before a trim.
         clock: returns monotonic seconds.
         size: returns the memory in bytes whose growth, too, is worth a trim.
         trim: returns free memory to the system.
@@ -98,14 +111,12 @@ class IdleMemory:
 
     def __init__(
         self,
-        arrived: Callable[[], int],
-        held: Callable[[], int],
-        compact: Callable[[], None],
+        user: MemoryUser,
         clock: Callable[[], float] = time.monotonic,
         size: Callable[[], int] = resident,
         trim: Callable[[], bool] = trim_malloc,
     ) -> None:
-        self._arrived, self._held, self._compact = arrived, held, compact
+        self._user: Final = user
         self._clock, self._size, self._trim = clock, size, trim
         self._looked = self._trimmed = self._since = clock()
         self._seen = 0
@@ -119,15 +130,15 @@ class IdleMemory:
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
-        if (arrived := self._arrived()) != self._seen:
+        if (arrived := self._user.arrived) != self._seen:
             self._seen, self._since = arrived, now
-        held = self._held()
+        held = self._user.held_bytes
         self._most_held = max(self._most_held, held)
         over = now - self._since >= _QUIET_S or now - self._trimmed >= _BUSY_S
         if over and (
             self._most_held - held >= _LEAST_BYTES
             or self._size() - self._trimmed_size >= _LEAST_BYTES
         ):
-            self._compact()
+            self._user.compact()
             self._trim()
             self._trimmed, self._most_held, self._trimmed_size = now, held, self._size()

@@ -283,6 +283,28 @@ LATE: Final = "late"
 """`LastEvaluation.incomplete` of `NO_RUN` after a report that spans came too late."""
 
 
+class SpanRoles(Protocol):
+    """What assembly asks of the engine about a span."""
+
+    def role_of(self, frame: Frame) -> Role:
+        """Return what the span is for assembly."""
+
+    def slim(self, frame: Frame) -> Frame:
+        """Return the span without what matters only if it is part of a run."""
+
+
+class NoRoles:
+    """The `SpanRoles` of spans of which nothing is known."""
+
+    def role_of(self, frame: Frame) -> Role:
+        """Every span is an unknown one."""
+        return Role.OTHER
+
+    def slim(self, frame: Frame) -> Frame:
+        """Every span is returned as it is."""
+        return frame
+
+
 class EvaluationHistory:
     """The last evaluation of each run of one trace, and under `NO_RUN` that of the trace itself.
 

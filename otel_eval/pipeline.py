@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.storage.durable import Durable
     from otel_eval.storage.in_progress import RecordedAttempts
+    from otel_eval.storage.recovery import Recovery
 
 FOREVER: Final = -1.0  # as a lock's timeout
 
@@ -130,11 +131,7 @@ class Pipeline:
         self._journal: Final = journal
         self._listener: Final = listener
         self._engine, self._clock = engine, clock
-        self._buffer: Final = TraceBuffer(
-            limits,
-            lambda frame: self._engine.role_of(frame),
-            lambda frame: self._engine.slim(frame),
-        )
+        self._buffer: Final = TraceBuffer(limits, engine)
         self._evaluator: Final = evaluator or uuid4().hex
         self._since_ns: Final = since_ns
         self._lock = threading.Lock()  # guards _buffer
@@ -256,6 +253,7 @@ class Pipeline:
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
         self._later = self._later or later
         self._engine = engine
+        self._buffer.use_roles(engine)
 
     def step(self) -> bool:
         """Evaluate due traces; True if more may be due already."""
@@ -363,12 +361,12 @@ class Pipeline:
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join(timeout_s)
 
-    def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
+    def recover(self, recovery: Recovery) -> None:
         """Fill the buffer with what was held before a restart; traces that were closed before are
         evaluated first.
         """
         with self._evaluating, self._lock:
-            self._recovered = replay(self._buffer, self._clock())
+            self._recovered = recovery.replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until all pending results were emitted; False if they were not within `timeout_s`

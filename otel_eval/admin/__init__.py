@@ -15,7 +15,7 @@ from http import HTTPStatus
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
+from otel_eval.admin.metrics import CONTENT_TYPE, Counted, Family, prometheus_text, self_families
 from otel_eval.counters import Counts, counts_as_text, labels_of, without_labels
 from otel_eval.descriptors import Spare
 from otel_eval.http1.server import PLAIN_TEXT, PageHandler, PageServer
@@ -67,11 +67,8 @@ class Readiness(NamedTuple):
         return ("ready" if self.ready else "not ready") + (f": {self.why}" if self.why else "")
 
 
-class Monitored(Protocol):
+class Monitored(Counted, Protocol):
     """A server whose state is shown. Called from the threads of the admin server."""
-
-    def counts(self) -> Counts:
-        """The counters of every part."""
 
     def readiness(self) -> Readiness:
         """Whether the server is ready."""

@@ -15,12 +15,12 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.counters import CountName, Counts, labels_of, without_labels
 from otel_eval.descriptors import soft_limit
@@ -342,6 +342,13 @@ def _metrics_data(
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
 
 
+class Counted(Protocol):
+    """A process with counters."""
+
+    def counts(self) -> Counts:
+        """The counters of every part."""
+
+
 class SelfMetricsExporter:
     """Sends the receiver's own metrics by OTLP every `interval_s` seconds, and once more at the
     end.
@@ -351,7 +358,7 @@ class SelfMetricsExporter:
 
     Args:
         exporter: a metric exporter of the SDK; it is shut down at the end.
-        counts: returns the counters of every part.
+        counted: has the counters of every part.
         resource: the resource of the metrics.
         interval_s: the time between two exports, in seconds.
     """
@@ -359,11 +366,11 @@ class SelfMetricsExporter:
     def __init__(
         self,
         exporter: MetricExporter,
-        counts: Callable[[], Counts],
+        counted: Counted,
         resource: Resource,
         interval_s: float,
     ) -> None:
-        self._exporter, self._counts, self._resource = exporter, counts, resource
+        self._exporter, self._counted, self._resource = exporter, counted, resource
         self._begun_ns: Final = time.time_ns()
         problem = "telemetry.otlp: metrics could not be made"
         self._worker: Final = WorkerThread(
@@ -386,6 +393,9 @@ class SelfMetricsExporter:
         """Send the metrics once; a failure is logged by the exporter."""
         with suppress_instrumentation():
             metrics = _metrics_data(
-                self_families(self._counts()), self._resource, self._begun_ns, time.time_ns()
+                self_families(self._counted.counts()),
+                self._resource,
+                self._begun_ns,
+                time.time_ns(),
             )
             self._exporter.export(metrics)  # the exporter logs failures

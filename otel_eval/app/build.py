@@ -106,7 +106,7 @@ class EngineBuilder:
         reads: frozenset[str] = frozenset(),
     ) -> None:
         self._counters: Final = counters
-        self._clients: Final = Clients(counters.add if counters is not None else None)
+        self._clients: Final = Clients(counters)
         self._writes_no_run: Final = writes_no_run
         self._longest_s: Final = longest_s
         self._reads: Final = reads

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
+from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.scorers.judge import Judge
 from otel_eval.watched_files import WatchedFiles, read_small_file
@@ -55,11 +56,11 @@ class Clients:
     limit, cache and connections.
 
     Args:
-        count: adds to a counter, given its name, amount and labels (one is `judge`).
+        counters: counts the requests of each judge; None: they are not counted.
     """
 
-    def __init__(self, count: Callable[..., None] | None = None) -> None:
-        self._count: Final = count
+    def __init__(self, counters: Counters | None = None) -> None:
+        self._counters: Final = counters
         self._current: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
         self._next: dict[_Endpoint, JudgeClient] = {}  # of the configuration that is being built
 
@@ -105,8 +106,8 @@ class Clients:
         tls = client_tls(judge.tls, _below(where, "tls")).context() if judge.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
         options: dict[str, Any] = {"read_key": lambda: api_key}
-        if self._count:
-            options["count"] = partial(self._count, judge=name)
+        if self._counters is not None:
+            options["count"] = partial(self._counters.add, judge=name)
         if judge.api_key_file:
             read, kept = partial(_key, judge, where), "the key read before stays in use"
             options["read_key"] = WatchedFiles([judge.api_key_file], read, 0.0, kept).current

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.admin import AdminServer, Monitored
-from otel_eval.admin.metrics import SelfMetricsExporter
+from otel_eval.admin.metrics import Counted, SelfMetricsExporter
 from otel_eval.app.build import build_limits, require_picklable
 from otel_eval.app.exporting import (
     build_dead_letters,
@@ -31,7 +31,7 @@ from otel_eval.config import (
     OtlpReceiver,
     Telemetry,
 )
-from otel_eval.counters import Counters, Counts
+from otel_eval.counters import Counters
 from otel_eval.delivery.exports import Exports, FinalResults
 from otel_eval.delivery.undelivered import Undelivered
 from otel_eval.descriptors import Connections, connections, raise_limit
@@ -152,7 +152,7 @@ class ReceiverEvaluation(LiveEvaluation):
         super().__init__(parts)
         self._counters = counters
         self._durable, self._forward, self._undelivered = durable, forward, undelivered
-        self._batches = 0  # that were accepted
+        self.arrived = 0  # batches of spans
         self.pipeline: Final = Pipeline(
             self.engine,
             self,
@@ -163,9 +163,7 @@ class ReceiverEvaluation(LiveEvaluation):
             evaluator=durable.identity.evaluator if durable else None,
             since_ns=durable.identity.since_ns if durable else time.time_ns(),
         )
-        self._memory: Final = IdleMemory(
-            lambda: self._batches, lambda: self.pipeline.held_bytes, self.pipeline.compact
-        )
+        self._memory: Final = IdleMemory(self)
 
     def use(self, engine: Engine, config: EvalConfig) -> None:
         """Evaluate with another engine from now on, also open traces."""
@@ -176,8 +174,17 @@ class ReceiverEvaluation(LiveEvaluation):
 
     def on_spans_accepted(self, spans: Sequence[SpanFrame]) -> None:
         """Note that requests arrive."""
-        self._batches += 1
+        self.arrived += 1
         super().on_spans_accepted(spans)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the held spans, with overhead."""
+        return self.pipeline.held_bytes
+
+    def compact(self) -> None:
+        """Free memory that only serves speed."""
+        self.pipeline.compact()
 
     def on_tick(self) -> None:
         """Free memory and open renamed files anew, from time to time."""
@@ -188,7 +195,7 @@ class ReceiverEvaluation(LiveEvaluation):
     def on_decided(self, trace_id: bytes) -> None:
         """Forward the spans that were held for scores."""
         if self._forward:
-            self._forward.evaluated(trace_id)
+            self._forward.release((trace_id,))
 
     def on_resting(self, trace_id: bytes) -> None:
         """Forward the spans that were held for scores."""
@@ -312,9 +319,9 @@ class AdminServices:
     def __init__(self, telemetry: Telemetry, monitored: Monitored) -> None:
         self._telemetry, self._monitored = telemetry, monitored
         self._server: AdminServer | None = None
-        instance_id, counts = telemetry.service_instance_id, monitored.counts
+        instance_id = telemetry.service_instance_id
         self._metrics: Final = (
-            _metrics_exporter(telemetry.otlp, instance_id, counts) if telemetry.otlp else None
+            _metrics_exporter(telemetry.otlp, instance_id, monitored) if telemetry.otlp else None
         )
         self.address: str | None = None
 
@@ -342,10 +349,17 @@ class AdminServices:
             self._server = None
 
 
+class Stoppable(Protocol):
+    """A server that can be stopped before all of it was started."""
+
+    def stop(self, timeout_s: float) -> object:
+        """Stop what was started."""
+
+
 @contextmanager
-def starting(admin: AdminServices, stop: Callable[[float], object]) -> Iterator[None]:
-    """A context in which the parts of a server are started; if that raises, `stop` stops the parts
-    that were started.
+def starting(admin: AdminServices, server: Stoppable) -> Iterator[None]:
+    """A context in which the parts of a server are started; if that raises, those that were started
+    are stopped.
 
     The admin server is started first, so that /readyz answers 503 while the rest starts.
     """
@@ -356,12 +370,12 @@ def starting(admin: AdminServices, stop: Callable[[float], object]) -> Iterator[
         admin.start()
         yield
     except BaseException:
-        stop(_UNDO_S)
+        server.stop(_UNDO_S)
         raise
 
 
 def _metrics_exporter(
-    endpoint: MetricsOtlp, instance_id: str | None, counts: Callable[[], Counts]
+    endpoint: MetricsOtlp, instance_id: str | None, counted: Counted
 ) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.exporters.otlp import SdkMetricExporter
@@ -369,7 +383,7 @@ def _metrics_exporter(
 
     to = for_signal(endpoint.address("telemetry.otlp"), "metrics")
     exporter = SdkMetricExporter(to, Counters(), "telemetry.otlp.metrics")
-    return SelfMetricsExporter(exporter, counts, own_resource(instance_id), endpoint.interval)
+    return SelfMetricsExporter(exporter, counted, own_resource(instance_id), endpoint.interval)
 
 
 def build_forwarder(

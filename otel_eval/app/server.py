@@ -291,7 +291,7 @@ class Server:
             ConfigError: an address cannot be bound; every part is stopped then.
             StartCancelled: `note_stop` was called while storage was read; every part is stopped.
         """
-        with starting(self.admin, self.stop):
+        with starting(self.admin, self):
             self._recover()
             self._exports.start()
             if self._forward:

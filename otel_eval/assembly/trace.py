@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -19,6 +19,7 @@ from otel_eval.interfaces import (
     Part,
     Released,
     Role,
+    SpanRoles,
 )
 from otel_eval.model import Completeness, Evidence
 from otel_eval.span_trees import span_tree_of
@@ -217,7 +218,7 @@ class Trace:
 
     # ----------------------------------------------------------------------- trees
 
-    def trees(self, role_of: Callable[[Frame], Role]) -> list[Tree]:
+    def trees(self, roles: SpanRoles) -> list[Tree]:
         """Return the trees, and note when spans arrived and which of them are steps of a run.
 
         Spans get the arrival time of the last span of the trace, which may be too late and never
@@ -227,7 +228,7 @@ class Trace:
         if len(arrived) < len(frames):
             for span_id in frames.keys() - arrived.keys():
                 arrived[span_id] = self.touched
-                role = Role.PLAIN if self.slim.get(span_id) else role_of(frames[span_id])
+                role = Role.PLAIN if self.slim.get(span_id) else roles.role_of(frames[span_id])
                 self.agents.add(span_id) if role is Role.AGENT else self.agents.discard(span_id)
                 self.steps.add(span_id) if role in RUN_ROLES else self.steps.discard(span_id)
         forest = span_tree_of(frames)
@@ -373,7 +374,7 @@ class Trace:
             else {}
         )
 
-    def make_slim(self, span_ids: Iterable[bytes], slim: Callable[[Frame], Frame]) -> int:
+    def make_slim(self, span_ids: Iterable[bytes], roles: SpanRoles) -> int:
         """Reduce spans that are part of no run to what shows their place and time; return the bytes
         that this frees.
         """
@@ -381,7 +382,7 @@ class Trace:
         for span_id in span_ids:
             if span_id not in self.slim:
                 before = frames[span_id]
-                after = frames[span_id] = slim(before)
+                after = frames[span_id] = roles.slim(before)
                 self.slim[span_id] = after is not before
                 if isinstance(before[1], bytes):
                     freed += len(before[1]) - len(after[1])

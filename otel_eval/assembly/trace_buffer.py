@@ -36,7 +36,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import chain
@@ -54,8 +54,9 @@ from otel_eval.interfaces import (
     Frame,
     JoinedLog,
     LastEvaluation,
-    Role,
+    NoRoles,
     SpanFrame,
+    SpanRoles,
 )
 from otel_eval.model import Completeness
 
@@ -157,19 +158,13 @@ class TraceBuffer:
 
     Args:
         limits: how long and how much the buffer holds.
-        role_of: returns what a span is for assembly.
-        slim: returns a span without what matters only if it is part of a run.
+        roles: tells what a span is for assembly.
     """
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        role_of: Callable[[Frame], Role] = lambda _: Role.OTHER,
-        slim: Callable[[Frame], Frame] = lambda frame: frame,
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, roles: SpanRoles | None = None) -> None:
         self.limits = limits or Limits()
         self.counts: Final = BufferCounts()
-        self._role_of, self._slim = role_of, slim
+        self._roles: SpanRoles = roles or NoRoles()
         self._interval_s: Final = max(
             self.limits.decision_wait_s, self.limits.decision_wait_detached_s / _CHECKS_PER_WAIT
         )
@@ -185,6 +180,10 @@ class TraceBuffer:
         self._sequence = 0
         self._resting: list[bytes] = []
         self._final: list[tuple[bytes, bytes]] = []  # trace id and run id
+
+    def use_roles(self, roles: SpanRoles) -> None:
+        """Ask another object about the spans that arrive from now on."""
+        self._roles = roles
 
     # ------------------------------------------------------------------ states
 
@@ -353,7 +352,7 @@ class TraceBuffer:
             )
 
         if not fits() and trace.parents and trace.rest(self.limits) is None:
-            self._thin(trace, trace.trees(self._role_of), inf)
+            self._thin(trace, trace.trees(self._roles), inf)
         return fits()
 
     def _keep_higher_rank(self, trace: Trace, span_id: bytes, frame: Frame, size: int) -> None:
@@ -442,7 +441,7 @@ class TraceBuffer:
             trace.is_evicted = True
             self._close(trace, Completeness.OVERFLOW)
         elif trace.frames and not trace.is_rooted:  # further runs may follow in it
-            self._thin(trace, trace.trees(self._role_of), inf)
+            self._thin(trace, trace.trees(self._roles), inf)
             self._schedule(trace, trace.until)
             self._queues[trace.state].move_to_end(trace.trace_id)
         else:
@@ -536,7 +535,7 @@ class TraceBuffer:
 
     def _examine_trees(self, trace: Trace, now: float) -> None:
         """Do the same for a trace whose root has not arrived."""
-        trees = trace.trees(self._role_of)
+        trees = trace.trees(self._roles)
         following = inf
         if trace.state is State.OPEN:
             deadlines = [(*self._deadline(trace, tree), tree.root) for tree in trees]
@@ -579,7 +578,7 @@ class TraceBuffer:
         if now >= end:
             return self._close(trace, Completeness.AGED)
         if trace.state is State.OPEN:
-            self._resize(trace, -trace.make_slim(trace.frames, self._slim))
+            self._resize(trace, -trace.make_slim(trace.frames, self._roles))
             self._apply(trace, Event.REST)
         return self._schedule(trace, end)
 
@@ -645,7 +644,7 @@ class TraceBuffer:
             # of a run that was left behind in this process
             trace.is_thinned
             and not trace.is_rooted
-            and all(tree.is_fragment for tree in trace.trees(self._role_of) if tree.is_fresh)
+            and all(tree.is_fragment for tree in trace.trees(self._roles) if tree.is_fresh)
         )
         closed = trace.whole(trace.closing.reason, is_late=is_late)
         if trace.parents:
@@ -667,7 +666,7 @@ class TraceBuffer:
         return closed
 
     def _take_part(self, trace: Trace, closing: Closing, now: float) -> ClosedTrace:
-        trees, roots = trace.trees(self._role_of), set(closing.roots)
+        trees, roots = trace.trees(self._roles), set(closing.roots)
         chosen = [
             tree
             for tree in trees
@@ -696,7 +695,7 @@ class TraceBuffer:
             if reason is not Completeness.DETACHED:
                 self._close(trace, reason or _reason(trace, self.limits))
             elif roots := [
-                tree.root for tree in trace.trees(self._role_of) if tree.is_fresh and tree.has_agent
+                tree.root for tree in trace.trees(self._roles) if tree.is_fresh and tree.has_agent
             ]:
                 self._close_part(trace, Closing(trace_id, reason, tuple(roots)))
         return self.pop_closed(now)

@@ -9,7 +9,7 @@ threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from otel_eval.forwarding.pending_spans import PendingSpan
 from otel_eval.forwarding.splice import wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy
+from otel_eval.storage.durable import ForwardedRequests
 
 # bytes of requests that are joined: backends accept 4 MiB unless configured otherwise
 _MAX_JOINED: Final = 3 * 1024 * 1024
@@ -55,8 +56,7 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         client: sends requests; it is closed with the queue.
         limit_bytes: the limit of reserved and queued bytes, and of parked ones; a single request is
             accepted whatever its size.
-        acknowledge: called with the acks of requests and of held spans that were forwarded or
-            refused permanently.
+        journal: is told which requests and held spans were forwarded or refused permanently.
         retry: how long to wait between attempts.
         waits_for_access: whether requests are retried while the backend refuses the credentials.
     """
@@ -69,12 +69,12 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         client: OtlpClient,
         counters: Counters,
         limit_bytes: int,
-        acknowledge: Callable[[Sequence[Any], Sequence[Any]], None],
+        journal: ForwardedRequests | None,
         *,
         retry: RetryPolicy,
         waits_for_access: bool = False,
     ) -> None:
-        self._client, self._acknowledge = client, acknowledge
+        self._client, self._journal = client, journal
         self._signal, self._limit = signal, limit_bytes
         # requests that are collected must not cause backpressure
         self._enough_bytes = min(_MAX_JOINED, limit_bytes // 4)
@@ -147,12 +147,10 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
     def _settle(self, result: ExportResult, entries: Sequence[Entry[ForwardedBody]]) -> bool:
         requests = [entry.item for entry in entries]
         self._count_outcome(result, sum([request.items for request in requests]))
-        acks = (
-            [ack for request in requests for ack in request.requests],
-            [ack for request in requests for ack in request.spans],
-        )
-        if any(acks):
-            self._acknowledge(*acks)
+        acks = [ack for request in requests for ack in request.requests]
+        acks_of_spans = [ack for request in requests for ack in request.spans]
+        if self._journal is not None and (acks or acks_of_spans):
+            self._journal.passed(acks, acks_of_spans)
         return True
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:

@@ -8,7 +8,7 @@ While the journal is read, each request is kept in memory until the record that 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Set
 from typing import Any, Final
 
 from otel_eval.forwarding.pending_spans import UnsentRequest
@@ -36,13 +36,13 @@ class ForwardingRelay:
         items: Final = len(batch.spans) + batch.own + batch.rejected
         assert batch.origin is not None
 
-        def to_assembly(ack: Ack | None) -> None:
-            if batch.spans or ack is not None:
-                self._pipeline.spans(batch.spans, _with_ack(batch.origin, ack))
-
-        self._forward.accept(
-            "traces", batch.origin.body, items, to_assembly, batch.spans, self._pipeline.undecided
-        )
+        with self._forward.accepting("traces", batch.origin.body, items, batch.spans) as request:
+            if batch.spans or request.ack is not None:
+                self._pipeline.spans(batch.spans, _with_ack(batch.origin, request.ack))
+        # A trace that was closed, and whose grace period is over, is not evaluated again: its spans
+        # need not be held.
+        if request.held:
+            self._forward.release(request.held - self._pipeline.undecided(request.held))
 
     def logs(self, batch: SpanBatch) -> None:
         """Pass log records that may belong to runs to assembly, and their request to the
@@ -50,24 +50,16 @@ class ForwardingRelay:
         """
         items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
         assert batch.origin is not None
-        self._forward.accept(
-            "logs",
-            batch.origin.body,
-            items,
-            lambda ack: self._pipeline.logs(batch.logs, _with_ack(batch.origin, ack)),
-        )
+        with self._forward.accepting("logs", batch.origin.body, items) as request:
+            self._pipeline.logs(batch.logs, _with_ack(batch.origin, request.ack))
 
     def metrics(self, body: bytes) -> bool:
         """Pass a request to the backend; False if metrics are not forwarded."""
-        self._forward.accept("metrics", body, 1, lambda ack: self._journal("metrics", body, ack))
+        with self._forward.accepting("metrics", body, 1) as request:
+            if self._durable is not None and request.ack is not None:
+                origin = AcknowledgedRequest(RawRequest("metrics", body), request.ack)
+                self._durable.safe(self._durable.taken(origin, ()))
         return self._forward.is_forwarded("metrics")
-
-    def _journal(self, signal: str, body: bytes, ack: Ack | None) -> None:
-        """Journal a request of which assembly needs nothing."""
-        if self._durable is not None and ack is not None:
-            self._durable.safe(
-                self._durable.taken(AcknowledgedRequest(RawRequest(signal, body), ack), ())
-            )
 
 
 def _with_ack(origin: Any, ack: Ack | None) -> Any:
@@ -143,8 +135,8 @@ class ForwardingRecovery:
             if not self._of_trace[trace_id]:
                 del self._of_trace[trace_id]
 
-    def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward what is left of the requests; `undecided`: whether a trace is still to be
+    def take_over(self, undecided: Set[bytes]) -> None:
+        """Forward what is left of the requests; `undecided`: the traces that are still to be
         evaluated.
         """
         self._forward.keep_earlier_scores(self._reports)

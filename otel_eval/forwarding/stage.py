@@ -8,8 +8,9 @@ retryable error.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 from otel_eval.counters import Counters, CountName
 from otel_eval.engine import Engine
@@ -34,13 +35,17 @@ from otel_eval.storage.durable import Ack, ForwardedRequests
 _DEFAULT: Final = RetryPolicy()
 
 
-ToAssembly = Callable[[Ack | None], None]
-"""Passes a request to assembly and, if it has an ack, journals it until all of it was forwarded; or
-raises `Overloaded`.
-"""
+class RequestToForward(NamedTuple):
+    """A request that is being accepted.
 
-Undecided = Callable[[Collection[bytes]], set[bytes]]
-"""Returns those of the traces that are still to be evaluated."""
+    Attributes:
+        ack: with it the request is journaled until all of it was forwarded; None: it is not
+            journaled, or not forwarded.
+        held: the ids of the traces whose spans in it are held.
+    """
+
+    ack: Ack | None = None
+    held: frozenset[bytes] = frozenset()
 
 
 class Forwarder(Exporter):
@@ -83,7 +88,6 @@ class Forwarder(Exporter):
         self._journal: Final = journal
         self._pending: Final = held if held is not None else PendingSpans()
         self._hold_filter = HoldFilter(engine)
-        acknowledge = journal.passed if journal is not None else lambda *_: None
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
             self._queues[signal] = ForwardQueue(
@@ -91,7 +95,7 @@ class Forwarder(Exporter):
                 OtlpClient(to, signal),
                 counters,
                 limit_bytes,
-                acknowledge,
+                journal,
                 retry=retry,
                 waits_for_access=journal is not None,
             )
@@ -109,43 +113,35 @@ class Forwarder(Exporter):
 
     # ------------------------------------------------------------------ in
 
-    def accept(
-        self,
-        signal: str,
-        body: bytes,
-        items: int,
-        to_assembly: ToAssembly,
-        spans: Sequence[SpanFrame] = (),
-        undecided: Undecided = lambda _: set(),
-    ) -> None:
-        """Accept a request: hold the spans that may be runs, queue everything else, and pass all of
-        it to assembly.
+    @contextmanager
+    def accepting(
+        self, signal: str, body: bytes, items: int, spans: Sequence[SpanFrame] = ()
+    ) -> Iterator[RequestToForward]:
+        """A context in which a request is passed to assembly, or journaled if assembly does not
+        need it. Its spans that may be runs are held, everything else is queued; nothing of it is
+        forwarded if the block raises.
 
         Args:
             signal: traces, logs or metrics.
             body: the request.
             items: how many spans, log records or data points are in it.
-            to_assembly: passes it to assembly, or journals it if assembly does not need it.
             spans: the spans in it that can be evaluated, in order.
-            undecided: returns which traces are still to be evaluated.
 
         Raises:
-            Overloaded: the queue or assembly is full; nothing was accepted.
+            Overloaded: the queue is full; the block was not entered.
         """
         queue = self._queues.get(signal)
         if queue is None:
-            return to_assembly(None)  # only other signals are forwarded
-        ack, remainder, roots = (
-            Ack() if self._journal is not None and body else None,
-            body,
-            list[PendingSpan](),
-        )
+            yield RequestToForward()  # only other signals are forwarded
+            return
+        ack = Ack() if self._journal is not None and body else None
+        remainder, roots = body, list[PendingSpan]()
         queue.reserve(len(body))
         try:
             remainder, roots = self._split(body, self._hold_filter.chosen(spans), ack)
             # before assembly has the spans, so that no result comes too early
             self._pending.hold(roots)
-            to_assembly(ack)
+            yield RequestToForward(ack, frozenset([root.trace_id for root in roots]))
         except BaseException:
             self._pending.drop(roots)
             queue.put(b"", 0, len(body))
@@ -153,12 +149,6 @@ class Forwarder(Exporter):
                 self._journal.dropped(ack)
             raise
         queue.put(remainder, items - len(roots), len(body), ack)
-        # A trace that was closed, and whose grace period is over, is not evaluated again: its spans
-        # need not be held.
-        ids = {root.trace_id for root in roots}
-        for trace_id in ids - undecided(ids) if ids else ():
-            queue.add(self._pending.release(trace_id))
-        return None
 
     def _split(
         self, body: bytes, spans: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None
@@ -181,9 +171,9 @@ class Forwarder(Exporter):
 
     # ------------------------------------------------------- after a restart
 
-    def resume(self, unsent: UnsentRequest, undecided: Callable[[bytes], bool]) -> None:
+    def resume(self, unsent: UnsentRequest, undecided: Set[bytes]) -> None:
         """Forward what is left of a request of an earlier process; spans whose trace was evaluated
-        with its results.
+        with its results, those of `undecided` traces after their evaluation.
         """
         queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
         remainder, roots = (
@@ -214,9 +204,9 @@ class Forwarder(Exporter):
         queue: ForwardQueue,
         root: PendingSpan,
         evaluated: Sequence[Report] | None,
-        undecided: Callable[[bytes], bool],
+        undecided: Set[bytes],
     ) -> None:
-        if evaluated is None and undecided(root.trace_id):
+        if evaluated is None and root.trace_id in undecided:
             self._pending.hold([root])
             return
         span_id = root.span_id.hex()
@@ -263,11 +253,14 @@ class Forwarder(Exporter):
             self._counters.add("forward.scores_unplaced", len(report.results))
         return placed
 
-    def evaluated(self, trace_id: bytes) -> None:
-        """Release the held spans of a trace all of whose results were exported."""
+    def release(self, trace_ids: Iterable[bytes]) -> None:
+        """Forward the held spans of traces that are not evaluated any more, or all of whose results
+        were exported.
+        """
         queue = self._queues.get("traces")
         if queue is not None:
-            queue.add(self._pending.release(trace_id))
+            for trace_id in trace_ids:
+                queue.add(self._pending.release(trace_id))
 
     # ----------------------------------------------------------------- end
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -50,8 +50,8 @@ class ForwardingRecords(Protocol):
     def passed(self, payload: bytes) -> None:
         """Process the payload of a FORWARDED record."""
 
-    def take_over(self, undecided: Callable[[bytes], bool]) -> None:
-        """Forward the requests that were not forwarded completely; `undecided`: whether a trace is
+    def take_over(self, undecided: Set[bytes]) -> None:
+        """Forward the requests that were not forwarded completely; `undecided`: the traces that are
         still to be evaluated.
         """
 
@@ -80,7 +80,7 @@ def _run_key(report: Report) -> _RunKey:
 
 @dataclass(slots=True, eq=False)
 class Recovery:
-    """Fills a buffer from a journal; the argument of `Pipeline.recover`.
+    """Fills a buffer from a journal; see `Pipeline.recover`.
 
     Args:
         durable: holds the journal.
@@ -107,7 +107,7 @@ class Recovery:
     # undelivered reports by key
     _reports: dict[bytes, Report] = field(default_factory=dict, init=False)
 
-    def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
+    def replay(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
         """Replay the journal into the buffer; return the traces that were closed and not
         evaluated.
 
@@ -117,7 +117,7 @@ class Recovery:
         for entry in self._records(buffer):
             if self.durable.is_stop_requested:
                 raise StartCancelled
-            self._replay(buffer, entry, now)
+            self._apply(buffer, entry, now)
         if self._unreadable:
             _log.warning(
                 "storage.directory: %d requests in it cannot be read by this version and are"
@@ -137,16 +137,14 @@ class Recovery:
         if self.durable.journal.recovery.is_damaged:
             self.results.expect_duplicates()
         if self.forwarding:
-            self.forwarding.take_over(
-                lambda trace_id: buffer.is_undecided(trace_id) or trace_id in self._closed
-            )
+            self.forwarding.take_over(buffer.undecided() | self._closed.keys())
         needed = {*self._closed, *(trace.trace_id for trace in self._pending.values())}
         closed = [trace for closings in self._closed.values() for trace, _ in closings]
         return self.durable.attempts.recover(
             buffer, closed, lambda trace_id: trace_id in needed or buffer.holds(trace_id)
         )
 
-    def _replay(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
+    def _apply(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         """Apply a record; one of a later version of this program is ignored."""
         payload = entry.payload
         match entry.kind:

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.interfaces import ClosedTrace, Deployment, Frame, Role, SpanEvent, Wanted
+from otel_eval.interfaces import ClosedTrace, Deployment, Frame, NoRoles, Role, SpanEvent, Wanted
 from otel_eval.model import Completeness
 
 
@@ -195,9 +195,14 @@ def json_document(
 _ROLES = {"agent": Role.AGENT, "chat": Role.STEP, "tool": Role.STEP, "served": Role.SERVED}
 
 
-def role_of(frame: Frame) -> Role:
+class RolesByName(NoRoles):
     """What a span is for assembly, by the first word of its name."""
-    return _ROLES.get(frame[1].name.split()[0], Role.PLAIN)
+
+    def role_of(self, frame: Frame) -> Role:
+        return _ROLES.get(frame[1].name.split()[0], Role.PLAIN)
+
+
+ROLES = RolesByName()
 
 
 def frames(spans: Iterable[FakeSpan]) -> dict[bytes, Frame]:

@@ -262,7 +262,8 @@ class Forwarding:
 
     def give(self) -> None:
         self._given += 1
-        self._forward.accept(self._signal, b"\x0a\x00", 1, self._keep)
+        with self._forward.accepting(self._signal, b"\x0a\x00", 1) as request:
+            self._keep(request.ack)
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:

@@ -151,7 +151,7 @@ class FrontServer:
             StartCancelled: `note_stop` was called meanwhile.
         """
         atexit.register(self._disconnect)
-        with starting(self.admin, self.stop):
+        with starting(self.admin, self):
             if self._config.storage:
                 claim_split(self._config.storage.directory, self._config.workers)
             for worker in self._workers:

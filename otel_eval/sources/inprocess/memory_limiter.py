@@ -53,12 +53,13 @@ class SpanMemoryLimiter:
         self._recorder, self._limits, self._reserve = recorder, limits, reserve
         self._warnings: Final = Warnings()
         self._spans = self._bytes = 0  # measured in this pass
-        self._measured = 0  # spans that were measured in all passes
+        self.arrived = 0  # spans that were measured in all passes
         self.held_bytes = 0  # of open traces and of spans queued for the worker, as measured last
         # Growth of the rest of the program is no reason to trim the heap.
-        self._idle_memory: Final = IdleMemory(
-            lambda: self._measured, lambda: self.held_bytes, lambda: None, size=lambda: 0
-        )
+        self._idle_memory: Final = IdleMemory(self, size=lambda: 0)
+
+    def compact(self) -> None:
+        """Nothing is held for speed alone."""
 
     def enforce(self) -> None:
         """Measure new spans, and submit what exceeds a limit. Linear in the new spans, plus 0.3 µs
@@ -82,7 +83,7 @@ class SpanMemoryLimiter:
         self.warn_of_drops()
         self.held_bytes = sum(map(_open_bytes, entries)) + self._recorder.waiting_bytes
         self._reserve(self.held_bytes)
-        self._measured += self._spans
+        self.arrived += self._spans
         self._idle_memory.look()
         self._schedule_next()
 

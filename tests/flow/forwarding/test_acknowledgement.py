@@ -76,9 +76,6 @@ class Assembly:
         if self.full:
             raise Overloaded("full")
 
-    def undecided(self, trace_ids: Any) -> set[bytes]:
-        return set(trace_ids)
-
 
 @contextmanager
 def stage(
@@ -125,7 +122,8 @@ def arrived(backend: Backend) -> list[tuple[int, int]]:
 
 def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     spans = read_traces(data).spans
-    forward.accept("traces", data, len(spans), assembly.take, spans, assembly.undecided)
+    with forward.accepting("traces", data, len(spans), spans) as request:
+        assembly.take(request.ack)
 
 
 def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself(
@@ -136,7 +134,7 @@ def test_the_rest_of_a_request_and_its_span_that_waits_are_noted_each_for_itself
     with stage(backend, journal) as forward:
         take(forward, body(1, 2, 3), Assembly())
         assert journal.notified(("rest", 1))
-        forward.evaluated(TRACE)
+        forward.release((TRACE,))
         assert journal.notified(("rest", 1), ("span", 1))
 
 
@@ -156,10 +154,10 @@ def test_an_evaluated_span_leaves_with_its_scores_and_an_undecided_one_waits(
     """After a restart, with the rest of their requests or without it."""
     journal = Keeper()
     with stage(backend, journal) as forward:
-        forward.resume(unsent(body(1, 2), evaluated={TRACE: [report()]}), lambda _: True)
+        forward.resume(unsent(body(1, 2), evaluated={TRACE: [report()]}), {TRACE})
         assert journal.notified(("rest", 5), ("span", 5))
         assert sorted(arrived(backend)) == [(1, 1), (2, 0)]
-        forward.resume(unsent(body(1, 2)), lambda _: True)
+        forward.resume(unsent(body(1, 2)), {TRACE})
         assert journal.notified(("rest", 5), ("span", 5), ("rest", 5))
         assert forward.counts()["forward.held_spans"] == 1
     # a stop leaves it for the next start
@@ -174,9 +172,9 @@ def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backen
         ((root,), _) = held.journaled_of(TRACE)
         assert first.notified(("rest", 1))
     with stage(backend, journal) as forward:
-        forward.resume(unsent(body(1, 2), waiting=root.ack.cut), lambda _: False)
+        forward.resume(unsent(body(1, 2), waiting=root.ack.cut), set())
         assert journal.notified(("span", 5))
-        forward.resume(unsent(body(3, 4), waiting=root.ack.cut), lambda _: False)
+        forward.resume(unsent(body(3, 4), waiting=root.ack.cut), set())
         assert journal.notified(("span", 5), ("span", 5), ("rest", 5))
     assert sorted(arrived(backend)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
@@ -191,15 +189,15 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
         cut = roots[0].ack.cut
         journal.passed([], held.reassign(roots, Ack(place=9)))
         assert journal.notified(("rest", 1), ("span", 1))
-        forward.evaluated(TRACE)
+        forward.release((TRACE,))
         assert journal.notified(("rest", 1), ("span", 1), ("span", 9))
         assert held.reassign(roots, Ack(place=9)) == []
     assert sorted(arrived(backend)) == [(1, 0), (2, 0)]
     with stage(backend, again) as forward:
         former = {(TRACE, (1).to_bytes(8))}
-        forward.resume(unsent(body(1, 2), waiting=cut, moved=former), lambda _: True)
+        forward.resume(unsent(body(1, 2), waiting=cut, moved=former), {TRACE})
         assert again.calls == [("dropped", 5)]
-        forward.resume(unsent(copy, held=True), lambda _: True)
+        forward.resume(unsent(copy, held=True), {TRACE})
         assert forward.counts()["forward.held_spans"] == 1
         assert forward.counts()[count_name("forward.waiting_bytes", signal="traces")] == 0
 
@@ -210,5 +208,5 @@ def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) ->
     forward = Forwarder(
         Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal, signals=("logs",)
     )
-    forward.resume(unsent(body(1)), lambda _: True)
+    forward.resume(unsent(body(1)), {TRACE})
     assert journal.calls == [("dropped", 5)]

@@ -114,7 +114,7 @@ def test_it_is_the_same_as_before(
             durable._copy_trace(TRACE, records)
     durable.close()
     again, after = Durable(given_), TraceBuffer(Limits())
-    assert Recovery(again, RecoveredReports())(after, 0.0) == []
+    assert Recovery(again, RecoveredReports()).replay(after, 0.0) == []
     again.close()
     assert state(after) == state(before)
 
@@ -162,7 +162,7 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
         assert durable.journal.size < 30_000
     durable.close()
     again, after = Durable(Storage(directory=str(tmp_path))), TraceBuffer(Limits())
-    Recovery(again, RecoveredReports())(after, 0.0)
+    Recovery(again, RecoveredReports()).replay(after, 0.0)
     again.close()
     held = after.held(TRACE)
     assert held is not None

@@ -90,7 +90,7 @@ def test_a_request_that_a_later_version_wrote_is_left_out_with_a_warning(
     before.journal.append(RecordKind.BODY, [b"\x7f", b"body"])
     before.close()
     after = Durable(storage)
-    assert Recovery(after, RecoveredReports())(TraceBuffer(Limits()), 0.0) == []
+    assert Recovery(after, RecoveredReports()).replay(TraceBuffer(Limits()), 0.0) == []
     after.close()
     assert (
         "storage.directory: 1 requests in it cannot be read by this version and are left out"
@@ -110,7 +110,7 @@ def test_what_the_disk_lost_is_logged(tmp_path: Path, caplog: pytest.LogCaptureF
     data[HEAD_BYTES + RECORD_BYTES + 50] ^= 1
     segment.write_bytes(data)
     after = Durable(storage)
-    Recovery(after, RecoveredReports())(TraceBuffer(Limits()), 0.0)
+    Recovery(after, RecoveredReports()).replay(TraceBuffer(Limits()), 0.0)
     after.close()
     assert (
         "storage.directory: 1 damaged places were skipped; what was recorded there is lost"

@@ -100,7 +100,7 @@ class Lives:
         self.forward = Forwarder(BACKEND, engine, Counters(), held=held, journal=forwarded)
         self.pipeline = Pipeline(
             engine,
-            Listener(self.export, decided=self.forward.evaluated),
+            Listener(self.export, decided=lambda trace_id: self.forward.release((trace_id,))),
             build_limits(self.config),
             clock=lambda: self.now,
             journal=self.durable,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from otel_eval.assembly import SPAN_OVERHEAD_BYTES, Limits, TraceBuffer
 from otel_eval.model import Completeness
-from tests.support.made_spans import FakeSpan, role_of, span
+from tests.support.made_spans import ROLES, FakeSpan, span
 
 LIMITS = Limits(
     decision_wait_s=1, decision_wait_partial_s=6, max_bytes=10_000, max_bytes_per_trace=10_000
@@ -201,7 +201,7 @@ def test_a_trace_that_never_pauses_is_evaluated_when_it_is_too_old():
         max_age_s=2.0,
         grace_period_s=10.0,
     )
-    buffer = TraceBuffer(limits, role_of)
+    buffer = TraceBuffer(limits, ROLES)
     closed_at = []
     for number in range(300):
         now = number * 0.02

@@ -6,7 +6,7 @@ import pytest
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
-from tests.support.made_spans import FakeSpan, role_of, span
+from tests.support.made_spans import ROLES, FakeSpan, RolesByName, span
 
 LIMITS = Limits(
     decision_wait_s=1,
@@ -106,7 +106,7 @@ def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] |
 )
 def test_a_trace_closes_when_nothing_is_known_to_be_open(spans, when, reason):
     """Parent links, services and remoteness decide how long to wait."""
-    buffer = TraceBuffer(LIMITS, role_of)
+    buffer = TraceBuffer(LIMITS, ROLES)
     push(buffer, *spans)
     assert closing(buffer) == (when, reason)
 
@@ -133,7 +133,7 @@ def test_a_root_that_arrives_late_ends_the_long_wait():
 
 def test_a_trace_that_never_rests_closes_for_its_age():
     """A span every minute keeps a trace open until max_age."""
-    buffer = TraceBuffer(LIMITS, role_of)
+    buffer = TraceBuffer(LIMITS, ROLES)
     closed = []
     for minute in range(61):
         push(buffer, span(f"c{minute}", "r", "tool"), now=minute * 60)
@@ -183,10 +183,11 @@ def test_spans_that_wait_for_their_caller_are_held_without_what_only_a_run_needs
     """They are complete again when a greater version arrives; a repetition changes nothing."""
     slim = span("web", "caller", remote=True, end_ns=5)
 
-    def reduced(frame):
-        return (frame[0], slim, frame[2])
+    class Reduced(RolesByName):
+        def slim(self, frame):
+            return (frame[0], slim, frame[2])
 
-    buffer = TraceBuffer(LIMITS, role_of, reduced)
+    buffer = TraceBuffer(LIMITS, Reduced())
     whole = span("web", "caller", remote=True, end_ns=5, attributes={"url": "…"})
     push(buffer, whole)
     buffer.due(6)

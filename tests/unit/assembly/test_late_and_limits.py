@@ -11,7 +11,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.interfaces import LastEvaluation
 from otel_eval.model import Completeness
 from otel_eval.otlp.spans import LOG_READER
-from tests.support.made_spans import FakeSpan, role_of, span
+from tests.support.made_spans import ROLES, FakeSpan, span
 
 TRACE = b"t" * 16
 
@@ -195,7 +195,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
         idle_s=10,
         max_age_s=20,
     )
-    buffer = TraceBuffer(limits, role_of)
+    buffer = TraceBuffer(limits, ROLES)
     for at in range(8):
         push(buffer, span("a", "gone", "agent"), span(f"b{at}", "away"), now=at, size=10)
         for end, size in ((10, 1000), (11, 2000), (12, 20)):
@@ -210,7 +210,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
 
 def test_an_evaluated_tree_makes_room_for_the_next_one_of_its_trace():
     """A long session closes one tree after another; only the open ones are limited."""
-    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000), role_of)
+    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000), ROLES)
     for at in range(3):
         push(buffer, span(f"a{at}", f"gone{at}", "agent"), now=61 * at, size=700)
         (closed,) = buffer.due(61 * at + 60)
@@ -220,7 +220,7 @@ def test_an_evaluated_tree_makes_room_for_the_next_one_of_its_trace():
 
 def test_what_waits_without_a_run_is_given_up_first():
     """Then what was evaluated; both before an open trace."""
-    buffer = TraceBuffer(Limits(), role_of)
+    buffer = TraceBuffer(Limits(), ROLES)
     push(buffer, span("a", "gone", "agent", remote=True), trace=b"1" * 16)
     push(buffer, span("web", "gone", remote=True), trace=b"2" * 16)
     push(buffer, span("c", "r", "tool", remote=False), trace=b"3" * 16)

@@ -10,7 +10,7 @@ from otel_eval.assembly import Limits, State, TraceBuffer
 from otel_eval.assembly.trace_buffer import TRANSITIONS, Emits, Event
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Completeness
-from tests.support.made_spans import FakeSpan, role_of, span
+from tests.support.made_spans import ROLES, FakeSpan, span
 
 TRACE = b"t" * 16
 LIMITS = Limits(
@@ -37,7 +37,7 @@ class Life:
     """A buffer with one trace, driven step by step; `emitted` is what the last step handed out."""
 
     def __init__(self, steps: str) -> None:
-        self.buffer, self.now = TraceBuffer(LIMITS, role_of), 0.0
+        self.buffer, self.now = TraceBuffer(LIMITS, ROLES), 0.0
         self.emitted = Emits.NOTHING
         for step in steps.split():
             self.do(step)

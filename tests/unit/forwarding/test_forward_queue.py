@@ -31,6 +31,16 @@ class Client:
         self.is_closed = True
 
 
+class Journal:
+    """Collects the acks of requests and of held spans."""
+
+    def __init__(self, acknowledged: list[Any]) -> None:
+        self._acknowledged = acknowledged
+
+    def passed(self, requests: Sequence[Any], spans: Sequence[Any]) -> None:
+        self._acknowledged.append((requests, spans))
+
+
 QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, last_s=0.001)
 
 
@@ -44,10 +54,8 @@ def queue_of(
     client: Any = Client(answer)
     counters = Counters()
 
-    def acknowledge(*acks: Sequence[Any]) -> None:
-        acknowledged.append(acks)
-
-    return ForwardQueue("traces", client, counters, limit_bytes, acknowledge, retry=retry), counters
+    journal: Any = Journal(acknowledged)
+    return ForwardQueue("traces", client, counters, limit_bytes, journal, retry=retry), counters
 
 
 def gauge(queue: ForwardQueue, name: str) -> float:

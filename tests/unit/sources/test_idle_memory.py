@@ -16,28 +16,30 @@ class Process:
     """What a receiver looks like from outside; trimming leaves what is held."""
 
     def __init__(self) -> None:
-        self.now, self.requests, self.held, self.size, self.done = 0.0, 0, 0, 50 * MIB, list[str]()
+        self.now, self.arrived, self.held_bytes, self.size = 0.0, 0, 0, 50 * MIB
+        self.done = list[str]()
         self.memory = IdleMemory(
-            lambda: self.requests,
-            lambda: self.held,
-            lambda: self.done.append("compact"),
+            self,
             lambda: self.now,
             lambda: self.size,
             self.trim,
         )
 
+    def compact(self) -> None:
+        self.done.append("compact")
+
     def trim(self) -> bool:
         self.done.append("trim")
-        self.size = 50 * MIB + self.held
+        self.size = 50 * MIB + self.held_bytes
         return True
 
     def work(self, seconds: int, *, requests: int, held: int) -> int:
         """So many seconds with so many requests each; how often memory was returned."""
         before = self.done.count("trim")
-        self.held, self.size = held, max(self.size, 50 * MIB + held)
+        self.held_bytes, self.size = held, max(self.size, 50 * MIB + held)
         for _ in range(10 * seconds):
             self.now += 0.1
-            self.requests += requests
+            self.arrived += requests
             self.memory.look()
         return self.done.count("trim") - before
 
