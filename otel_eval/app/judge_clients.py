@@ -56,11 +56,11 @@ class Clients:
     limit, cache and connections.
 
     Args:
-        counters: counts the requests of each judge; None: they are not counted.
+        counters: counts the requests of each judge.
     """
 
     def __init__(self, counters: Counters | None = None) -> None:
-        self._counters: Final = counters
+        self._counters: Final = counters if counters is not None else Counters()
         self._current: dict[_Endpoint, JudgeClient] = {}  # of the last configuration
         self._next: dict[_Endpoint, JudgeClient] = {}  # of the configuration that is being built
 
@@ -105,13 +105,18 @@ class Clients:
         }
         tls = client_tls(judge.tls, _below(where, "tls")).context() if judge.tls else None
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
-        options: dict[str, Any] = {"read_key": lambda: api_key}
-        if self._counters is not None:
-            options["count"] = partial(self._counters.add, judge=name)
-        if judge.api_key_file:
-            read, kept = partial(_key, judge, where), "the key read before stays in use"
-            options["read_key"] = WatchedFiles([judge.api_key_file], read, 0.0, kept).current
-        return JudgeClient(**fields, timeout_s=judge.timeout, tls=tls, **options)
+        read, kept = partial(_key, judge, where), "the key read before stays in use"
+        key_file = (
+            WatchedFiles([judge.api_key_file], read, 0.0, kept) if judge.api_key_file else None
+        )
+        return JudgeClient(
+            **fields,
+            timeout_s=judge.timeout,
+            tls=tls,
+            name=name,
+            counters=self._counters,
+            read_key=key_file.current if key_file else lambda: api_key,
+        )
 
 
 def _below(where: str, key: str) -> str:

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from ssl import SSLContext
 from typing import Any, Final
 
+from otel_eval.counters import Counters
 from otel_eval.errors import redacted
 from otel_eval.judges.endpoint import (
     AnswerCache,
@@ -73,9 +74,10 @@ class JudgeClient:
         parameters: further fields of each request, such as a temperature.
         tls: trusted authorities and client certificate; None for those of the system and no
             certificate.
-        count: increments a counter by name, amount and labels: `judges.attempts`, `judges.retries`
-            (attempts after the first one for a prompt), `judges.cache_hits`, `judges.tokens` by
-            `type`, and `judges.responses_without_usage`.
+        name: the judge's name, by which is counted.
+        counters: counts `judges.attempts`, `judges.retries` (attempts after the first one for a
+            prompt), `judges.cache_hits`, `judges.tokens` by `type`, and
+            `judges.responses_without_usage`.
     """
 
     base_url: str
@@ -87,7 +89,8 @@ class JudgeClient:
     cache: int = 1000
     parameters: Mapping[str, Any] = field(default_factory=dict)
     tls: SSLContext | None = None
-    count: Callable[..., None] = lambda *_, **__: None
+    name: str = "inline"
+    counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
         self._retired = False
@@ -130,11 +133,11 @@ class JudgeClient:
             return await self._answer(request)
         answer = self._cache.get(key)
         if answer is not None:
-            self.count("judges.cache_hits")
+            self._count("judges.cache_hits")
             return answer
         shared = (await self._state_of_loop()).shared
         return await shared.once(
-            key, lambda: self._answer(request), lambda: self.count("judges.cache_hits")
+            key, lambda: self._answer(request), lambda: self._count("judges.cache_hits")
         )
 
     async def _answer(self, request: _JudgeRequest) -> str:
@@ -187,9 +190,9 @@ class JudgeClient:
     async def _attempt(self, request: _JudgeRequest, parameters: Mapping[str, Any]) -> str:
         import openai
 
-        self.count("judges.attempts")
+        self._count("judges.attempts")
         if request.attempts:
-            self.count("judges.retries")
+            self._count("judges.retries")
         request.attempts += 1
         limit_s = self.timeout_s
         with suppress_tracing():
@@ -211,12 +214,15 @@ class JudgeClient:
                     "judge_unavailable", f"the judge cannot be reached: {type(error).__name__}"
                 ) from None
 
+    def _count(self, name: str, amount: int = 1, **labels: str) -> None:
+        self.counters.add(name, amount, judge=self.name, **labels)
+
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
         tokens = tokens_of(completion)
         for kind, amount in tokens.items():
-            self.count("judges.tokens", amount, type=kind)
+            self._count("judges.tokens", amount, type=kind)
         if not tokens:
-            self.count("judges.responses_without_usage")
+            self._count("judges.responses_without_usage")
 
     async def _body(self, prompt: str, parameters: Mapping[str, Any]) -> bytes:
         state = await self._state_of_loop()
