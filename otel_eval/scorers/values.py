@@ -35,8 +35,7 @@ def _subset(expected: object, actual: object) -> float:
     """1 if every expected key is present with an equal value, else 0; further actual keys are
     allowed.
     """
-    expected, actual = as_object(expected), as_object(actual)
-    return float(all(key in actual and actual[key] == value for key, value in expected.items()))
+    return float(as_object(expected).items() <= as_object(actual).items())
 
 
 def overlap_share(expected: Any, actual: Any) -> float:

@@ -72,7 +72,8 @@ def test_the_weight_is_that_of_all_pairs(spec, wanted, made, times, alike, neste
     outcome = create_scorer({**spec, "expected": listed})(run)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expected, "_comparable", unhashable)
-        patch.setattr(arguments, "_hashed", unhashable)
+        patch.setattr(arguments, "hashable", unhashable)
+        patch.setattr(arguments, "arguments_word", unhashable)
         patch.setattr(Alignment, "_all_equal", lambda self: False)
         pairwise = create_scorer({**spec, "expected": listed})(run)
     assert outcome.value == pytest.approx(pairwise.value)
@@ -84,6 +85,7 @@ def allow_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty at most are compared with one another."""
     monkeypatch.setattr(alignment, "_MOST_PAIRS", dict.fromkeys(alignment._MOST_PAIRS, 50))
     monkeypatch.setattr(arguments, "_MOST_WEIGHED", 50)
+    monkeypatch.setattr(arguments, "_MOST_COMPARED", 50)
 
 
 def unhashable(*_):
