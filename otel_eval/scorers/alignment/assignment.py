@@ -264,63 +264,37 @@ def assign_kinds(
     return [(row, columns[first].pop()) for row, first in best.pairs()]
 
 
-class UnweightedAssignment:
-    """A largest assignment where every pair weighs the same; rows are integers with one bit for
-    each column.
+def assign_masks(rows: Sequence[int], columns: int) -> list[tuple[int, int]]:
+    """Return the pairs (row, column) of a largest assignment, sorted by row, where every pair
+    weighs the same; rows are integers with one bit for each column.
 
-    >>> best = UnweightedAssignment(2)
-    >>> best.add(0b11), best.add(0b01), best.add(0b11)
-    (True, True, False)
-    >>> best.pairs()
+    A row that has a column may change it for the sake of a later one, but keeps one.
+
+    >>> assign_masks([0b11, 0b01, 0b11], 2)
     [(0, 1), (1, 0)]
     """
-
-    def __init__(self, columns: int) -> None:
-        self._free = (1 << columns) - 1
-        self._open = self._free  # columns from which a free one may still be reached
-        self._rows: list[int] = []
-        self._column: list[int] = []
-        self._owner: dict[int, int] = {}
-
-    def add(self, row: int) -> bool:
-        """Add a row and return whether one more column is assigned. Rows that have a column may
-        change it but keep one.
-        """
-        self._rows.append(row)
-        self._column.append(_NOTHING)
-        path, ways, seen = [len(self._rows) - 1], list[int](), 0
+    free_columns = reachable = (1 << columns) - 1  # reachable: a free column may still follow
+    owners: dict[int, int] = {}  # column → row
+    for start in range(len(rows)):
+        path, ways, seen = [start], list[int](), 0
         while path:
-            ahead = self._rows[path[-1]] & self._open & ~seen
-            free = ahead & self._free
-            if free:
+            ahead = rows[path[-1]] & reachable & ~seen
+            if free := ahead & free_columns:
                 column = lowest(free)
-                self._free ^= 1 << column
+                free_columns ^= 1 << column
                 # each row on the path takes over the next column
-                for owner, owned in zip(path, [*ways, column], strict=True):
-                    self._column[owner], self._owner[owned] = owned, owner
-                return True
+                owners.update(zip([*ways, column], path, strict=True))
+                break
             if ahead:
                 column = lowest(ahead)
                 seen |= 1 << column
                 ways.append(column)
-                path.append(self._owner[column])
+                path.append(owners[column])
             else:
                 path.pop()
-                if ways:
-                    ways.pop()
-        # No free column will ever be reached from these: the rows that own them reach only one
-        # another's columns.
-        self._open &= ~seen
-        return False
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs (row, column), sorted by row."""
-        return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
-
-
-def assign_masks(rows: Iterable[int], columns: int) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) of a largest assignment, sorted by row."""
-    best = UnweightedAssignment(columns)
-    for row in rows:
-        best.add(row)
-    return best.pairs()
+                del ways[-1:]
+        else:
+            # No free column will ever be reached from these: the rows that own them reach only
+            # one another's columns.
+            reachable &= ~seen
+    return sorted((row, column) for column, row in owners.items())
