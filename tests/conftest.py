@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -26,6 +27,17 @@ settings.load_profile("here")
 # tests interrupt would go on for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection() -> None:
+    """Collect tests without the garbage collector: they are kept to the end."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave out the tests, which are most of all objects."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -573,8 +573,11 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
         time.
         """
         deadline = time.monotonic() + timeout_millis / 1000
+        failed_before = self._counters.get("exporter.failed_spans")
         self._release_evaluated(self._held.waiting(), timeout_millis / 2000)
         done = self._export_released(max(0.0, deadline - time.monotonic()))
+        # the worker may have exported some of them, without success
+        done = done and self._counters.get("exporter.failed_spans") == failed_before
         flushed = self._deliver(max(0.0, deadline - time.monotonic()))
         return (
             self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False

@@ -17,7 +17,7 @@ from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from tests.support import content_variants
 from tests.support.content_scorers import scorers_for
-from tests.support.recorded_traces import FILES, FOURTH_OF_FILES, traces
+from tests.support.recorded_traces import FILES, SIXTH_OF_FILES, traces
 
 PLAN = Plan(needs=ALL_NEEDS, attributes=frozenset({"steps", "conversation"}))
 MANY = 200
@@ -78,7 +78,7 @@ def check(trace: ClosedTrace, changed: Iterable[tuple[str, ClosedTrace]]) -> int
     return number
 
 
-@pytest.mark.parametrize("file", FOURTH_OF_FILES)
+@pytest.mark.parametrize("file", SIXTH_OF_FILES)
 def test_no_score_becomes_another_one(file: str) -> None:
     """Everything off, a scope, a span, a single attribute or event."""
     assert sum(check(trace, content_variants.variants(trace)) for trace in traces(file)) > 0
@@ -92,7 +92,7 @@ def test_no_score_becomes_another_one_whatever_is_left_out(file: str) -> None:
         assert check(trace, content_variants.samples(trace, Random(file), MANY)) == MANY
 
 
-@pytest.mark.parametrize("file", FOURTH_OF_FILES)
+@pytest.mark.parametrize("file", SIXTH_OF_FILES)
 def test_a_model_call_without_usage_changes_no_score(file: str) -> None:
     """A sum of tokens to which one model call did not contribute is unknown."""
     for trace in traces(file):

@@ -34,7 +34,6 @@ def no_collection() -> Iterator[None]:
     gc.set_debug(0)
     gc.garbage.clear()
     gc.enable()
-    gc.unfreeze()
 
 
 def cycles(made: Engine, requests: list[Sent], folder: Path) -> list[str]:

@@ -129,7 +129,7 @@ def test_traces_that_are_all_open_at_once_are_evaluated_whole(tmp_path: Path):
     rng = random.Random(1)
     spans = [
         span(trace, number, parent=number > 1, size=300)
-        for trace in range(1, 301)
+        for trace in range(1, 201)
         for number in range(1, 11)
     ]
     rng.shuffle(spans)
@@ -260,10 +260,10 @@ def test_traces_in_what_could_not_be_read_are_skipped_as_incomplete(tmp_path: Pa
     """
     spans = [
         span(trace, number, parent=number > 1, size=900)
-        for trace in range(1, 2001)
+        for trace in range(1, 1001)
         for number in (1, 2)
     ]
-    text = line(*spans, span(1999, 3, parent=1)).rstrip()
+    text = line(*spans, span(999, 3, parent=1)).rstrip()
     path = write(tmp_path / "traces", iter([text[:-300], after]))
     found, problems = rows([path])
     assert [problem.split(": ")[0] for problem in problems] == [str(path)]
@@ -271,12 +271,12 @@ def test_traces_in_what_could_not_be_read_are_skipped_as_incomplete(tmp_path: Pa
         "scored"
     ] * len(SCORERS) * bool(after)
     skipped = {int(row["trace_id"], 16) for row in found if row["outcome"] == "skipped"}
-    assert 1999 in skipped
-    assert len(skipped) < 1000
+    assert 999 in skipped
+    assert len(skipped) < 500
     assert all(
         "could not be read" in row["explanation"] for row in found if row["outcome"] == "skipped"
     )
-    assert len(found) > 1000 * len(SCORERS)
+    assert len(found) >= 1000 * len(SCORERS)
 
 
 def test_a_program_without_a_listener_finds_problems_in_its_log(
@@ -294,15 +294,15 @@ def test_a_program_without_a_listener_finds_problems_in_its_log(
 def test_of_gzip_that_was_cut_everything_before_the_cut_is_scored(tmp_path: Path):
     path = tmp_path / "traces"
     packed = gzip.compress(
-        b"".join(line(span(trace, 1, size=900)).encode() for trace in range(1, 2001))
+        b"".join(line(span(trace, 1, size=900)).encode() for trace in range(1, 1001))
     )
     path.write_bytes(packed[: len(packed) * 3 // 4])
     found, problems = rows([path])
     assert [problem.split(": ")[:2] for problem in problems] == [[str(path), "broken gzip"]]
     assert (
-        1400 * len(SCORERS)
+        700 * len(SCORERS)
         < sum(row["reason"] != "incomplete" for row in found)
-        < 1600 * len(SCORERS)
+        < 800 * len(SCORERS)
     )
 
 

@@ -18,9 +18,9 @@ FOLDER = Path(__file__).parents[1] / "traces"
 # what really happened in each recorded trace
 TRUTH: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())
 FILES = sorted(path.name for path in FOLDER.glob("*.json") if path.name != "truth.json")
-# parameters of a costly test: each fourth file; the others in the slow set
-FOURTH_OF_FILES = [
-    pytest.param(name, marks=[pytest.mark.slow] if number % 4 else [])
+# parameters of a costly test: each sixth file; the others in the slow set
+SIXTH_OF_FILES = [
+    pytest.param(name, marks=[pytest.mark.slow] if number % 6 else [])
     for number, name in enumerate(FILES)
 ]
 

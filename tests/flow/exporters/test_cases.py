@@ -24,7 +24,7 @@ from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.classify import ALL_NEEDS, Plan
 from tests.support.content_scorers import scorers_for
 from tests.support.listeners import NO_PROBLEMS
-from tests.support.recorded_traces import FILES, FOLDER, FOURTH_OF_FILES, traces
+from tests.support.recorded_traces import FILES, FOLDER, SIXTH_OF_FILES, traces
 
 SECRET = "4929-0000-1111"
 PLAN = Plan(needs=ALL_NEEDS)
@@ -71,7 +71,7 @@ def recorded_runs(file: str) -> Iterator[Trajectory]:
             yield run.trajectory
 
 
-@pytest.mark.parametrize("file", FOURTH_OF_FILES)
+@pytest.mark.parametrize("file", SIXTH_OF_FILES)
 def test_a_stored_case_gives_its_original_outcome_or_a_skip(file: str, tmp_path: Path) -> None:
     for content in (False, True):
         folder = tmp_path / f"content {content}"

@@ -68,7 +68,6 @@ def ended(span: Any) -> Any:
 def test_the_estimate_is_within_a_factor_of_two(shape: str):
     """Of what is kept of ended spans."""
     make, spans = SHAPES[shape], list[Any]()
-    gc.freeze()  # what other tests left behind need not be looked through
     tracemalloc.start()
     begin = tracemalloc.get_traced_memory()[0]
     for n in range(20):
@@ -76,7 +75,6 @@ def test_the_estimate_is_within_a_factor_of_two(shape: str):
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] - begin
     tracemalloc.stop()
-    gc.unfreeze()
     assert 0.5 <= taken / sum(map(size_of, spans)) <= 2
 
 
@@ -95,7 +93,6 @@ def test_an_ended_span_takes_little_beside_its_values():
     """
     spans, values = [], 0
     keys = [f"key.{k}" for k in range(8)]
-    gc.freeze()
     tracemalloc.start()
     begin = tracemalloc.get_traced_memory()[0]
     for n in range(200):
@@ -104,5 +101,4 @@ def test_an_ended_span_takes_little_beside_its_values():
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] - begin
     tracemalloc.stop()
-    gc.unfreeze()
     assert (taken - values) / len(spans) <= 600, (taken - values) / len(spans)

@@ -6,17 +6,28 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.support.scripted_judge import Endpoint
 
 collect_ignore = ["exit_program.py", "fork_program.py"]  # programs, not tests
 
 
+@pytest.fixture(scope="session")
+def few_authorities(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file with one authority."""
+    path = str(tmp_path_factory.mktemp("authorities") / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(path)
+    return path
+
+
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Any]]:
+def serve(few_authorities: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Start endpoints that reply by a function, or with given replies in order, repeating the last;
     stop them after the test.
     """
+    # each client reads all authorities that it trusts, which takes longer than its requests
+    monkeypatch.setenv("SSL_CERT_FILE", few_authorities)
     started: list[Any] = []
 
     def start(*script: Any) -> Any:

@@ -301,13 +301,10 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(
     assert said in [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_program_that_just_ends_gets_its_scores(
-    serve: Callable[..., Any], tmp_path: Path, host: str
-):
-    """Also where a name has to be resolved while the interpreter is ending."""
+def test_a_program_that_just_ends_gets_its_scores(serve: Callable[..., Any], tmp_path: Path):
+    """The name of the host has to be resolved while the interpreter is ending."""
     endpoint, path = serve(reading()), tmp_path / "live.jsonl"
-    run("exit_program.py", endpoint.url.replace("127.0.0.1", host), str(path))
+    run("exit_program.py", endpoint.url.replace("127.0.0.1", "localhost"), str(path))
     assert [(row["scorer"], row["outcome"]) for row in rows(path)] == [
         ("tool_errors", "scored"),
         ("llm_judge", "scored"),

@@ -57,7 +57,9 @@ class Scripted(Exporter):
 
 
 @contextmanager
-def delivering(exporter: Any, **options: Any) -> Iterator[tuple[Exports, ExportQueue, Counters]]:
+def delivering(
+    exporter: Any, *, close_s: float = 5.0, **options: Any
+) -> Iterator[tuple[Exports, ExportQueue, Counters]]:
     tally = Counters()
     queue = ExportQueue(exporter, tally, **({"max_reports": 100} | options))
     delivery = Exports([queue], tally)
@@ -65,7 +67,7 @@ def delivering(exporter: Any, **options: Any) -> Iterator[tuple[Exports, ExportQ
     try:
         yield delivery, queue, tally
     finally:
-        delivery.close(5.0)
+        delivery.close(close_s)
 
 
 @pytest.fixture
@@ -507,7 +509,8 @@ def test_deferred_results_that_are_always_due_do_not_stop_the_queue(
         )
 
     always = RetryPolicy(first_s=0.0, longest_s=0.0, last_s=0.0)
-    with delivering(Scripted(answer), retry=always, linger_s=0.0) as (delivery, queue, tally):
+    options = {"retry": always, "linger_s": 0.0, "close_s": 0.1}
+    with delivering(Scripted(answer), **options) as (delivery, queue, tally):
         for number in range(3):
             delivery.export([numbered(number)])
         wait_until(lambda: tally.get("results.retries") > 3)

@@ -12,7 +12,7 @@ from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
 from otel_eval.exporters.run_documents import run_document
 from otel_eval.model import Stamp
 from otel_eval.scorers import create_scorer
-from tests.support.recorded_traces import FOURTH_OF_FILES, traces
+from tests.support.recorded_traces import SIXTH_OF_FILES, traces
 
 SCORERS = tuple(
     create_scorer(scorer)
@@ -36,7 +36,7 @@ ENGINE = Engine(
 STAMP = Stamp("e" * 32, 1_700_000_000_123_456_789)
 
 
-@pytest.mark.parametrize("file", FOURTH_OF_FILES)
+@pytest.mark.parametrize("file", SIXTH_OF_FILES)
 def test_lines_rows_and_documents_of_recorded_traces_agree(file: str) -> None:
     """What results of a run share is encoded once, with the bytes of each row alone."""
     reports = [report for trace in traces(file) for report in ENGINE.evaluate(trace, STAMP)]
