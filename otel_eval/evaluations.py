@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, field, replace
+from dataclasses import KW_ONLY, field
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
@@ -105,11 +105,16 @@ class ScorerSet:
             pending = [builder.pending(ids) for builder in later]
         else:
             results = [builder.result(ids, instead) for builder in (*self._at_once, *later)]
-        return replace(
-            blank,
-            evaluation=self.name,
-            results=tuple(results),
-            pending=tuple(pending),
+        return Report(
+            run,
+            self.name,
+            blank.revision,
+            tuple(results),
+            tuple(pending),
+            attributes=blank.attributes,
+            case=blank.case,
+            evidence=blank.evidence,
+            stamp=blank.stamp,
             standing=verdict_of(results),
             awaited=len(pending),
         )

@@ -147,6 +147,7 @@ _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
 # checks per `decision_wait_detached_s` of a trace in which spans keep arriving
 _CHECKS_PER_WAIT: Final = 8
 _WHEN: Final = itemgetter(0)  # of a deadline: its instant
+_PARENT: Final = itemgetter(0)  # of a frame: the id of the span's parent, b"" for none
 _SHARE: Final = 4  # evaluated trees of a trace without a root use this part (1/4) of its limits
 
 
@@ -639,7 +640,7 @@ class TraceBuffer:
         assert trace.closing is not None
         if trace.state is State.PART:
             return self._take_part(trace, trace.closing, now)
-        trace.is_rooted = any(not frame[0] for frame in trace.frames.values())
+        trace.is_rooted = not all(map(_PARENT, trace.frames.values()))
         is_late = trace.state is State.LATE or (
             # of a run that was left behind in this process
             trace.is_thinned

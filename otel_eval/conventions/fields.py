@@ -59,6 +59,7 @@ class ReadTable:
         self.placeholder_texts = frozenset(
             text for texts in convention.placeholders.values() for text in texts
         )
+        self._longest_placeholder = max(map(len, self.placeholder_texts), default=-1)
         paths = convention.tool_name_at
         self._tool_name_at = first_of(*paths) if paths else None
         self.may_lack_names = bool(paths) or Field.TOOL_NAME in self.fields_in_events
@@ -158,8 +159,12 @@ class ReadTable:
     def _is_recorded(self, read: Mapping[str, Any], key: str, value: Any) -> bool:
         """Whether the value of an attribute is neither a placeholder, cut nor masked."""
         if isinstance(value, str) and (
-            (value in self.placeholder_texts and self.is_placeholder(key, value))
-            or (self._masks and self.is_masked(value))
+            self.is_masked(value)
+            or (
+                len(value) <= self._longest_placeholder  # first, or long texts are hashed
+                and value in self.placeholder_texts
+                and self.is_placeholder(key, value)
+            )
         ):
             return False
         return not (self.convention.truncated and self.is_cut(read, key))

@@ -30,6 +30,7 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 _NOTHING: Final = Unwrapped(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 _RESULT: Final = (Field.RESULT, Field.CALL_ID)
+_ERROR: Final = 2  # the code of a status
 
 
 @record
@@ -107,6 +108,7 @@ class ToolSpanReader:
         self._known: Final[dict[Hashable, ToolFields]] = {}
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
+        self._id_and_result: Final = table.keys_wanted(Field.CALL_ID, Field.RESULT)
         self._no_ids: Final = table.placeholder_texts - {""}
         # In other tables ids must be decoded, or whether there is a result shows only once it is.
         convention = table.convention
@@ -122,7 +124,7 @@ class ToolSpanReader:
         }
         words = {*FAILURE_WORDS, *convention.masks, *stand_ins} - {""}
         self._words: Final = tuple(
-            word.encode()
+            word
             for word in sorted(words)
             if not any(other in word for other in words - {word})  # it is found with the other
         )
@@ -131,26 +133,34 @@ class ToolSpanReader:
         """The fields of the span and the id of its call, if the call certainly succeeded and
         nothing else must be decoded.
 
-        None if the span must be decoded to find out: the extension only searches the undecoded
-        result for `FAILURE_WORDS` and for texts that stand for none.
+        None if the span must be decoded to find out: the result is only searched for
+        `FAILURE_WORDS` and for texts that stand for none.
         """
-        look = getattr(span, "call", None) if self._is_raw_read else None
-        described = (
-            None
-            if look is None
-            else look(self._described_by, self._call_id, self._result, self._words)
-        )
+        look = getattr(span, "fingerprint", None) if self._is_raw_read else None
+        if look is None or span.status_code == _ERROR:
+            return None
+        fields = self._known.get(look(self._described_by))
         # an event may hold the tool's name or the result
-        if described is None or (self.table.events and span.events()):
+        if fields is None or not fields.succeeded or (self.table.events and span.events()):
             return None
-        fingerprint, call_id, has_result = described
-        fields = self._known.get(fingerprint)
-        if fields is None or not fields.succeeded or call_id in self._no_ids:
-            return None
+        ids: list[str] = []
+        has_result = False
+        for key, value in span.attributes(self._id_and_result).items():
+            if not isinstance(value, str):
+                return None
+            if key in self._call_id.keys:
+                ids.append(value)
+            if key in self._result.keys:
+                for word in self._words:
+                    if word in value:
+                        return None
+                has_result = has_result or value != ""
+        call_id = ids[0] if ids else ""
         convention = self.table.convention
         is_unknown = convention.failures_in_results and not has_result
-        is_masked = convention.masks and self.table.is_masked(call_id)
-        return None if is_unknown or is_masked else (fields, known_id(call_id))
+        if is_unknown or len(ids) > 1 or call_id in self._no_ids or self.table.is_masked(call_id):
+            return None
+        return fields, known_id(call_id)
 
     def read_fields(self, span: SpanReader) -> ToolFields:
         """The fields of the span."""

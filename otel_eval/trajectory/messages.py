@@ -312,19 +312,19 @@ def _read_history(
     attributes = _attributes(spans, index, table.messages_wanted[Side.HISTORY])
     if not (attributes or before or after):
         return ()
-    mentions = _from_before(before)
+    mentions = _from_before(before) if before else []
     for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
         conversation = (spans.enclosing_agent[index], row.key)
         if row.key.endswith("."):
             mentions += histories.of_family(conversation, value)
         elif not isinstance(value, str):
             mentions += read_messages(value)
-        elif table.is_masked(value):
-            history = histories.of_text(conversation, value)
+        elif (history := histories.of_text(conversation, value)) and table.is_masked(value):
             mentions += [_unmasked(mention, table) for mention in history]
         else:
-            mentions += histories.of_text(conversation, value)
-    mentions += _from_before(after)
+            mentions += history
+    if after:
+        mentions += _from_before(after)
     if table.convention.positional_ids:
         return list(map(without_positional_id, mentions))
     return mentions

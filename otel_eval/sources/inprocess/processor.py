@@ -306,12 +306,7 @@ class InProcessSource(SpanProcessor):
         trace_id = submitted.trace_id.to_bytes(16, "big")
         if submitted.early:
             self._note_early(trace_id)
-        frame, parents = self._scopes.frame, submitted.parents
-        frames = [
-            frame(span, trace_id, parents.get(span.span_id))
-            for span in submitted.spans
-            if is_relevant(span)
-        ]
+        frames = self._scopes.relevant_frames(submitted.spans, trace_id, submitted.parents)
         if frames:
             self._handover(trace_id, frames, submitted.why)
 

@@ -207,14 +207,13 @@ def otlp_value(value: Any) -> Any:
 _AS_IT_IS: Final = frozenset({str, bool, float, type(None)})
 _LEAST: Final = -(2**63)  # an integer of OTLP
 _MOST: Final = 2**63 - 1
-_ERROR: Final = 2  # the code of a status
 _SHORT: Final = LONG_TEXT // 4  # characters that take no more than `LONG_TEXT` bytes
 
 
 class SdkSpanReader:
     """Reads a span of the SDK; see `otel_eval.interfaces.SpanReader`."""
 
-    __slots__ = ("_span", "end_ns", "name", "parent_is_remote", "start_ns")
+    __slots__ = ("_span", "dropped_attributes", "end_ns", "name", "parent_is_remote", "start_ns")
 
     def __init__(self, span: KeptSpan) -> None:
         self._span = span
@@ -222,6 +221,7 @@ class SdkSpanReader:
         self.parent_is_remote: bool | None = span.parent_is_remote
         self.start_ns: int = span.start_time or 0
         self.end_ns: int = span.end_time or 0
+        self.dropped_attributes: int = span.dropped
 
     @property
     def span_kind(self) -> int:
@@ -239,11 +239,6 @@ class SdkSpanReader:
     def status_message(self) -> str:
         """The description of the status."""
         return self._span.status.description or ""
-
-    @property
-    def dropped_attributes(self) -> int:
-        """How many attributes did not fit."""
-        return self._span.dropped
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
@@ -279,36 +274,6 @@ class SdkSpanReader:
             else:
                 return None
         return tuple(marks)
-
-    def call(
-        self, described_by: Wanted, call_id: Wanted, result: Wanted, words: tuple[bytes, ...]
-    ) -> tuple[tuple[Hashable, ...], str, bool] | None:
-        """The fingerprint of `described_by`, the id of the call and whether its result says
-        anything, of a span that did not fail and whose result is a text without any of the words;
-        None if the span is not such a one.
-        """
-        mark = None if self.status_code == _ERROR else self.fingerprint(described_by)
-        if mark is None:
-            return None
-        ids, results = call_id.keys, result.keys
-        texts: list[str] = []
-        only_id, has_result = None, False
-        for key, value in list(self._span.attributes.items()):
-            if key in results:
-                if type(value) is not str:
-                    return None
-                texts.append(value)
-            if key in ids:
-                if type(value) is not str or only_id is not None:
-                    return None
-                only_id = value
-        for text in texts:
-            raw = text.encode("utf-8", "surrogatepass")
-            for word in words:
-                if word in raw:
-                    return None
-            has_result = has_result or bool(text)
-        return mark, only_id or "", has_result
 
 
 def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
@@ -383,18 +348,30 @@ class SdkResourceScopes:
     def __init__(self) -> None:
         self._by_identity: dict[tuple[int, int], SdkResourceScope] = {}
 
-    def of(self, span: KeptSpan) -> SdkResourceScope:
-        """Return the object of the span's resource and scope. It references both, so their `id()`
-        is not reused.
-        """
-        key = (id(span.resource), id(span.scope))
-        resource_scope = self._by_identity.get(key)
-        if resource_scope is None:
-            if len(self._by_identity) >= _MAX_SCOPES:
-                self._by_identity.clear()
-            resource_scope = SdkResourceScope(span.resource, span.scope)
-            self._by_identity[key] = resource_scope
+    def _add(self, span: KeptSpan) -> SdkResourceScope:
+        if len(self._by_identity) >= _MAX_SCOPES:
+            self._by_identity.clear()
+        resource_scope = SdkResourceScope(span.resource, span.scope)
+        # it references both, so their `id()` is not reused
+        self._by_identity[id(span.resource), id(span.scope)] = resource_scope
         return resource_scope
+
+    def relevant_frames(
+        self, spans: Iterable[KeptSpan], trace_id: bytes, parents: Mapping[int, int]
+    ) -> list[SpanFrame]:
+        """Return the frames of those spans of a trace that are evaluated, see `is_relevant`.
+
+        Args:
+            spans: ended spans.
+            trace_id: the id of their trace.
+            parents: ids of parents that replace those of the spans, by span id.
+        """
+        frames = [
+            self.frame(span, trace_id, parents.get(span.span_id))
+            for span in spans
+            if span.is_sampled
+        ]
+        return [item for item in frames if item[2][2].scope_name != OWN_SCOPE]
 
     def frame(self, span: KeptSpan, trace_id: bytes, parent_id: int | None = None) -> SpanFrame:
         """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its
@@ -404,7 +381,9 @@ class SdkResourceScopes:
             parent_id = span.parent_id
         parent = parent_id.to_bytes(8, "big") if parent_id else b""
         span_id = span.span_id.to_bytes(8, "big")
-        return (trace_id, span_id, (parent, span, self.of(span)), size_of(span))
+        key = (id(span.resource), id(span.scope))
+        resource_scope = self._by_identity.get(key) or self._add(span)
+        return (trace_id, span_id, (parent, span, resource_scope), size_of(span))
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
