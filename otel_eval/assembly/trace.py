@@ -127,7 +127,7 @@ class Trace:
     Attributes:
         created: when it was opened, or opened again after it was evaluated.
         touched: when its last span arrived.
-        check, check_number: when it is examined next, and the entry of the schedule for that.
+        check: when it is examined next.
         examine_by: when it is examined even if spans keep arriving.
         frames: all held spans by id.
         is_shared: whether `frames` is being evaluated, so that it is copied before it is changed.
@@ -156,7 +156,6 @@ class Trace:
     created: float
     touched: float
     check: float = inf
-    check_number: int = 0
     examine_by: float = inf
     frames: dict[bytes, Frame] = field(default_factory=dict)
     is_shared: bool = False

@@ -175,8 +175,8 @@ class TraceBuffer:
         self._queues = {state: OrderedDict[bytes, Trace]() for state in _HELD}
         self._bytes = dict.fromkeys(_HELD, 0)  # of spans and log records, by state
         self._gone = {state: Tombstones(self.limits.max_traces) for state in _GONE}
-        # Schedule of checks: instant, number, trace id. Without the traces themselves, because an
-        # entry may outlive its trace.
+        # Schedule: instant of a check, number, trace id. An entry is obsolete if `Trace.check` is
+        # another instant, and may outlive its trace.
         self._checks: list[tuple[float, int, bytes]] = []
         self._sequence = 0
         self._resting: list[bytes] = []
@@ -251,10 +251,6 @@ class TraceBuffer:
         return trace
 
     # ---------------------------------------------------------------------- in
-
-    def push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
-        """Add one span of `size` payload bytes."""
-        self.push_many(((trace_id, span_id, frame, size),), now)
 
     def push_many(self, spans: Iterable[SpanFrame], now: float) -> None:
         """Add spans, given as `(trace id, span id, frame, size)`; their order does not matter."""
@@ -485,25 +481,25 @@ class TraceBuffer:
 
     def _schedule(self, trace: Trace, when: float) -> None:
         self._sequence += 1
-        trace.check, trace.check_number = when, self._sequence
+        trace.check = when
         if when == inf:
             return
         heapq.heappush(self._checks, (when, self._sequence, trace.trace_id))
         if len(self._checks) > 4 * len(self._traces) + 1024:  # most entries are obsolete
-            self._checks = [entry for entry in self._checks if self._scheduled(*entry[1:])]
+            self._checks = [entry for entry in self._checks if self._scheduled(entry)]
             heapq.heapify(self._checks)
 
-    def _scheduled(self, number: int, trace_id: bytes) -> Trace | None:
+    def _scheduled(self, check: tuple[float, int, bytes]) -> Trace | None:
         """Return the trace of a scheduled check; None if the trace was rescheduled since."""
+        when, _, trace_id = check
         trace = self._traces.get(trace_id)
-        return trace if trace is not None and trace.check_number == number else None
+        return trace if trace is not None and trace.check == when else None
 
     def _check(self, now: float, limit: int) -> None:
         """Close what is due, and forget what is over, until `limit` traces are closed."""
         checks = self._checks
         while checks and checks[0][0] <= now and self._closed_count() < limit:
-            _, number, trace_id = heapq.heappop(checks)
-            trace = self._scheduled(number, trace_id)
+            trace = self._scheduled(heapq.heappop(checks))
             if trace is not None:
                 trace.check = inf
                 self._examine(trace, now)

@@ -21,13 +21,8 @@ TRACE = b"t" * 16
 
 def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE) -> None:
     for each in spans:
-        buffer.push(
-            trace,
-            each.span_id.encode(),
-            (each.parent.encode(), each, each.resource_scope),
-            100,
-            now,
-        )
+        frame = (each.parent.encode(), each, each.resource_scope)
+        buffer.push_many([(trace, each.span_id.encode(), frame, 100)], now)
 
 
 def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] | None:

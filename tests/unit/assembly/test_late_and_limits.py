@@ -20,13 +20,8 @@ def push(
     buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE, size: int = 100
 ) -> None:
     for each in spans:
-        buffer.push(
-            trace,
-            each.span_id.encode(),
-            (each.parent.encode(), each, each.resource_scope),
-            size,
-            now,
-        )
+        frame = (each.parent.encode(), each, each.resource_scope)
+        buffer.push_many([(trace, each.span_id.encode(), frame, size)], now)
 
 
 def test_a_late_span_opens_the_trace_again():

@@ -66,7 +66,7 @@ class Life:
 
     def push(self, each: FakeSpan) -> None:
         frame = (each.parent.encode(), each, each.resource_scope)
-        self.buffer.push(TRACE, each.span_id.encode(), frame, 100, self.now)
+        self.buffer.push_many([(TRACE, each.span_id.encode(), frame, 100)], self.now)
 
     def take(self) -> None:
         """Take what is closed, and note that its agents were evaluated."""
