@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -213,12 +214,12 @@ class LivePage:
 
     def status(self) -> Mapping[str, Any]:
         """Counters and times that the page shows."""
+        totals = Counter[str]()
+        for key, value in self._receiver.counts().items():
+            if (name := without_labels(key)) in _SHOWN:
+                totals[name] += sum(value.values()) if isinstance(value, Mapping) else value
         return {
-            "counts": {
-                str(key): sum(value.values()) if isinstance(value, Mapping) else value
-                for key, value in self._receiver.counts().items()
-                if without_labels(key) in _SHOWN
-            },
+            "counts": totals,
             "exported_ms": self.runs.exported_ms,
             "left_out": self.runs.left_out,
             "why": list(self._receiver.why_no_score()) if self.runs.is_empty else [],
