@@ -38,6 +38,22 @@ _EXAMPLE: Final = (
     " @scorer('my_metric') first"
 )
 
+# Keys of judgeval, deepeval, UiPath and orbiter, and what to write here; docs/how-to/migration.md
+# maps whole scorers.
+_KEYS_ELSEWHERE: Final = {
+    "should_exact_match": "write match: exact",
+    "should_consider_ordering": "write match: in_order, or match: any_order for false",
+    "evaluation_params": (
+        "write compare: [arguments] or compare: [arguments, result] in a tool_correctness"
+    ),
+    "tool_calls_count": 'write criteria: {search: [">=", 1]} in a tool_call_count',
+    "expected_output": (
+        "write expected: [{name: search, result: ...}] in a tool_call_output for results of calls,"
+        " or answer in an answer_accuracy for the run's answer"
+    ),
+    "model": "name the model under judges, and write judge: with its name there",
+}
+
 
 def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     """Build a scorer from its specification: a mapping of `type`, parameters common to all scorers,
@@ -96,7 +112,7 @@ _adapters: Final[dict[type, TypeAdapter[Any]]] = {}
 def _adapter_of(scorer: type) -> TypeAdapter[Any]:
     """Builds scorers from their parameters; compiled when the first one is built."""
     if scorer not in _adapters:
-        declared: Any = Annotated[scorer, Record()]
+        declared: Any = Annotated[scorer, Record(remedies=_KEYS_ELSEWHERE)]
         _adapters[scorer] = TypeAdapter(declared)
     return _adapters[scorer]
 

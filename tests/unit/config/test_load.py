@@ -247,3 +247,21 @@ def test_an_evaluation_without_a_name_has_the_one_of_the_default_evaluation() ->
     assert problem({"evaluations": [nameless, nameless]}) == (
         "evaluations: the name 'default' is used twice; rename one of them"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("should_exact_match", "match: exact"),
+        ("should_consider_ordering", "match: in_order"),
+        ("evaluation_params", "compare: [arguments]"),
+        ("tool_calls_count", "criteria: "),
+        ("expected_output", "tool_call_output"),
+        ("model", "judges"),
+    ],
+)
+def test_a_key_of_another_library_points_to_ours(key: str, remedy: str) -> None:
+    message = problem(scored_by({"type": "execution_order", "expected": ["a"], key: True}))
+    place, _, words = message.partition(": unknown key; ")
+    assert place == f"evaluations[0].scorers[0].{key}"
+    assert remedy in words
