@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.otlp_json import read_document, unix_nanoseconds
@@ -44,12 +44,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 _REQUIRED: Final = ("trace_id", "span_id", "name")
 
 
-class _Scope(NamedTuple):
-    """What spans share: the attributes of their resource as JSON, and their scope."""
-
-    resource: str
-    name: Any
-    version: Any
+_Scope = tuple[Mapping[Any, Any], Any, Any]
+"""What spans share: the attributes of their resource, and the name and version of their scope."""
 
 
 def is_row(value: Mapping[str, Any]) -> bool:
@@ -63,7 +59,7 @@ def read_rows(rows: Iterable[Mapping[str, Any]]) -> SpanBatch:
     Raises:
         InputError: a row lacks a column that every span needs.
     """
-    groups: dict[_Scope, list[dict[str, Any]]] = {}
+    groups: dict[str, tuple[_Scope, list[dict[str, Any]]]] = {}
     refused = SpanBatch()
     for row in rows:
         columns = _columns_of(tuple(row))
@@ -72,8 +68,8 @@ def read_rows(rows: Iterable[Mapping[str, Any]]) -> SpanBatch:
         except InputError as error:
             refused.reject(str(error))
             continue
-        groups.setdefault(scope, []).append(span)
-    batch = read_document({"resourceSpans": [_group(*group) for group in groups.items()]})
+        groups.setdefault(repr(scope), (scope, []))[1].append(span)
+    batch = read_document({"resourceSpans": [_group(*group) for group in groups.values()]})
     batch.reject(refused.reason, refused.rejected)
     return batch
 
@@ -100,9 +96,12 @@ def _columns_of(names: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _group(scope: _Scope, spans: list[dict[str, Any]]) -> dict[str, Any]:
-    resource = {"attributes": encode_pairs(json.loads(scope.resource))}
-    named = {"name": scope.name, "version": scope.version}
-    return {"resource": resource, "scopeSpans": [{"scope": named, "spans": spans}]}
+    resource, name, version = scope
+    named = {"name": name, "version": version}
+    return {
+        "resource": {"attributes": encode_pairs(resource)},
+        "scopeSpans": [{"scope": named, "spans": spans}],
+    }
 
 
 def _span_of(row: Mapping[str, Any]) -> tuple[_Scope, dict[str, Any]]:
@@ -131,11 +130,7 @@ def _span_of(row: Mapping[str, Any]) -> tuple[_Scope, dict[str, Any]]:
     resource = _mapping(row.get("resource"), "resource_attributes")
     if row.get("service"):
         resource = {"service.name": row["service"], **resource}
-    try:
-        shared = json.dumps(resource, sort_keys=True, default=str)
-        return _Scope(shared, row.get("scope_name"), row.get("scope_version")), span
-    except (TypeError, ValueError, RecursionError):
-        raise InputError("resource_attributes: expected attributes by name") from None
+    return (resource, row.get("scope_name"), row.get("scope_version")), span
 
 
 def _id(value: Any) -> Any:
