@@ -45,7 +45,7 @@ def check(config: EvalConfig) -> None:
         checks += [*certificate_loaders(otlp).values(), partial(open_tokens, otlp)]
     checks += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
-        checks += [each.tls.context for each in to.values() if is_secure(each)]
+        checks += [endpoint.tls.context for endpoint in to.values() if is_secure(endpoint)]
         checks.append(partial(known_scorers, config))
     for key, client in (
         ("receivers.kafka", config.receivers.kafka),
@@ -174,14 +174,14 @@ def suggestions(config: EvalConfig) -> list[str]:
     contradict each other, each with its place in the configuration.
     """
     hints = [
-        f"{place}: {each}"
+        f"{place}: {hint}"
         for place, scorer in _placed_scorers(config)
-        for each in (*_threshold_hints(scorer), *getattr(scorer, "suggestions", ()))
+        for hint in (*_threshold_hints(scorer), *getattr(scorer, "suggestions", ()))
     ]
     return hints + [
-        f"evaluations[{row}]: {each}; correct one of them"
+        f"evaluations[{row}]: {problem}; correct one of them"
         for row, evaluation in enumerate(build_engine(config).evaluations)
-        for each in contradictions(evaluation.scorers)
+        for problem in contradictions(evaluation.scorers)
     ]
 
 

@@ -95,7 +95,7 @@ def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iter
         if config.exporters.phoenix and scorer.name == RESERVED:
             yield f"{where} has a name that Phoenix keeps for notes; give it another name"
         elif scorer.name == VERDICT and any(
-            each.options.get("verdict") for each in config.exporters.score_products.values()
+            product.options.get("verdict") for product in config.exporters.score_products.values()
         ):
             yield f"{where} has the name under which verdicts are sent; give it another name"
         elif problem := name_problem(f"{evaluation}.{scorer.name}"):
@@ -183,24 +183,24 @@ def _unqueued(
 
         output: object = configured.console  # from Python it may be the exporter itself
         exporters.append(output if isinstance(output, ConsoleExporter) else ConsoleExporter())
-    for key, each in configured.otlp_endpoints.items():
+    for key, endpoint in configured.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which is not needed to write a file of results.
         from otel_eval.exporters.otlp import OtlpSignalExporter
         from otel_eval.otlp.endpoint import for_signal
 
         signals = [
-            (signal, for_signal(each.address(key), signal, problems))
+            (signal, for_signal(endpoint.address(key), signal, problems))
             for signal in _RESULTS_IN
-            if signal in each.signals
+            if signal in endpoint.signals
         ]
-        exporters += [OtlpSignalExporter(to, signal, each.name, form) for signal, to in signals]
+        exporters += [OtlpSignalExporter(to, signal, endpoint.name, form) for signal, to in signals]
     if endpoints := score_endpoints(config):
         from otel_eval.exporters.products import PRODUCTS  # deferred: it loads the HTTP client
 
         scorers = known_scorers(config)
         exporters += [
-            PRODUCTS[name](endpoints[name], scorers, **each.options)
-            for name, each in configured.score_products.items()
+            PRODUCTS[name](endpoints[name], scorers, **product.options)
+            for name, product in configured.score_products.items()
         ]
     exporters += [
         create_exporter(name, options) for name, options in configured.of_packages.items()

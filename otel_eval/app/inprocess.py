@@ -317,8 +317,8 @@ class EvalSpanProcessor(_EvaluatesInProcess, InProcessSource):
         """A possible reason why no span of this process has reached the processor; "" if an equal
         one gets them, because a cell of a notebook was run twice.
         """
-        others = [each for each in _processors if each is not self and each.equals(self)]
-        if any(each.pipeline() is not None for each in others):
+        others = [other for other in _processors if other is not self and other.equals(self)]
+        if any(other.pipeline() is not None for other in others):
             return ""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":  # as the SDK reads it
             return "OTEL_SDK_DISABLED=true switches tracing off; unset it to score"

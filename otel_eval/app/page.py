@@ -123,8 +123,8 @@ class FetchedRuns:
         has most of them.
         """
         return UnmatchedRuns(
-            sum(each.runs for each in self._unmatched),
-            sum(each.found for each in self._unmatched),
+            sum(unmatched.runs for unmatched in self._unmatched),
+            sum(unmatched.found for unmatched in self._unmatched),
             max(self._unmatched).example,
         )
 
@@ -149,7 +149,7 @@ class LivePage:
     """Serves the page of a receiver.
 
     Args:
-        given: `ui` of the configuration, with an endpoint.
+        options: `ui` of the configuration, with an endpoint.
         runs: the last runs.
         receiver: the receiver whose runs are shown.
 
@@ -163,13 +163,13 @@ class LivePage:
 
     def __init__(
         self,
-        given: Ui,
+        options: Ui,
         runs: RecentRuns,
         receiver: ShownReceiver,
     ) -> None:
-        self._given: Final = given
+        self._options: Final = options
         self._receiver: Final = receiver
-        self._allow: Final = open_page_tokens(given.auth)
+        self._allow: Final = open_page_tokens(options.auth)
         self._server: RunsServer | None = None
         self._bound: Bound | None = None
         self.runs: Final = runs
@@ -181,15 +181,15 @@ class LivePage:
         Raises:
             ConfigError: the address cannot be bound.
         """
-        assert self._given.endpoint is not None, "only a page with an endpoint is served"
+        assert self._options.endpoint is not None, "only a page with an endpoint is served"
         self._bound = bound
         self._server = RunsServer(
-            self._given.endpoint,
+            self._options.endpoint,
             self._page,
             source=self,
             allow=self._allow,
-            names=self._given.names,
-            public_url=self._given.public_url,
+            names=self._options.names,
+            public_url=self._options.public_url,
         )
         self._server.start()
         self.address = self._server.address
@@ -206,7 +206,7 @@ class LivePage:
             for name in ("grpc", "http")
             if (address := getattr(self._bound, name, None)) is not None
         }
-        return live_page({"trace_url": self._given.trace_url, "addresses": addresses})
+        return live_page({"trace_url": self._options.trace_url, "addresses": addresses})
 
     def refresh(self) -> None:
         """Bring the held runs up to date."""
