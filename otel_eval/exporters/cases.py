@@ -136,9 +136,9 @@ class CaseFolder(Exporter):
 
     def _begin(self) -> None:
         """Start empty, also in a forked child."""
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards _waiting
         self._waiting: OrderedDict[_RunKey, tuple[ClosedTrace, Verdict]] = OrderedDict()
-        self._queued = 0
+        self._room = threading.Semaphore(_MOST_QUEUED)
         self._worker.reset()
 
     def use_plan(self, plan: Plan) -> None:
@@ -203,10 +203,7 @@ class CaseFolder(Exporter):
         replaces = report.revision > 0
         if not replaces and path.exists():
             return
-        with self._lock:
-            is_full = self._queued >= _MOST_QUEUED
-            self._queued += not is_full
-        if is_full:
+        if not self._room.acquire(blocking=False):
             self._lose("busy", "the folder of cases is too slow for %d runs", _MOST_QUEUED)
             return
         self._worker.put(_CaseToWrite(trace, run, verdict, replaces))
@@ -218,8 +215,7 @@ class CaseFolder(Exporter):
         self._warnings.say(reason, f"a case was not written: {message}", *values)
 
     def _write(self, job: _CaseToWrite) -> None:
-        with self._lock:
-            self._queued -= 1
+        self._room.release()
         try:
             encoded = self._encoder.encode(job.trace, content=self._content)
         except (ValueError, TypeError, LookupError, DecodeError, InputError) as error:

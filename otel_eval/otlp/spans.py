@@ -357,8 +357,7 @@ class OtlpSpanReader:
     @property
     def status_code(self) -> int:
         """0 unset, 1 ok, 2 error."""
-        code: int = self._status().code
-        return code
+        return int(self._status().code)
 
     @property
     def status_message(self) -> str:
@@ -374,8 +373,7 @@ class OtlpSpanReader:
     @property
     def dropped_attributes(self) -> int:
         """How many attributes the sender left out."""
-        number: int = self._head.dropped_attributes
-        return number
+        return int(self._head.dropped_attributes)
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
