@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeVar
 
 from otel_eval.interfaces import Frame
+from otel_eval.records import record
 
 _NO_PARENT: Final = frozenset({b"", b"\0" * 8})
 
@@ -20,7 +21,7 @@ _Value = TypeVar("_Value")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-@dataclass(slots=True)
+@record
 class SpanTree:
     """Spans in preorder, so that a subtree is a range of indexes. Where parents are missing there
     are several roots.

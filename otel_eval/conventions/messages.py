@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
 
@@ -31,6 +31,7 @@ from otel_eval.conventions.values import (
 )
 from otel_eval.conventions.values import plain as as_json
 from otel_eval.model import HOSTED_TOOLS, UNRECORDED
+from otel_eval.records import record
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
 # Keys whose text may be messages as JSON: events and flattened families write them so. The content
@@ -66,8 +67,7 @@ _OPENING: Final = ("[", "{")
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
-# neither this nor the next is frozen: messages hold many, and they are made at a third of the cost
-@dataclass(slots=True)
+@record
 class ToolRequest:
     """A tool call that a model requested. `arguments` is a JSON value or `UNRECORDED`; `name` is ""
     where it was not recorded.
@@ -92,7 +92,7 @@ class ToolRequest:
 Meaning = Literal["", "refused", "output"]
 
 
-@dataclass(slots=True)
+@record
 class ToolResult:
     """What a tool returned for a call. `result` is a JSON value or `UNRECORDED`.
 

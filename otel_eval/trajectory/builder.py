@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from otel_eval.interfaces import ClosedTrace
@@ -16,6 +16,7 @@ from otel_eval.model import (
     ToolCall,
     Trajectory,
 )
+from otel_eval.records import record
 from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
@@ -66,7 +67,7 @@ def build(
     return tuple([run for run in runs if lone_calls or not run.trajectory.is_tool_call])
 
 
-@dataclass(slots=True)
+@record
 class _Contents:
     """What is read of a run beyond its own span; empty if it is too large."""
 

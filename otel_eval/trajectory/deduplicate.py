@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from otel_eval.model import UNRECORDED
+from otel_eval.records import record
 from otel_eval.span_trees import grouped, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits, limit_overlaps
@@ -265,7 +266,7 @@ _Key = tuple[str, Hashable]
 """What two spans of one call have in common: an aspect of a span, and its value."""
 
 
-@dataclass(slots=True)
+@record
 class _Entry:
     """A call.
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from otel_eval.conventions.messages import Mention, ToolRequest, ToolResult
 from otel_eval.conventions.values import frozen
 from otel_eval.model import UNRECORDED
+from otel_eval.records import record
 from otel_eval.span_trees import grouped
 from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.tool_calls import MOMENT, ToolCallBuilder, named
@@ -63,7 +64,7 @@ _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
 
-@dataclass(slots=True)
+@record
 class History:
     """What the messages of several spans hold beside the requests in their outputs.
 
@@ -305,7 +306,7 @@ Window = tuple[int, int | None]
 """First and last instant, None: any later one."""
 
 
-@dataclass(slots=True)
+@record
 class Requests:
     """The requests for one tool, in order.
 

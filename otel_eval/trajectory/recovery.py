@@ -23,6 +23,7 @@ from otel_eval.conventions.model_calls import OFFERED_WANTED, OfferedTools, offe
 from otel_eval.conventions.tool_spans import result_text
 from otel_eval.conventions.values import frozen
 from otel_eval.model import REFUSED, UNRECORDED, Kind, ToolError
+from otel_eval.records import record
 from otel_eval.span_trees import grouped, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits
@@ -81,7 +82,7 @@ class Request:
         return ("id", self.call_id) if self.call_id else ("name", self.asked.name)
 
 
-@dataclass(slots=True)
+@record
 class Recovered:
     """A call that left no span; fields that are not listed as in `ToolCall`.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions import Field, Side
@@ -15,6 +14,7 @@ from otel_eval.conventions.messages import message_text, read_messages
 from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.conventions.values import decode
 from otel_eval.model import UNRECORDED, Kind
+from otel_eval.records import record
 from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
@@ -24,7 +24,7 @@ _OUTPUT_WORDS: Final = ("output", "output_tokens", "completion_tokens")
 _USER: Final = frozenset({"user", "human"})
 
 
-@dataclass(slots=True)
+@record
 class TokenCounts:
     """Tokens of a model call, or of all of a run; None: not recorded, or not of each of them."""
 

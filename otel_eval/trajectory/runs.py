@@ -28,6 +28,7 @@ from enum import Enum
 
 from otel_eval.conventions.reader import is_mcp_server, parent_is_remote
 from otel_eval.model import Kind, Trajectory
+from otel_eval.records import record
 from otel_eval.span_trees import holds, within
 from otel_eval.trajectory.classify import ClassifiedTrace
 
@@ -50,8 +51,7 @@ class Origin(Enum):
     )
 
 
-# not frozen, and `Run` neither: each trace makes some, at a third of the cost
-@dataclass(slots=True)
+@record
 class Candidate:
     """A run: a range of indexes.
 
@@ -81,7 +81,7 @@ class Candidate:
         return ((self.first, self.last), *self.other_ranges)
 
 
-@dataclass(slots=True)
+@record
 class _Tree:
     """What `find_runs` uses of one tree of spans.
 
@@ -105,7 +105,7 @@ class _Tree:
     calls: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@record
 class _Orphans:
     """Start times of orphans that may make runs incomplete: all of them, and by missing parent."""
 

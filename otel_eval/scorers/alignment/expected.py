@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, make_dataclass, replace
+from functools import cache
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Skipped, Unnamed
@@ -179,7 +181,8 @@ def _form_of_names(name: object, words: str) -> ReadAs:
     return ReadAs(Annotated[form, BeforeValidator(_refuse_dataset), Words(words)], _expectation)
 
 
-def _form_of_calls(*compared: str) -> ReadAs:
+@cache
+def _form_of_calls(compared: tuple[str, ...]) -> ReadAs:
     """How a list of names, or of mappings of `name` and what is compared, is read; one mapping
     alone stands for a list of it.
     """
@@ -203,15 +206,29 @@ def _form_of_calls(*compared: str) -> ReadAs:
     return ReadAs(expected, _expectation)
 
 
+class _Calls:
+    """Annotation of an expectation that is written in `_form_of_calls`, which is made for the first
+    scorer that has it.
+    """
+
+    def __init__(self, *compared: str) -> None:
+        self._compared = compared
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return handler.generate_schema(Annotated[source, _form_of_calls(self._compared)])
+
+
 _NO_NAMES: Final = "is not a list of tool names; write e.g. [search, [open, read]]"
 ToolNameList = Annotated[Expectation, _form_of_names(ToolName, _NO_NAMES)]
 """Tool names; a nested list holds names that may be called in any order."""
 SpanNameList = Annotated[Expectation, _form_of_names(SpanName, _NO_NAMES)]
 """As `ToolNameList`; names of spans may have any characters."""
-CallList = Annotated[Expectation, _form_of_calls("arguments", "result")]
+CallList = Annotated[Expectation, _Calls("arguments", "result")]
 """Tool names, or mappings of `name` and optionally `arguments` and `result`."""
-CallListWithArguments = Annotated[Expectation, _form_of_calls("arguments")]
-CallListWithResults = Annotated[Expectation, _form_of_calls("result")]
+CallListWithArguments = Annotated[Expectation, _Calls("arguments")]
+CallListWithResults = Annotated[Expectation, _Calls("result")]
 
 
 PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree

@@ -10,7 +10,7 @@ import threading
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from sys import getsizeof
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from otel_eval.conventions.reader import exported_resource, is_long
 from otel_eval.conventions.table import OWN_SCOPE
 from otel_eval.conventions.values import writable
 from otel_eval.interfaces import LONG_TEXT, Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
+from otel_eval.records import record
 from otel_eval.sdk_internals import (
     KeptSpan,
     attributes_of,
@@ -109,7 +110,7 @@ def _elements_size(values: Iterable[Any]) -> int:
     return size
 
 
-@dataclass(slots=True)
+@record
 class _HeldTrace:
     since: float
     # by id, with the events and attributes they got
