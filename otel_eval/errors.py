@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -215,6 +214,8 @@ def nearest(word: Any, known: Iterable[Any], *, alike: float = 0.6) -> str | Non
     """
     if not isinstance(word, str):
         return None
+    from difflib import get_close_matches  # deferred: needed for mistakes only
+
     # IN_ORDER is far from in_order
     small = {each.casefold(): each for each in known if isinstance(each, str)}
     near = get_close_matches(word[:_LONGEST_WORD].casefold(), small, n=1, cutoff=alike)

@@ -44,7 +44,19 @@ def record(cls: type[_T]) -> type[_T]:
     refuse to change; `dataclasses.replace` makes a changed copy. Fields after `_: KW_ONLY` are
     given by keyword.
     """
-    slotted = dataclass(slots=True, eq=False, repr=False)(cls)
+    return _with_methods(dataclass(slots=True, eq=False, repr=False)(cls))
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, Field))
+def frozen_record(cls: type[_T]) -> type[_T]:
+    """Make a class a record whose instances refuse assignment at run time, too, and whose fields
+    are given by keyword.
+    """
+    frozen = dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)(cls)
+    return _with_methods(frozen)
+
+
+def _with_methods(slotted: type[_T]) -> type[_T]:
     compared = [field.name for field in fields(slotted) if field.compare]  # type: ignore[arg-type]
     for name, value in {**_METHODS, "compared_values": attrgetter(*compared)}.items():
         setattr(slotted, name, value)

@@ -91,8 +91,8 @@ _WORDS: Final = {
     "greater_than_equal": "is less than {ge:g}; raise it",
     "less_than_equal": "is more than {le:g}; lower it",
 }
-_CONTINUES_A_PATH: Final = re.compile(r"\[\d+\][.:\[]|\.")
-_BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
+_CONTINUES_A_PATH: Final = r"\[\d+\][.:\[]|\."  # compiled for the first problem
+_BEGINS_WITH_A_KEY: Final = r"[^\W\d][\w-]*(?::|\[\d|\.\S)"
 
 
 def form_of(value: object) -> str:
@@ -473,9 +473,9 @@ def joined(path: str, message: str) -> str:
     """
     if not path:
         return message
-    if _CONTINUES_A_PATH.match(message):
+    if re.match(_CONTINUES_A_PATH, message):
         return path + message
-    return f"{path}.{message}" if _BEGINS_WITH_A_KEY.match(message) else f"{path}: {message}"
+    return f"{path}.{message}" if re.match(_BEGINS_WITH_A_KEY, message) else f"{path}: {message}"
 
 
 def _path(location: tuple[Any, ...], at: str) -> str:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-# Every part of the configuration is public.
+# Every part of the configuration is public. Modules with parts have no `from __future__ import
+# annotations`: pydantic would compile each annotation at the start.
 from otel_eval.config.exporters import *  # noqa: F403
 from otel_eval.config.loader import *  # noqa: F403
 from otel_eval.config.models import *  # noqa: F403

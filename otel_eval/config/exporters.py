@@ -2,8 +2,6 @@
 metrics.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -49,11 +47,11 @@ if TYPE_CHECKING:
     from otel_eval.otlp.endpoint import Endpoint
     from otel_eval.otlp.tls import ClientTls
 
-_MODE: Final = re.compile("^0?6[0246][0246]$")
+_MODE: Final = "^0?6[0246][0246]$"  # these are compiled when they are first used
 
 
 def _check_mode(text: str) -> str:
-    if not _MODE.fullmatch(text):
+    if not re.fullmatch(_MODE, text):
         raise ValueError(
             f"{redacted_repr(text)} must let the owner read and write, and no one execute; write"
             ' e.g. "0640"'
@@ -62,17 +60,17 @@ def _check_mode(text: str) -> str:
 
 
 Mode = Annotated[
-    str, AfterValidator(_check_mode), WithJsonSchema({"type": "string", "pattern": _MODE.pattern})
+    str, AfterValidator(_check_mode), WithJsonSchema({"type": "string", "pattern": _MODE})
 ]
 """Permissions of a file that its owner writes, in octal digits."""
 ExporterName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
-_OF_ONE_SIGNAL: Final = re.compile("/v1/(?:traces|logs|metrics)/?$")
-_HEADER_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
+_OF_ONE_SIGNAL: Final = "/v1/(?:traces|logs|metrics)/?$"
+_HEADER_NAME: Final = r"(?a:[\w.-]+)"
 Signals = Distinct[Literal["logs", "metrics", "spans"]]
 ForwardedSignals = Distinct[Literal["traces", "logs", "metrics"]]
 
 
-def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
+def client_tls(tls: TlsFiles | None, where: str) -> "ClientTls":
     """The files of a `tls` block; errors name its place in the configuration, `where`."""
     from otel_eval.otlp.tls import ClientTls
 
@@ -95,13 +93,13 @@ class ExportEndpoint(Shape):
         """TLS files need an https:// URL, and headers must be ones that HTTP and gRPC can send."""
         yield from tls_without_https(self.tls, self.endpoint)
         for name, value in self.headers.items():
-            if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
+            if not (re.fullmatch(_HEADER_NAME, name) and value.isascii() and value.isprintable()):
                 yield (
                     f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII"
                     " text, without blanks in the name"
                 )
 
-    def address(self, key: str) -> Endpoint:
+    def address(self, key: str) -> "Endpoint":
         """The endpoint for a client; errors in its TLS files name `key`, its key in the
         configuration.
         """
@@ -130,7 +128,7 @@ class OtlpEndpoint(ExportEndpoint):
     def contradictions(self) -> Iterator[str]:
         """A URL that ends in the path of one signal, because the path is added for each signal."""
         yield from super().contradictions()
-        if self.protocol != "grpc" and (match := _OF_ONE_SIGNAL.search(self.endpoint)):
+        if self.protocol != "grpc" and (match := re.search(_OF_ONE_SIGNAL, self.endpoint)):
             yield (
                 f"endpoint: '{match[0]}' at its end is the path of one signal, which is added for"
                 " each; leave it out"

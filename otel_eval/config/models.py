@@ -2,8 +2,6 @@
 conventions.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec

@@ -2,8 +2,6 @@
 of traces, storage.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -16,13 +14,11 @@ from otel_eval.config.units import Plain, Seconds, Size, TlsFiles, Variable, siz
 from otel_eval.errors import redacted, redacted_repr
 from otel_eval.validation import Count, Part, Shape, Some, part
 
-_ADDRESS: Final = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII
-)
+_ADDRESS: Final = r"(?a:(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5}))"
 
 
 def _check_address(text: str) -> str:
-    match = _ADDRESS.fullmatch(text)
+    match = re.fullmatch(_ADDRESS, text)
     if not match or int(match["port"]) > 65535:
         raise ValueError(
             f"{redacted_repr(redacted(text))} is not host:port; write e.g. 127.0.0.1:4317"

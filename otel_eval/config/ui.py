@@ -1,7 +1,5 @@
 """The part of the configuration about the page that shows runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Annotated, Any, Final

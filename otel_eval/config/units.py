@@ -2,8 +2,6 @@
 hold them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -34,10 +32,11 @@ _BYTES: Final = {
     "MiB": 2**20,
     "GiB": 2**30,
 }
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
+# compiled when they are first used
+_QUANTITY: Final = r"(?a:([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*))"
 _LONGEST_S: Final = 365 * 86400.0
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
-_BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]")
+_VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+_BLANK: Final = r"[\s\x00-\x1f\x7f]"
 
 
 def seconds_of(value: object) -> float:
@@ -92,7 +91,7 @@ def url_of(text: str) -> SplitResult | None:
     >>> url_of("http://127.0.0.1:4318").port, url_of("http://127.0.0.1: 4318")
     (4318, None)
     """
-    if _BLANK.search(text):  # `urlsplit` removes some of these silently
+    if re.search(_BLANK, text):  # `urlsplit` removes some of these silently
         return None
     try:
         parts = urlsplit(text)
@@ -116,7 +115,7 @@ def _check_target(text: str) -> str:
 
 def _check_variable(name: str) -> str:
     # not quoted: it may be the key itself, written here by mistake
-    if not _VARIABLE.fullmatch(name):
+    if not re.fullmatch(_VARIABLE, name):
         raise ValueError(
             "the value is not the name of an environment variable; write e.g. OTEL_EVAL_TOKEN, and"
             " never the key"
@@ -136,7 +135,7 @@ def _check_text_or_number(value: object) -> str | bool | int | float:
 def _quantity_of(value: object, units: Mapping[str, float]) -> float | None:
     """A number, or a text of a number and one of the units; None if the value is neither."""
     if isinstance(value, str):
-        match = _QUANTITY.fullmatch(value.strip())
+        match = re.fullmatch(_QUANTITY, value.strip())
         return float(match[1]) * units[match[2]] if match and match[2] in units else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -23,7 +23,7 @@ from otel_eval.model import (
     ToolError,
     Trajectory,
 )
-from otel_eval.records import record
+from otel_eval.records import frozen_record, record
 from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.parameters import Selection, SelectionOfTools, Text
 from otel_eval.scorers.references import Reference, RunReference
@@ -65,7 +65,7 @@ class Requirements:
     tools: ToolNames = field(default=ToolNames())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class BaseScorer:
     """Base of the built-in scorers and of `FunctionScorer`.
 
@@ -372,7 +372,7 @@ def _parameter_adapter(scorer: type, key: str) -> TypeAdapter[Any]:
     return TypeAdapter(get_args(get_type_hints(scorer, include_extras=True)[key])[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ReferencedScorer(BaseScorer):
     """Base of the scorers that read a run's own reference."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import field, is_dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
@@ -16,6 +16,7 @@ from pydantic_core.core_schema import CoreSchema, DataclassSchema
 from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements, parameters_of
 from otel_eval.scorers.judge import AskingScorer
 from otel_eval.scorers.outcomes import checked_outcome, failed_from, in_range, wrong_return
@@ -234,14 +235,14 @@ class ConfigurationSchema(GenerateJsonSchema):
         return to_jsonable_python(dft) if is_dataclass(dft) else super().encode_default(dft)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class _CommonParameters(BaseScorer):
     """The parameters of a user's scorer that all scorers have."""
 
     type: ClassVar[str] = "common"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class FunctionScorer(AskingScorer):
     """A function as a scorer, with the parameters and reasons to skip that all scorers have.
 

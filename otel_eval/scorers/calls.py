@@ -5,11 +5,12 @@ form), and their base.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, ClassVar, Final, Literal
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.alignment import Alignment
 from otel_eval.scorers.alignment.expected import (
     CallList,
@@ -44,7 +45,7 @@ Mode = Annotated[
 """How arguments are compared: one of the modes, or the dotted keys to compare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class Matching(ReferencedScorer):
     """Base of the scorers that compare calls with expected ones.
 
@@ -162,7 +163,7 @@ def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
 
 
 @scorer("execution_order")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ExecutionOrder(Matching):
     """How many of the expected tools (or nodes) were visited, by name. 1 is best, range 0-1.
 
@@ -228,7 +229,7 @@ class ExecutionOrder(Matching):
 
 
 @scorer("tool_call_order")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ToolCallOrder(Matching):
     """How much of the expected order of tools was kept. 1 is best, range 0-1.
 
@@ -255,7 +256,7 @@ class ToolCallOrder(Matching):
 
 
 @scorer("tool_call_args")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ToolCallArgs(Matching):
     """How many expected calls were made with the expected arguments, in any order. 1 is best, range
     0-1.
@@ -291,7 +292,7 @@ class ToolCallArgs(Matching):
 
 
 @scorer("tool_call_output")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ToolCallOutput(Matching):
     """How many expected calls gave the expected result, in any order. 1 is best, range 0-1.
 
@@ -317,7 +318,7 @@ class ToolCallOutput(Matching):
 
 
 @scorer("trajectory_match")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class TrajectoryMatch(Matching):
     """How well the calls match the expected ones, with a match and a measure of your choice. 1 is
     best.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic import (
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.parameters import Name, Patterns, is_pattern
 from otel_eval.scorers.registry import scorer
@@ -211,7 +212,7 @@ def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
 
 
 @scorer("tool_call_count")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ToolCallCount(ReferencedScorer):
     """Share of tools that were called as often as required. 1 is best, range 0-1.
 
@@ -298,7 +299,7 @@ class ToolCallCount(ReferencedScorer):
 
 
 @scorer("forbidden_tools")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ForbiddenTools(BaseScorer):
     """Share of forbidden patterns that no call matches. 1 (none was called) is best, range 0-1.
 
@@ -344,7 +345,7 @@ class ForbiddenTools(BaseScorer):
 
 
 @scorer("required_tools")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class RequiredTools(BaseScorer):
     """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
 
@@ -399,7 +400,7 @@ class RequiredTools(BaseScorer):
 
 
 @scorer("step_efficiency")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class StepEfficiency(BaseScorer):
     """How far a run stayed within its budgets. 1 (within all) is best, range 0-1.
 
@@ -467,7 +468,7 @@ class StepEfficiency(BaseScorer):
 
 
 @scorer("tool_errors")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ToolErrors(BaseScorer):
     """Share of calls without error. 1 (none failed) is best, range 0-1.
 
@@ -507,7 +508,7 @@ class ToolErrors(BaseScorer):
 
 
 @scorer("error_recovery")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ErrorRecovery(BaseScorer):
     """Share of failed calls that were followed by a success of the same tool. 1 is best, range 0-1.
 

@@ -13,7 +13,6 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Final, Protocol, cast, runtime_checkable
 
@@ -21,6 +20,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from otel_eval.errors import OtelEvalError, did_you_mean, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, ToolCall, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.outcomes import NoScore, failed_from, prefixed
 from otel_eval.scorers.parameters import Text
@@ -370,7 +370,7 @@ async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Fi
     return Finding(score, f"{text}: {explained}", {**details, "explanation": explained})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class AskingScorer(BaseScorer):
     """Base of the scorers that may call judges or coroutine functions, with what all built-in
     scorers have in common.
@@ -410,7 +410,7 @@ class AskingScorer(BaseScorer):
         return outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class JudgeScorer(AskingScorer):
     """Base of the scorers whose value is a judge's score.
 

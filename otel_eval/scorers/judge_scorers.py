@@ -5,7 +5,7 @@ tools.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +19,7 @@ from pydantic import (
 
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Outcome, Skipped, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.alignment.expected import CallList, Comparison
 from otel_eval.scorers.base_scorer import Finding, Requirements
 from otel_eval.scorers.calls import Match, Matching, Measure, Mode
@@ -68,7 +69,7 @@ _Answer = Annotated[
 
 
 @scorer("answer_accuracy")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class AnswerAccuracy(JudgeScorer):
     """How far the run's output agrees with a reference answer, by a judge's score. 1 is best, range
     0-1.
@@ -161,7 +162,7 @@ _Rubric = Annotated[
 
 
 @scorer("llm_judge")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class LlmJudge(JudgeScorer):
     """A judge's score of the whole run: its input, its calls with arguments and results, its
     output. 1 is best.
@@ -251,7 +252,7 @@ task was done do not count."""
 
 
 @scorer("tool_correctness")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class ToolCorrectness(AskingScorer, Matching):
     """Whether the right tools were called, with the right arguments and results where these are
     compared. 1 is best.

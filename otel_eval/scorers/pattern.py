@@ -13,6 +13,7 @@ from pydantic import Discriminator, RootModel, Tag, WrapValidator
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, fewest_edits
 from otel_eval.scorers.parameters import ToolName
@@ -186,7 +187,7 @@ AutomatonOfPattern = Annotated[NFA, ReadAs(Pattern), WrapValidator(_compiled)]
 
 
 @scorer("trajectory_pattern")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class TrajectoryPattern(BaseScorer):
     """How close the calls are to a pattern. 1 (they match it) is best, range 0-1.
 

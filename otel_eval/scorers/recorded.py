@@ -11,13 +11,14 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator
 
 from otel_eval.errors import ConfigError, did_you_mean
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.outcomes import NoScore
 from otel_eval.scorers.parameters import Milliseconds, Name, Text, literal_name
@@ -71,7 +72,7 @@ _DEFAULT_MS: Final = 30000
 
 
 @scorer("time_cost")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class TimeCost(ReferencedScorer):
     """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
 
@@ -211,7 +212,7 @@ _Keys = Annotated[Items[Name], Words("is not a list of keys; write e.g. [argumen
 
 
 @scorer("trajectory_structure")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class TrajectoryStructure(BaseScorer):
     """Share of calls, or of recorded steps, that have every required field. 1 is best, range 0-1.
 
@@ -363,7 +364,7 @@ RECORDED: Final = "recorded for the distribution"
 
 
 @scorer("label_distribution")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class LabelDistribution(BaseScorer):
     """Records a label of each run, so that `summarize` can count how often each label occurs in
     many runs.

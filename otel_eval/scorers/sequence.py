@@ -15,6 +15,7 @@ from typing import Annotated, Final, NamedTuple
 from pydantic import Field
 
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import BaseScorer, Finding, Requirements
 from otel_eval.scorers.outcomes import NoScore, too_large
 from otel_eval.scorers.partial_order import Concurrency, groups_of, is_timed
@@ -97,7 +98,7 @@ _Rules = Annotated[
 
 
 @scorer("precedence")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class Precedence(BaseScorer):
     """Share of rules about order that hold. 1 is best, range 0-1.
 
@@ -258,7 +259,7 @@ def _not_followed(
     return sorted(unfollowed + too_late)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class IdenticalCalls(BaseScorer):
     """Base of the scorers that look for identical calls.
 
@@ -291,7 +292,7 @@ class IdenticalCalls(BaseScorer):
 
 
 @scorer("redundant_calls")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class RedundantCalls(IdenticalCalls):
     """Share of calls that do not repeat an identical earlier one. 1 (none repeats one) is best,
     range 0-1.
@@ -338,7 +339,7 @@ class _RepeatedStretch(NamedTuple):
 
 
 @scorer("loop_detection")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class LoopDetection(IdenticalCalls):
     """Whether a run is free of loops. 1 (no loop) is best, 0 if the same calls are repeated too
     often in a row.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.cel.binding import REASONS, Bindings, fitting
 from otel_eval.scorers.cel.vocabulary import (
@@ -336,7 +337,7 @@ _ScoreProgram = Annotated[
 
 
 @scorer("expression")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class Expression(ReferencedScorer):
     """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar, Final
@@ -16,6 +16,7 @@ from pydantic import AfterValidator
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.records import frozen_record
 from otel_eval.scorers.base_scorer import Finding, ReferencedScorer, Requirements
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator
@@ -65,7 +66,7 @@ _Roots = Annotated[
 
 
 @scorer("dag")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_record
 class Dag(AskingScorer, ReferencedScorer):
     """The score at the end of a path through a tree of decisions. 1 is best, range 0-1.
 
