@@ -108,11 +108,8 @@ async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> Wal
     ready: Sequence[str] = plan.roots
     while ready and state.end is None:
         next_ready: list[str] = []
-        judged = (
-            await _ask_judges([plan.nodes[name] for name in ready], state.outputs, ask)
-            if plan.judge_nodes
-            else {}
-        )
+        judge_nodes = [plan.nodes[name] for name in ready if name in plan.judge_nodes]
+        judged = await _ask_judges(judge_nodes, state.outputs, ask) if judge_nodes else {}
         for name in ready:
             node = plan.nodes[name]
             result = (
@@ -187,18 +184,13 @@ class WalkState:
 async def _ask_judges(
     nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask
 ) -> dict[str, NodeAnswer | Skipped | Failed]:
-    """Request the judges' answers for all nodes without an expression concurrently; return them by
+    """Request the judges' answers for nodes without an expression concurrently; return them by
     node.
     """
-    judge_nodes = [node for node in nodes if node.program is None]
-    if not judge_nodes:
-        return {}
-    if len(judge_nodes) == 1:
-        return {judge_nodes[0].name: await ask(judge_nodes[0], outputs)}
-    import asyncio  # imported only if several judges are awaited
+    import asyncio  # imported only if judges are awaited
 
-    answers = await asyncio.gather(*(ask(node, outputs) for node in judge_nodes))
-    return {node.name: answer for node, answer in zip(judge_nodes, answers, strict=True)}
+    answers = await asyncio.gather(*(ask(node, outputs) for node in nodes))
+    return {node.name: answer for node, answer in zip(nodes, answers, strict=True)}
 
 
 def _evaluate(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
