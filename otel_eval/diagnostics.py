@@ -143,10 +143,6 @@ class Coverage:
         self._tool_names = ToolNameCheck(
             {evaluation.name: evaluation.scorers for evaluation in evaluations}, live=self._live
         )
-        self._matchers = {
-            evaluation.name: evaluation.applies for evaluation in evaluations[:_MOST_NAMED]
-        }
-        self._sampled = [evaluation.applies for evaluation in evaluations if evaluation.sample < 1]
 
     def observe(self, trace: ClosedTrace, runs: Sequence[RunMatch]) -> list[Trajectory]:
         """Count the runs of an evaluated trace, and return the new ones."""
@@ -202,15 +198,19 @@ class Coverage:
             f" {redacted_repr(run.name)}"
         )
         # whatever the draw of its trace: at 0 every sample holds
-        is_missed = run.outermost and not any(matches(run, 0.0) for matches in self._sampled)
+        is_missed = run.outermost and not any(
+            evaluation.sample < 1 and evaluation.applies(run, 0.0)
+            for evaluation in self.evaluations
+        )
         self._missed_runs += is_missed
         if called not in self._mismatches:
             if len(self._mismatches) >= _MOST_SCOPES:
                 return
             self._mismatches[called] = [
-                f"evaluation {redacted_repr(name)} does not match: {_conditions_text(failed)}"
-                for name, matches in self._matchers.items()
-                if (failed := [*matches.failed(run, 0.0)])
+                f"evaluation {redacted_repr(evaluation.name)} does not match:"
+                f" {_conditions_text(failed)}"
+                for evaluation in self.evaluations[:_MOST_NAMED]
+                if (failed := [*evaluation.applies.failed(run, 0.0)])
             ]
         self._unmatched[called] += 1
         self._missed[called] += is_missed
