@@ -391,13 +391,13 @@ def build_forwarder(
     engine: Engine,
     counters: Counters,
     durable: Durable | None,
-    held: PendingSpans | None,
+    pending_spans: PendingSpans | None,
 ) -> Forwarder | None:
     """The forwarding stage, if one is configured; with storage, requests are journaled until they
     are forwarded.
 
     Args:
-        held: where spans are held; the journal knows it.
+        pending_spans: where spans are held; the journal knows it.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -413,7 +413,7 @@ def build_forwarder(
         counters,
         limit_bytes=options.max_queue_size,
         signals=options.signals,
-        held=held,
+        pending_spans=pending_spans,
         journal=journal,
         name_of=result_format(config).name_of,
         retry=retry_policy(config),

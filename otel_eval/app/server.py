@@ -131,13 +131,15 @@ class Server:
         if config.storage:
             claim_split(config.storage.directory, 1)
         exporters = build_receiver_exporters(config)
-        held = PendingSpans() if config.exporters.forward else None
+        pending_spans = PendingSpans() if config.exporters.forward else None
         self._durable: Final = (
-            Durable(config.storage, clock=clock, exporters=exporters, held=held)
+            Durable(config.storage, clock=clock, exporters=exporters, pending_spans=pending_spans)
             if config.storage
             else None
         )
-        self._forward: Final = build_forwarder(config, engine, self._counters, self._durable, held)
+        self._forward: Final = build_forwarder(
+            config, engine, self._counters, self._durable, pending_spans
+        )
         undelivered = Undelivered() if config.receivers.kafka else None
         cases = build_cases(config, self._counters, engine.plan)
         self._exports: Final = ReceiverExports(

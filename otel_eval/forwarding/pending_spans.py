@@ -133,7 +133,7 @@ class PendingSpans:
                 id(root) for trace in traces.values() if trace is not None for root in trace.roots
             }
             still_held = [root for root in roots if id(root) in held_ids]
-            ack.rest, ack.left = False, len(still_held)
+            ack.has_remainder, ack.held_spans = False, len(still_held)
             former = [root.ack for root in still_held]
             for root in still_held:
                 root.ack = ack
@@ -147,7 +147,7 @@ class PendingSpans:
             roots = [
                 root
                 for root in self._traces.get(trace_id, _Trace()).roots
-                if root.ack is not None and root.ack.place is not None
+                if root.ack is not None and root.ack.position is not None
             ]
         return roots, wrap_spans((root.container, root.payload) for root in roots)
 
@@ -177,9 +177,10 @@ class UnsentRequest:
 
     Attributes:
         signal, body, items, spans: of the request as it was accepted.
-        place: where it is journaled.
-        held: whether all its spans were held.
-        waiting: `Ack.cut` of the request if everything but its held spans was forwarded, else None.
+        position: where it is journaled.
+        is_held: whether it consists of held spans alone.
+        checksum: `Ack.checksum` of the request if everything but its held spans was forwarded,
+            else None.
         moved: trace and span ids of spans that were journaled again as part of another request.
         evaluated: the reports on its traces that were evaluated, by trace id.
     """
@@ -188,9 +189,9 @@ class UnsentRequest:
     body: bytes
     items: int
     spans: Sequence[SpanFrame]
-    place: Any
-    held: bool = False
-    waiting: int | None = None
+    position: Any
+    is_held: bool = False
+    checksum: int | None = None
     moved: set[tuple[bytes, bytes]] = field(default_factory=set)
     evaluated: dict[bytes, Sequence[Report]] = field(default_factory=dict)
 

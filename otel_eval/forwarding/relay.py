@@ -41,8 +41,10 @@ class ForwardingRelay:
                 self._pipeline.spans(batch.spans, _with_ack(batch.origin, request.ack))
         # A trace that was closed, and whose grace period is over, is not evaluated again: its spans
         # need not be held.
-        if request.held:
-            self._forward.release(request.held - self._pipeline.undecided(request.held))
+        if request.held_traces:
+            self._forward.release(
+                request.held_traces - self._pipeline.undecided(request.held_traces)
+            )
 
     def logs(self, batch: SpanBatch) -> None:
         """Pass log records that may belong to runs to assembly, and their request to the
@@ -84,20 +86,20 @@ class ForwardingRecovery:
         self._reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
 
     def took(
-        self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False
+        self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, is_held: bool = False
     ) -> None:
-        """Add a request that has to be forwarded; `held`: it consists of held spans of one trace,
-        and replaces their records.
+        """Add a request that has to be forwarded; `is_held`: it consists of held spans of one
+        trace, and replaces their records.
         """
         items = max(
             1, len(batch.spans) + len(batch.logs) + batch.own + batch.ignored + batch.rejected
         )
         request = UnsentRequest(
-            origin.signal, origin.body, items, batch.spans, (entry.segment, entry.end), held
+            origin.signal, origin.body, items, batch.spans, (entry.segment, entry.end), is_held
         )
         traces = {item[0] for item in batch.spans}
         for former in {
-            former for trace_id in traces if held for former in self._of_trace[trace_id]
+            former for trace_id in traces if is_held for former in self._of_trace[trace_id]
         }:
             former.moved.update((item[0], item[1]) for item in batch.spans)
         for trace_id in traces:
@@ -119,13 +121,13 @@ class ForwardingRecovery:
         """Process a record of requests that were forwarded, completely or except for their held
         spans.
         """
-        for number, end, waiting in unpack_forwarded(payload):
+        for number, end, checksum in unpack_forwarded(payload):
             request = self._requests.get((number, end))
             if request is None:
                 continue
             # the checksum of the held spans, or 0 if nothing is left to forward
-            request.waiting = waiting
-            if not waiting:
+            request.checksum = checksum
+            if not checksum:
                 del self._requests[number, end]
                 self._remove(request)
 
@@ -141,5 +143,5 @@ class ForwardingRecovery:
         """
         self._forward.keep_earlier_scores(self._reports)
         for request in self._requests.values():
-            self._forwarded.needed(request.place[0])
+            self._forwarded.needed(request.position[0])
             self._forward.resume(request, undecided)

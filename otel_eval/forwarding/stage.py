@@ -41,11 +41,11 @@ class RequestToForward(NamedTuple):
     Attributes:
         ack: with it the request is journaled until all of it was forwarded; None: it is not
             journaled, or not forwarded.
-        held: the ids of the traces whose spans in it are held.
+        held_traces: the ids of the traces whose spans in it are held.
     """
 
     ack: Ack | None = None
-    held: frozenset[bytes] = frozenset()
+    held_traces: frozenset[bytes] = frozenset()
 
 
 class Forwarder(Exporter):
@@ -57,7 +57,7 @@ class Forwarder(Exporter):
         counters: counts `forward.*`, by signal.
         limit_bytes: the limit of the queue of each signal.
         signals: the signals that are forwarded; all if left out.
-        held: where spans are held; with a journal, the one that it knows.
+        pending_spans: where spans are held; with a journal, the one that it knows.
         journal: journals requests until they were forwarded. With it, what is left at the end is
             forwarded after the next start.
         name_of: returns the name of a score, for its attribute; None: scores are recorded as events
@@ -78,7 +78,7 @@ class Forwarder(Exporter):
         *,
         limit_bytes: int = 64 * 2**20,
         signals: Collection[str] = (),
-        held: PendingSpans | None = None,
+        pending_spans: PendingSpans | None = None,
         journal: ForwardedRequests | None = None,
         name_of: Callable[[Result], str] | None = None,
         retry: RetryPolicy = _DEFAULT,
@@ -86,7 +86,7 @@ class Forwarder(Exporter):
         self._counters: Final = counters
         self._name_of: Final = name_of
         self._journal: Final = journal
-        self._pending: Final = held if held is not None else PendingSpans()
+        self._pending: Final = pending_spans if pending_spans is not None else PendingSpans()
         self._hold_filter = HoldFilter(engine)
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
@@ -162,7 +162,11 @@ class Forwarder(Exporter):
             for span, container in zip(spans, containers, strict=True)
         ]
         if ack is not None:
-            ack.rest, ack.cut, ack.left = bool(remainder), checksum_of(roots), len(roots)
+            ack.has_remainder, ack.checksum, ack.held_spans = (
+                bool(remainder),
+                checksum_of(roots),
+                len(roots),
+            )
         return remainder, roots
 
     def is_forwarded(self, signal: str) -> bool:
@@ -175,7 +179,7 @@ class Forwarder(Exporter):
         """Forward what is left of a request of an earlier process; spans whose trace was evaluated
         with its results, those of `undecided` traces after their evaluation.
         """
-        queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
+        queue, ack = self._queues.get(unsent.signal), Ack(position=unsent.position)
         remainder, roots = (
             self._split(unsent.body, self._spans_to_hold(unsent), ack)
             if queue is not None
@@ -183,10 +187,10 @@ class Forwarder(Exporter):
         )
         items = unsent.items - len(roots)
         # If the spans to hold are others than before the restart, everything is forwarded again.
-        if unsent.held or unsent.waiting == ack.cut:
+        if unsent.is_held or unsent.checksum == ack.checksum:
             remainder = b""
         roots = [root for root in roots if (root.trace_id, root.span_id) not in unsent.moved]
-        ack.rest, ack.left = bool(remainder), len(roots)
+        ack.has_remainder, ack.held_spans = bool(remainder), len(roots)
         if queue is not None and (remainder or roots):
             queue.put(remainder, items, 0, ack)
             for root in roots:
@@ -195,7 +199,7 @@ class Forwarder(Exporter):
             self._journal.dropped(ack)
 
     def _spans_to_hold(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
-        if unsent.held:
+        if unsent.is_held:
             return [(trace_id, span_id, frame[1]) for trace_id, span_id, frame, _ in unsent.spans]
         return self._hold_filter.chosen(unsent.spans)
 

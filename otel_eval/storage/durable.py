@@ -64,16 +64,16 @@ class Ack:
     """Which parts of a request are still to be forwarded.
 
     Attributes:
-        rest: whether the part without the held spans is still to be forwarded.
-        cut: a checksum of the spans that were held; 0 if none were.
-        left: how many of them are still to be forwarded.
-        place: segment and end of the request's record; None while it is not journaled.
+        has_remainder: whether the part without the held spans is still to be forwarded.
+        checksum: of the spans that were held; 0 if none were.
+        held_spans: how many of them are still to be forwarded.
+        position: segment and end of the request's record; None while it is not journaled.
     """
 
-    rest: bool = True
-    cut: int = 0
-    left: int = 0
-    place: Any = None
+    has_remainder: bool = True
+    checksum: int = 0
+    held_spans: int = 0
+    position: Any = None
 
 
 class JournaledSpans(Protocol):
@@ -106,21 +106,21 @@ class ForwardedRequests:
         append: writes a record. A failure is logged, and then requests may be forwarded twice after
             a restart.
         segment_refs: the references that keep segments.
-        held: the spans that the forwarding stage holds.
+        pending_spans: the spans that the forwarding stage holds.
     """
 
     def __init__(
         self,
         append: Callable[[RecordKind, Sequence[bytes]], object],
         segment_refs: SegmentRefs,
-        held: JournaledSpans | None,
+        pending_spans: JournaledSpans | None,
     ) -> None:
-        self._append, self._segment_refs, self._held = append, segment_refs, held
+        self._append, self._segment_refs, self._pending_spans = append, segment_refs, pending_spans
         self._lock = threading.Lock()  # guards all acks
 
     def journaled(self, ack: Ack, segment: Segment, end: int) -> None:
         """Note where the request is journaled; called before any part of it can be forwarded."""
-        ack.place = (segment, end)
+        ack.position = (segment, end)
         self.needed(segment)
 
     def needed(self, segment: Segment) -> None:
@@ -136,14 +136,19 @@ class ForwardedRequests:
         """
         with self._lock:
             for ack in requests:
-                ack.rest = False
+                ack.has_remainder = False
             for ack in spans:
-                ack.left -= 1
+                ack.held_spans -= 1
             # A request whose held spans are forwarded first is journaled when the rest of it is
             # forwarded.
-            changed = {*requests, *[ack for ack in spans if not ack.left and not ack.rest]}
+            changed = {
+                *requests,
+                *[ack for ack in spans if not ack.held_spans and not ack.has_remainder],
+            }
             notes = [
-                (*ack.place, ack.cut if ack.left else 0) for ack in changed if ack.place is not None
+                (*ack.position, ack.checksum if ack.held_spans else 0)
+                for ack in changed
+                if ack.position is not None
             ]
         self._journal_forwarded(notes)
 
@@ -152,7 +157,7 @@ class ForwardedRequests:
         already queued.
         """
         with self._lock:
-            position, ack.place = ack.place, None
+            position, ack.position = ack.position, None
         if position is not None:
             self._journal_forwarded([(*position, 0)])
 
@@ -161,8 +166,8 @@ class ForwardedRequests:
             return
         requests = (ForwardedRequest(segment.number, *fields) for segment, *fields in notes)
         self._append(RecordKind.FORWARDED, [record_types.pack_forwarded(requests)])
-        for segment, _, waiting in notes:
-            if not waiting:
+        for segment, _, checksum in notes:
+            if not checksum:
                 self._segment_refs.release(segment)
 
     # ------------------------------------------------------------ compaction
@@ -171,15 +176,19 @@ class ForwardedRequests:
         """Return the held spans of a trace, and the record of them in a list; both are empty if no
         span is held.
         """
-        roots, request = self._held.journaled_of(trace_id) if self._held is not None else ((), b"")
+        roots, request = (
+            self._pending_spans.journaled_of(trace_id)
+            if self._pending_spans is not None
+            else ((), b"")
+        )
         return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
     def copied(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
         """Note where the record of these held spans is."""
-        if self._held is None or not roots:
+        if self._pending_spans is None or not roots:
             return
         self.needed(segment)
-        if former := self._held.reassign(roots, Ack(place=(segment, end))):
+        if former := self._pending_spans.reassign(roots, Ack(position=(segment, end))):
             self.passed([], former)
         else:
             self._segment_refs.release(segment)  # they were forwarded meanwhile
@@ -194,7 +203,7 @@ class Durable:
         clock: the pipeline's monotonic clock.
         segment_bytes: the size of a segment.
         exporters: the exporters whose delivery of results is journaled.
-        held: the spans that the forwarding stage holds, if there is one.
+        pending_spans: the spans that the forwarding stage holds, if there is one.
 
     Attributes:
         waits: why evaluation waits for the disk; "" if it does not.
@@ -211,7 +220,7 @@ class Durable:
         clock: Clock = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
         exporters: Sequence[Exporter] = (),
-        held: JournaledSpans | None = None,
+        pending_spans: JournaledSpans | None = None,
     ) -> None:
         self._directory: Final = DirectoryLock(options.directory)
         self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
@@ -224,7 +233,7 @@ class Durable:
         self.segment_refs: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._directory, sync=options.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
-        self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs, held)
+        self.forwarded: Final = ForwardedRequests(self._append, self.segment_refs, pending_spans)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = options.max_size

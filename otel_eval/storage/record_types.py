@@ -322,13 +322,13 @@ class ForwardedRequest(NamedTuple):
     Attributes:
         segment: the number of the segment that holds the request.
         end: the offset of the end of its record there.
-        waiting: the checksum of the spans that are still held (`Ack.cut`); 0 if the request was
-            forwarded completely.
+        checksum: of the spans that are still held (`Ack.checksum`); 0 if the request was forwarded
+            completely.
     """
 
     segment: int
     end: int
-    waiting: int
+    checksum: int
 
 
 def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:

@@ -38,10 +38,10 @@ class ForwardingRecords(Protocol):
     """
 
     def took(
-        self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False
+        self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, is_held: bool = False
     ) -> None:
-        """Process a request that has to be forwarded, or (`held`) a request with the held spans of
-        one trace.
+        """Process a request that has to be forwarded, or (`is_held`) a request with the held spans
+        of one trace.
         """
 
     def evaluated(self, evaluated: EvaluatedTrace) -> None:
@@ -164,7 +164,7 @@ class Recovery:
                     buffer.add_tombstone(trace_id, until - clock_offset, state)
             case RecordKind.PENDING_SPANS if self.forwarding:
                 origin = RawRequest("traces", payload)
-                self.forwarding.took(entry, origin, read_traces(payload), held=True)
+                self.forwarding.took(entry, origin, read_traces(payload), is_held=True)
             case RecordKind.FORWARDED if self.forwarding:
                 self.forwarding.passed(payload)
 

@@ -51,13 +51,13 @@ class Keeper:
 
     def passed(self, requests: Any, spans: Any) -> None:
         with self.changed:
-            self.calls += [("rest", each.place) for each in requests] + [
-                ("span", each.place) for each in spans
+            self.calls += [("rest", each.position) for each in requests] + [
+                ("span", each.position) for each in spans
             ]
             self.changed.notify_all()
 
     def dropped(self, ack: Ack) -> None:
-        self.calls.append(("dropped", ack.place))
+        self.calls.append(("dropped", ack.position))
 
     def notified(self, *wanted: tuple[str, int]) -> bool:
         with self.changed:
@@ -72,7 +72,7 @@ class Assembly:
 
     def take(self, ack: Ack | None) -> None:
         assert ack is not None
-        ack.place = 1
+        ack.position = 1
         if self.full:
             raise Overloaded("full")
 
@@ -82,7 +82,7 @@ def stage(
     backend: Backend, journal: Keeper, held: PendingSpans | None = None
 ) -> Iterator[Forwarder]:
     to = Endpoint(endpoint=backend.url)
-    forward = Forwarder(to, ENGINE, Counters(), held=held, journal=journal)
+    forward = Forwarder(to, ENGINE, Counters(), pending_spans=held, journal=journal)
     forward.start()
     try:
         yield forward
@@ -172,9 +172,9 @@ def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backen
         ((root,), _) = held.journaled_of(TRACE)
         assert first.notified(("rest", 1))
     with stage(backend, journal) as forward:
-        forward.resume(unsent(body(1, 2), waiting=root.ack.cut), set())
+        forward.resume(unsent(body(1, 2), checksum=root.ack.checksum), set())
         assert journal.notified(("span", 5))
-        forward.resume(unsent(body(3, 4), waiting=root.ack.cut), set())
+        forward.resume(unsent(body(3, 4), checksum=root.ack.checksum), set())
         assert journal.notified(("span", 5), ("span", 5), ("rest", 5))
     assert sorted(arrived(backend)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
@@ -186,18 +186,18 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
         take(forward, body(1, 2), Assembly())
         assert journal.notified(("rest", 1))
         roots, copy = held.journaled_of(TRACE)
-        cut = roots[0].ack.cut
-        journal.passed([], held.reassign(roots, Ack(place=9)))
+        cut = roots[0].ack.checksum
+        journal.passed([], held.reassign(roots, Ack(position=9)))
         assert journal.notified(("rest", 1), ("span", 1))
         forward.release((TRACE,))
         assert journal.notified(("rest", 1), ("span", 1), ("span", 9))
-        assert held.reassign(roots, Ack(place=9)) == []
+        assert held.reassign(roots, Ack(position=9)) == []
     assert sorted(arrived(backend)) == [(1, 0), (2, 0)]
     with stage(backend, again) as forward:
         former = {(TRACE, (1).to_bytes(8))}
-        forward.resume(unsent(body(1, 2), waiting=cut, moved=former), {TRACE})
+        forward.resume(unsent(body(1, 2), checksum=cut, moved=former), {TRACE})
         assert again.calls == [("dropped", 5)]
-        forward.resume(unsent(copy, held=True), {TRACE})
+        forward.resume(unsent(copy, is_held=True), {TRACE})
         assert forward.counts()["forward.held_spans"] == 1
         assert forward.counts()[count_name("forward.waiting_bytes", signal="traces")] == 0
 

@@ -92,12 +92,12 @@ class Lives:
             clock=lambda: self.now,
             segment_bytes=3000,
             exporters=[NamedExporter("all")],
-            held=held,
+            pending_spans=held,
         )
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
         forwarded = self.durable.forwarded
-        self.forward = Forwarder(BACKEND, engine, Counters(), held=held, journal=forwarded)
+        self.forward = Forwarder(BACKEND, engine, Counters(), pending_spans=held, journal=forwarded)
         self.pipeline = Pipeline(
             engine,
             Listener(self.export, decided=lambda trace_id: self.forward.release((trace_id,))),
