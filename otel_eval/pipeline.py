@@ -185,13 +185,15 @@ class Pipeline:
                     raise Overloaded(f"{refusal}; retry later")
                 # Journaled in the order in which items are added to the buffer, so that recovery
                 # results in the same buffer.
-                mark = (
-                    journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
+                position = (
+                    journal.journal_request(origin, {item[0] for item in items})
+                    if journal is not None
+                    else 0
                 )
                 push(items, self._clock())
                 self._wake_if_resting()
             if journal is not None:
-                journal.safe(mark)
+                journal.wait_until_synced(position)
         except Overloaded:
             self._counters["spans_refused"] += len(items)
             raise
@@ -290,7 +292,7 @@ class Pipeline:
         due = self._buffer.close_due(now, _BATCH, most_bytes)
         return (
             self._buffer.pop_closed(now, _BATCH, most_bytes)
-            if due and self._journal.closing(due)
+            if due and self._journal.journal_closings(due)
             else []
         )
 
@@ -326,7 +328,7 @@ class Pipeline:
             self._evaluate_recovered()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
-                if self._journal is not None and not self._journal.closing(
+                if self._journal is not None and not self._journal.journal_closings(
                     list(map(Closing.of, closed))
                 ):
                     return False

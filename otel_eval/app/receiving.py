@@ -124,7 +124,7 @@ class ReceiverExports(Exports):
         if self._undelivered:
             self._undelivered.count_delivered(reports)
         if self._durable:
-            self._durable.delivered(exporter, reports)
+            self._durable.journal_delivery(exporter, reports)
 
 
 class ReceiverEvaluation(LiveEvaluation):
@@ -213,7 +213,7 @@ class ReceiverEvaluation(LiveEvaluation):
             # after the end the next owner of its partition evaluates the trace again
             if not self._undelivered.is_stopped:
                 self.on_reports((report,))
-        elif self._durable is None or self._durable.late(report):
+        elif self._durable is None or self._durable.journal_late_results(report):
             self.on_reports((report,))
 
     def set_aside(self, reports: Sequence[Report], why: str) -> bool:

@@ -150,7 +150,7 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         acks = [ack for request in requests for ack in request.requests]
         acks_of_spans = [ack for request in requests for ack in request.spans]
         if self._journal is not None and (acks or acks_of_spans):
-            self._journal.passed(acks, acks_of_spans)
+            self._journal.journal_forwarded(acks, acks_of_spans)
         return True
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:

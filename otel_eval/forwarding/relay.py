@@ -60,7 +60,7 @@ class ForwardingRelay:
         with self._forward.accepting("metrics", body, 1) as request:
             if self._durable is not None and request.ack is not None:
                 origin = AcknowledgedRequest(RawRequest("metrics", body), request.ack)
-                self._durable.safe(self._durable.taken(origin, ()))
+                self._durable.wait_until_synced(self._durable.journal_request(origin, ()))
         return self._forward.is_forwarded("metrics")
 
 
@@ -85,7 +85,7 @@ class ForwardingRecovery:
         self._of_trace: Final[defaultdict[bytes, set[UnsentRequest]]] = defaultdict(set)
         self._reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
 
-    def took(
+    def add_request(
         self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, is_held: bool = False
     ) -> None:
         """Add a request that has to be forwarded; `is_held`: it consists of held spans of one
@@ -106,7 +106,7 @@ class ForwardingRecovery:
             self._of_trace[trace_id].add(request)
         self._requests[entry.segment.number, entry.end] = request
 
-    def evaluated(self, evaluated: EvaluatedTrace) -> None:
+    def add_results(self, evaluated: EvaluatedTrace) -> None:
         """Keep the results for the held spans of the trace. Late results are ignored; a record
         without results replaces none.
         """
@@ -117,7 +117,7 @@ class ForwardingRecovery:
             if evaluated.reports or evaluated.trace_id not in request.evaluated:
                 request.evaluated[evaluated.trace_id] = list(evaluated.reports)
 
-    def passed(self, payload: bytes) -> None:
+    def note_forwarded(self, payload: bytes) -> None:
         """Process a record of requests that were forwarded, completely or except for their held
         spans.
         """
@@ -143,5 +143,5 @@ class ForwardingRecovery:
         """
         self._forward.keep_earlier_scores(self._reports)
         for request in self._requests.values():
-            self._forwarded.needed(request.position[0])
+            self._forwarded.keep_segment(request.position[0])
             self._forward.resume(request, undecided)

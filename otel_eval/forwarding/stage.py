@@ -146,7 +146,7 @@ class Forwarder(Exporter):
             self._pending.drop(roots)
             queue.put(b"", 0, len(body))
             if self._journal is not None and ack is not None:
-                self._journal.dropped(ack)
+                self._journal.drop(ack)
             raise
         queue.put(remainder, items - len(roots), len(body), ack)
 
@@ -196,7 +196,7 @@ class Forwarder(Exporter):
             for root in roots:
                 self._resume(queue, root, unsent.evaluated.get(root.trace_id), undecided)
         elif self._journal is not None:
-            self._journal.dropped(ack)
+            self._journal.drop(ack)
 
     def _spans_to_hold(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
         if unsent.is_held:

@@ -118,16 +118,16 @@ class ForwardedRequests:
         self._append, self._segment_refs, self._pending_spans = append, segment_refs, pending_spans
         self._lock = threading.Lock()  # guards all acks
 
-    def journaled(self, ack: Ack, segment: Segment, end: int) -> None:
+    def note_position(self, ack: Ack, segment: Segment, end: int) -> None:
         """Note where the request is journaled; called before any part of it can be forwarded."""
         ack.position = (segment, end)
-        self.needed(segment)
+        self.keep_segment(segment)
 
-    def needed(self, segment: Segment) -> None:
+    def keep_segment(self, segment: Segment) -> None:
         """Keep the segment for a request in it that is not completely forwarded."""
         self._segment_refs.retain(segment)
 
-    def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
+    def journal_forwarded(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
         """Journal what was forwarded, and release the segments of requests that are complete.
 
         Args:
@@ -150,18 +150,18 @@ class ForwardedRequests:
                 for ack in changed
                 if ack.position is not None
             ]
-        self._journal_forwarded(notes)
+        self._write_forwarded(notes)
 
-    def dropped(self, ack: Ack) -> None:
+    def drop(self, ack: Ack) -> None:
         """Note that nothing of the request is to be forwarded any more, even if spans of it are
         already queued.
         """
         with self._lock:
             position, ack.position = ack.position, None
         if position is not None:
-            self._journal_forwarded([(*position, 0)])
+            self._write_forwarded([(*position, 0)])
 
-    def _journal_forwarded(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
+    def _write_forwarded(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
         if not notes:
             return
         requests = (ForwardedRequest(segment.number, *fields) for segment, *fields in notes)
@@ -183,13 +183,13 @@ class ForwardedRequests:
         )
         return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
-    def copied(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
+    def note_copy(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
         """Note where the record of these held spans is."""
         if self._pending_spans is None or not roots:
             return
-        self.needed(segment)
+        self.keep_segment(segment)
         if former := self._pending_spans.reassign(roots, Ack(position=(segment, end))):
-            self.passed([], former)
+            self.journal_forwarded([], former)
         else:
             self._segment_refs.release(segment)  # they were forwarded meanwhile
 
@@ -250,11 +250,13 @@ class Durable:
 
     # ------------------------------------------------------- for the pipeline
 
-    def taken(self, origin: RawRequest | AcknowledgedRequest, trace_ids: Iterable[bytes]) -> int:
+    def journal_request(
+        self, origin: RawRequest | AcknowledgedRequest, trace_ids: Iterable[bytes]
+    ) -> int:
         """Journal a request with spans of these traces.
 
         Returns:
-            Its position in the journal, for `safe`.
+            Its position in the journal, for `wait_until_synced`.
 
         Raises:
             Overloaded: the limit of bytes is reached, or the disk cannot be written.
@@ -271,11 +273,11 @@ class Durable:
         except OSError as error:
             raise self._disk_error(error) from None
         if ack is not None:
-            self.forwarded.journaled(ack, segment, end)
+            self.forwarded.note_position(ack, segment, end)
         self.segment_refs.add_traces(segment, trace_ids)
         return position
 
-    def safe(self, position: int) -> None:
+    def wait_until_synced(self, position: int) -> None:
         """Wait until the request at a position is on the disk.
 
         Raises:
@@ -293,7 +295,7 @@ class Durable:
         )
         return Overloaded(f"storage cannot be written ({reason}); retry later")
 
-    def closing(self, traces: Sequence[Closing]) -> bool:
+    def journal_closings(self, traces: Sequence[Closing]) -> bool:
         """Journal that these traces close with the spans received so far; False if that fails.
 
         If the directory was removed there is nothing left to recover: traces that are still in
@@ -424,7 +426,7 @@ class Durable:
         )
         if appended is not None:
             self.segment_refs.reassign(trace_id, appended.segment)
-            self.forwarded.copied(roots, appended.segment, appended.end)
+            self.forwarded.note_copy(roots, appended.segment, appended.end)
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         clock_offset = self.now() - self._clock()
@@ -454,7 +456,7 @@ class Durable:
             with self._lock:
                 self._pending.setdefault(trace_id, set()).update(result_ids)
 
-    def late(self, report: Report, *, is_set_aside: bool = False) -> bool:
+    def journal_late_results(self, report: Report, *, is_set_aside: bool = False) -> bool:
         """Journal asynchronous results; False if the process stops: then they are computed again
         after the next start.
 
@@ -470,7 +472,7 @@ class Durable:
         if is_set_aside and appended is not None:
             self.expect_delivery(report, appended.segment)
             for exporter in names_of_exporters(self._exporters, report):
-                self.delivered(exporter, [report])
+                self.journal_delivery(exporter, [report])
         if (segment := self._wait_for_disk(appended)) is not None and not is_set_aside:
             self.expect_delivery(report, segment)
         with self._lock:
@@ -481,7 +483,7 @@ class Durable:
                 self._pending[trace_id] = missing
         return True
 
-    def delivered(self, exporter: str, reports: Iterable[Report]) -> None:
+    def journal_delivery(self, exporter: str, reports: Iterable[Report]) -> None:
         """Journal that an exporter has delivered the reports, or failed permanently."""
         keys = self.segment_refs.acknowledge(
             exporter, [key for report in reports if (key := key_of(report)) is not None]

@@ -37,17 +37,17 @@ class ForwardingRecords(Protocol):
     (`forwarding.relay.ForwardingRecovery`).
     """
 
-    def took(
+    def add_request(
         self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, is_held: bool = False
     ) -> None:
         """Process a request that has to be forwarded, or (`is_held`) a request with the held spans
         of one trace.
         """
 
-    def evaluated(self, evaluated: EvaluatedTrace) -> None:
+    def add_results(self, evaluated: EvaluatedTrace) -> None:
         """Process the results of a trace."""
 
-    def passed(self, payload: bytes) -> None:
+    def note_forwarded(self, payload: bytes) -> None:
         """Process the payload of a FORWARDED record."""
 
     def take_over(self, undecided: Set[bytes]) -> None:
@@ -164,9 +164,9 @@ class Recovery:
                     buffer.add_tombstone(trace_id, until - clock_offset, state)
             case RecordKind.PENDING_SPANS if self.forwarding:
                 origin = RawRequest("traces", payload)
-                self.forwarding.took(entry, origin, read_traces(payload), is_held=True)
+                self.forwarding.add_request(entry, origin, read_traces(payload), is_held=True)
             case RecordKind.FORWARDED if self.forwarding:
-                self.forwarding.passed(payload)
+                self.forwarding.note_forwarded(payload)
 
     def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Yield every record, and instead of a COMPACTED record the records nested in it."""
@@ -194,7 +194,7 @@ class Recovery:
             self._unreadable += 1
             return
         if self.forwarding and is_forwarded(entry.payload):
-            self.forwarding.took(entry, origin, batch)
+            self.forwarding.add_request(entry, origin, batch)
         items = (*batch.spans, *batch.logs)
         self.durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
         buffer.push_many(batch.spans, now)
@@ -213,7 +213,7 @@ class Recovery:
         """
         for evaluated in traces:
             if self.forwarding:
-                self.forwarding.evaluated(evaluated)
+                self.forwarding.add_results(evaluated)
             closed = None if evaluated.late else self._evaluated(evaluated)
             if closed is not None:
                 self._pending.update(dict.fromkeys(evaluated.pending, closed))
@@ -365,7 +365,7 @@ class PendingResults:
         )
         # first: journaled results are exported after a kill
         aside = self.exports.set_aside([failed], REASON)
-        if not self.durable.late(failed, is_set_aside=aside):
+        if not self.durable.journal_late_results(failed, is_set_aside=aside):
             return  # the process is stopping
         _log.warning(
             "asynchronous results of trace %s are not requested again: %s; they are failed and %s",

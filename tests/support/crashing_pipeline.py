@@ -82,7 +82,7 @@ class Lives:
         self.agents[run] = report.trajectory.agent
         if row not in self.rows[run]:
             self.rows[run].append(row)
-        self.durable.delivered("all", [report])
+        self.durable.journal_delivery("all", [report])
 
     def send(self, *spans: tuple[int, int, int, str]) -> None:
         """A request arrives."""

@@ -267,8 +267,8 @@ class Forwarding:
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:
-            self._durable.safe(
-                self._durable.taken(
+            self._durable.wait_until_synced(
+                self._durable.journal_request(
                     AcknowledgedRequest(RawRequest(self._signal, b"\x0a\x00"), ticket), ()
                 )
             )

@@ -336,7 +336,7 @@ class Partition:
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):
             self.on_decided(trace_id)
 
-    def delivered(self, trace_id: bytes) -> None:
+    def on_delivered(self, trace_id: bytes) -> None:
         """Finish a trace whose results so far are all delivered."""
         if trace_id in self._undelivered and not self._is_undelivered(trace_id):
             self._undelivered.discard(trace_id)

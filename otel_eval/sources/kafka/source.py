@@ -226,7 +226,7 @@ class KafkaSource:
         while not finished.empty():
             evaluator, trace_id = finished.get()
             if (partition := partitions.get(evaluator)) is not None:
-                partition.delivered(bytes.fromhex(trace_id))
+                partition.on_delivered(bytes.fromhex(trace_id))
 
     def _at(self, number: int, *offset: Any) -> Any:
         return TopicPartition(self._services.topic, number, *offset)

@@ -49,14 +49,14 @@ class Keeper:
         self.calls: list[tuple[str, int]] = []
         self.changed = threading.Condition()
 
-    def passed(self, requests: Any, spans: Any) -> None:
+    def journal_forwarded(self, requests: Any, spans: Any) -> None:
         with self.changed:
             self.calls += [("rest", each.position) for each in requests] + [
                 ("span", each.position) for each in spans
             ]
             self.changed.notify_all()
 
-    def dropped(self, ack: Ack) -> None:
+    def drop(self, ack: Ack) -> None:
         self.calls.append(("dropped", ack.position))
 
     def notified(self, *wanted: tuple[str, int]) -> bool:
@@ -187,7 +187,7 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
         assert journal.notified(("rest", 1))
         roots, copy = held.journaled_of(TRACE)
         cut = roots[0].ack.checksum
-        journal.passed([], held.reassign(roots, Ack(position=9)))
+        journal.journal_forwarded([], held.reassign(roots, Ack(position=9)))
         assert journal.notified(("rest", 1), ("span", 1))
         forward.release((TRACE,))
         assert journal.notified(("rest", 1), ("span", 1), ("span", 9))

@@ -82,12 +82,12 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
     buffer = TraceBuffer(Limits())
     for number, (what, body) in enumerate(events(seed)):
         if what != "close":
-            durable.taken(RawRequest(what, body), [TRACE])
+            durable.journal_request(RawRequest(what, body), [TRACE])
             buffer.push_many(
                 read_traces(body).spans, 0.0
             ) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
-            durable.closing([Closing(TRACE, Completeness.IDLE)])
+            durable.journal_closings([Closing(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.reclose(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
                 closed.history.record({(1).to_bytes(8): LastEvaluation(number, "why")})
@@ -152,11 +152,13 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
             else request((trace, 1, 0, ""))
         )
         now[0] += 5.0
-        durable.taken(RawRequest("traces", body), [span[0] for span in read_traces(body).spans])
+        durable.journal_request(
+            RawRequest("traces", body), [span[0] for span in read_traces(body).spans]
+        )
         buffer.push_many(read_traces(body).spans, now[0])
         durable.tidy(buffer)
         close_due = buffer.close_due(now[0])
-        durable.closing(close_due)
+        durable.journal_closings(close_due)
         durable.record_evaluated([(closed, []) for closed in buffer.pop_closed(now[0])])
         durable.wait_until_journaled()
         assert durable.journal.size < 30_000
@@ -184,7 +186,7 @@ def test_a_result_that_waits_for_its_exporter_keeps_its_segment(tmp_path: Path):
     buffer = TraceBuffer(Limits())
     durable.tidy(buffer)
     assert durable.journal.finished[0].number == 1
-    durable.delivered("away", [report])
+    durable.journal_delivery("away", [report])
     durable.tidy(buffer)
     assert [segment.number for segment in durable.journal.finished if segment.number == 1] == []
     durable.close()

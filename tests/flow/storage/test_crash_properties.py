@@ -144,7 +144,7 @@ class Lives:
             self.last[row["trace_id"], row["span_id"]] = row
         if self.burn():
             raise Crash
-        self.durable.delivered("all", [report])
+        self.durable.journal_delivery("all", [report])
 
     def deliver_queued(self) -> None:
         """Do the work of the queue's threads, which are not started: deliver batches to the
@@ -170,7 +170,7 @@ class Lives:
                 [ack for each in joined for ack in each.requests],
                 [ack for each in joined for ack in each.spans],
             ]
-            self.durable.forwarded.passed(requests, spans)
+            self.durable.forwarded.journal_forwarded(requests, spans)
 
     def die(self) -> None:
         self.durable.journal.close()

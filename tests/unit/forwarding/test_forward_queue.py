@@ -37,7 +37,7 @@ class Journal:
     def __init__(self, acknowledged: list[Any]) -> None:
         self._acknowledged = acknowledged
 
-    def passed(self, requests: Sequence[Any], spans: Sequence[Any]) -> None:
+    def journal_forwarded(self, requests: Sequence[Any], spans: Sequence[Any]) -> None:
         self._acknowledged.append((requests, spans))
 
 

@@ -26,15 +26,15 @@ __all__ = ["killed_at", "passing_on", "sigkill", "worker_killed"]
 STEPS: Final = (
     "os:pwritev",  # a record of the journal
     "os:fdatasync",  # its sync
-    "otel_eval.storage.durable:Durable.taken",
-    "otel_eval.storage.durable:Durable.closing",
-    "otel_eval.storage.durable:Durable.note",
-    "otel_eval.storage.durable:Durable.evaluated",
+    "otel_eval.storage.durable:Durable.journal_request",
+    "otel_eval.storage.durable:Durable.journal_closings",
+    "otel_eval.storage.durable:Durable.record_evaluated",
+    "otel_eval.storage.durable:Durable.wait_until_journaled",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that is not needed
     "os:replace",  # of the head of a segment that is begun, to its name
     "otel_eval.exporters.jsonl:JsonLinesFile.sync",
     "otel_eval.exporters.jsonl:JsonLinesFile.write",
-    "otel_eval.storage.durable:Durable.delivered",
+    "otel_eval.storage.durable:Durable.journal_delivery",
 )
 
 

@@ -97,7 +97,7 @@ class Owner:
     def deliver(self, reports: Sequence[Report]) -> None:
         self.undelivered.count_delivered(reports)
         while not self.undelivered.finished.empty():
-            self.partition.delivered(bytes.fromhex(self.undelivered.finished.get()[1]))
+            self.partition.on_delivered(bytes.fromhex(self.undelivered.finished.get()[1]))
 
     def idle(self, for_s: float) -> None:
         self.partition.is_at_end = True
