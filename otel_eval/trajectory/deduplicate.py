@@ -248,7 +248,9 @@ def _of_one_id(
     spans: ClassifiedTrace, calls: list[ToolCallBuilder]
 ) -> dict[tuple[int, str, str], list[ToolCallBuilder]]:
     """The groups of calls that have the same owner, name and id, and none of which failed."""
-    by_name = grouped(calls, lambda call: (spans.owners[call.index], call.name))
+    by_name: dict[tuple[int, str], list[ToolCallBuilder]] = {}
+    for call in calls:
+        by_name.setdefault((spans.owners[call.index], call.name), []).append(call)
     groups: dict[tuple[int, str, str], list[ToolCallBuilder]] = {}
     for (owner, name), calls_of_name in by_name.items():
         if len(calls_of_name) > 1:  # else ids are not needed, which may stand in the content alone

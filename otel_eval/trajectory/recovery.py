@@ -281,11 +281,15 @@ class UnspannedCalls:
         """Indexes of the model calls that hold requests, and of those whose output was not
         recorded.
         """
-        models, of_span = self._spans.model_calls, self._messages.of_span
-        return (
-            [index for index in models if of_span(index).requests],
-            [index for index in models if not of_span(index).recorded],
-        )
+        requesting: list[int] = []
+        silent: list[int] = []
+        for index in self._spans.model_calls:
+            messages = self._messages.of_span(index)
+            if messages.requests:
+                requesting.append(index)
+            if not messages.recorded:
+                silent.append(index)
+        return requesting, silent
 
     def _are_conclusive(self, agent: int) -> bool:
         """Whether nothing was requested but what the model calls below an agent hold; its own
