@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -110,7 +108,9 @@ def test_commands_have_no_comments(language: str) -> None:
     assert lines == []
 
 
-def test_the_first_tutorial_shows_what_commands_print(tmp_path: Path) -> None:
+def test_the_first_tutorial_shows_what_commands_print(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     """The calls of its trace, and the scores of its policy."""
     text = page_named("first-evaluation")
     policy = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
@@ -120,15 +120,7 @@ def test_the_first_tutorial_shows_what_commands_print(tmp_path: Path) -> None:
             rf"^\$ otel-eval {command} (.*?)\n(.*?)^(?:```|\$ echo)", text, re.MULTILINE | re.DOTALL
         )[:1]
         words = shlex.split(shown[0].replace("policy.yaml", str(tmp_path / "policy.yaml")))
-        done = subprocess.run(
-            [sys.executable, "-m", "otel_eval", command, *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env={**os.environ, "COLUMNS": "100"},
-        )
+        done = fork_server.run([command, *words], ROOT, {**os.environ, "COLUMNS": "100"})
         expected = [line for line in shown[1].splitlines() if line.strip(" .")]
         printed = [line for line in done.stdout.splitlines() if line]
         assert [line for line in expected if line not in printed] == []

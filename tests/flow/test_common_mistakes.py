@@ -10,7 +10,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -249,23 +248,13 @@ def test_the_sender_uses_the_wrong_port(tmp_path: Path):
         'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint:'
         ' "127.0.0.1:0"}}}}'
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "otel_eval", "serve", "--config", "eval.yaml"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        assert process.stderr is not None
+    words = ["serve", "--config", "eval.yaml"]
+    with FORKS.start_piped(words, tmp_path, dict(os.environ)) as process:
         while not (line := process.stderr.readline()).startswith("ready"):
             assert line
         grpc, http = re.findall(r"127\.0\.0\.1:\d+", line)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=300)
-    finally:
-        process.kill()
+        _, stderr = process.communicate()
     assert (
         "nothing was evaluated before the end: no span arrived; the receiver listens on grpc"
         f" {grpc} and http {http} (no request came); check the sender's endpoint and protocol"

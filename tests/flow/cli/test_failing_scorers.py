@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.fork_server import ForkServer
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
@@ -73,7 +74,7 @@ def test_replay_tells_what_was_returned_that_is_no_outcome(
 
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_failing_scorer_is_logged_and_where_only_if_asked_for(
-    debug: str, config: Write, tmp_path: Path
+    debug: str, config: Write, tmp_path: Path, fork_server: ForkServer
 ) -> None:
     """One line a minute; OTEL_EVAL_DEBUG=1 adds the place in the code."""
     (tmp_path / "mine.py").write_text(SCORERS)
@@ -81,14 +82,9 @@ def test_a_failing_scorer_is_logged_and_where_only_if_asked_for(
         "{type: mine:broken, name: mine}",
         more=f"exporters: {{jsonl: {{path: {tmp_path / 'out.jsonl'}}}}}",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-        env={"PYTHONPATH": _path(tmp_path), "OTEL_EVAL_DEBUG": debug},
-    )
+    environment = {"PYTHONPATH": _path(tmp_path), "OTEL_EVAL_DEBUG": debug}
+    done = fork_server.run(["-c", PROGRAM, str(path)], tmp_path, environment)
+    assert done.returncode == 0
     place = f" ({tmp_path}/mine.py:3)" if debug == "1" else ""
     assert done.stderr == f"scorer mine failed: KeyError{place}; 1 so far\n"
     assert (tmp_path / "out.jsonl").read_text().count('"KeyError"') == 2

@@ -8,8 +8,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.config import load
 from tests.support import otlp_backend as backends
+from tests.support.fork_server import FORKS, PipedProcess
 from tests.support.waiting import LIMIT_S, STAYS_OPEN, ShiftedClock, wait_until
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -51,13 +50,12 @@ def written(path: Path, endpoint: str, evaluation: dict[str, Any], **traces: str
 class Serving:
     """The process, and where it listens."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: PipedProcess) -> None:
         self.process = process
         self.address = self.said("ready ").split("grpc=")[1].split()[0]
 
     def said(self, wanted: str) -> str:
         """The next line on stderr that has this in it."""
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             if wanted in line:
                 return line
@@ -89,21 +87,9 @@ def export(address: str, *spans: Span) -> None:
 @contextmanager
 def serving(config: Path) -> Iterator[Serving]:
     """`otel-eval serve`, ended whatever happens."""
-    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=config.parent,
-        env=ENVIRONMENT,
-    )
-    try:
+    command = ["serve", "--config", str(config)]
+    with FORKS.start_piped(command, config.parent, ENVIRONMENT) as process:
         yield Serving(process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def run_of(trace: int, calls: int = 3) -> list[Span]:

@@ -16,6 +16,7 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
+from tests.support.fork_server import FORKS
 from tests.support.receiver_process import ENVIRONMENT, Served, request, twice, whole
 from tests.support.waiting import STAYS_OPEN, wait_until
 
@@ -98,33 +99,15 @@ def test_there_is_nothing_to_drain_without_storage(served: Make) -> None:
 def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
     """Run `serve --drain` to its end."""
     words = ["serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
-    return subprocess.run(
-        [sys.executable, "-m", "otel_eval", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=ENVIRONMENT,
-    )
+    return FORKS.run(words, receiver.folder, ENVIRONMENT)
 
 
 def test_a_second_process_is_refused(served: Make) -> None:
     """It ends with one line and exit code 2; the first one keeps running."""
     receiver = served()
     receiver.start()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "otel_eval",
-            "serve",
-            "--config",
-            str(receiver.folder / "eval.json"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=ENVIRONMENT,
-    )
+    words = ["serve", "--config", str(receiver.folder / "eval.json")]
+    done = FORKS.run(words, receiver.folder, ENVIRONMENT)
     assert done.returncode == 2
     assert "in use by another process" in done.stderr
     assert len(done.stderr.splitlines()) == 1

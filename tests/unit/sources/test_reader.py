@@ -9,6 +9,7 @@ import os
 import struct
 from base64 import b64encode
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,7 @@ def test_a_row_that_breaks_off_is_reported(write: Write, end: bytes) -> None:
     assert "message 2: it is cut" in problems[0]
 
 
+@cache
 def request(resources: int, scopes: int, spans: int) -> bytes:
     """Each span has a kilobyte of text and a name of its own."""
     message, names = ExportTraceServiceRequest(), count(1)
@@ -314,12 +316,13 @@ def request(resources: int, scopes: int, spans: int) -> bytes:
 
 
 LARGE = {
-    "many resources": request(3000, 1, 1),
-    "a large resource": request(1, 3000, 1),
-    "a large scope": request(1, 1, 3000),
-    "several large scopes": request(2, 2, 1500),
-    "more than 16 MiB": request(1, 1, 17_000),
+    "many resources": (3000, 1, 1),
+    "a large resource": (1, 3000, 1),
+    "a large scope": (1, 1, 3000),
+    "several large scopes": (2, 2, 1500),
+    "more than 16 MiB": (1, 1, 17_000),
 }
+"""How many resources, scopes of each and spans of each scope."""
 AS_FILES: dict[str, Callable[[bytes], bytes]] = {
     "joined": lambda message: message,
     "as the Collector writes": delimited,
@@ -327,11 +330,12 @@ AS_FILES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("as_file", AS_FILES.values(), ids=AS_FILES)
-@pytest.mark.parametrize("message", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("shape", LARGE.values(), ids=LARGE)
 def test_a_large_message_is_read_in_parts(
-    write: Write, message: bytes, as_file: Callable[[bytes], bytes]
+    write: Write, shape: tuple[int, int, int], as_file: Callable[[bytes], bytes]
 ) -> None:
     """With the same spans as the whole, each of its service and scope."""
+    message = request(*shape)
     pieces = list(read_file(write(as_file(message))))
     assert max(sum(item[3] for item in piece.spans) for piece in pieces) < 2**21
     spans = [
@@ -351,7 +355,7 @@ def test_a_large_message_that_is_cut_gives_what_came_before(
 ) -> None:
     """All whole spans; and the traces that may lack others are incomplete."""
     problems: list[str] = []
-    content = as_file(LARGE["a large scope"])
+    content = as_file(request(*LARGE["a large scope"]))
     pieces = list(read_file(write(content[: len(content) // 2]), problems.append))
     assert 1400 < sum(len(piece.spans) for piece in pieces) <= 1500
     assert isinstance(pieces[-1], Gap)
@@ -360,7 +364,7 @@ def test_a_large_message_that_is_cut_gives_what_came_before(
 
 
 def test_of_a_large_message_in_broken_gzip_what_came_before_is_used(write: Write) -> None:
-    packed = gzip.compress(LARGE["a large scope"])
+    packed = gzip.compress(request(*LARGE["a large scope"]))
     pieces = read_file(write(packed[: len(packed) * 9 // 10]))
     counts: list[int] = []
     with pytest.raises(InputError, match="broken gzip"):
