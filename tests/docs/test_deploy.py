@@ -20,6 +20,7 @@ from otel_eval.cli.serving import STOP_S
 from otel_eval.config import load
 from tests.support.doc_pages import ROOT, document
 from tests.support.otlp_backend import ANYWHERE
+from tests.support.waiting import LIMIT_S
 
 DEPLOY = document("Dockerfile").parent
 
@@ -132,8 +133,8 @@ def test_the_health_check_of_the_image_follows_the_server() -> None:
         server.start()
         url = f"http://{server.admin.address}/healthz"
         environment = {**os.environ, "OTEL_EVAL_HEALTH_URL": url}
-        assert subprocess.run(command, env=environment, timeout=50).returncode == 0
+        assert subprocess.run(command, env=environment, timeout=LIMIT_S).returncode == 0
     finally:
         server.stop(1)
-    done = subprocess.run(command, env=environment, timeout=50, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, env=environment, timeout=LIMIT_S, stderr=subprocess.DEVNULL)
     assert done.returncode == 1

@@ -46,7 +46,7 @@ def test_a_new_version_counts_from_then_on_and_a_broken_one_changes_nothing(
         tracer = provider.get_tracer("agent")
         with tracer.start_as_current_span("invoke_agent", attributes=attributes):
             tracer.start_span("execute_tool search", attributes=tool).end()
-        assert provider.force_flush()
+        assert provider.force_flush(300_000)
 
     run()
     put(cases, '{"id": "one", "expected": ["search"]}\n')

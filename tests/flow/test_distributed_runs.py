@@ -238,7 +238,7 @@ def test_a_service_that_is_called_again_in_one_trace_scores_each_run(program: Pr
         run = program.start("invoke_agent sub", caller, AGENT, remote=True)
         program.start("execute_tool book", run, tool("book")).end()
         run.end()
-        assert program.processor.force_flush()
+        assert program.processor.force_flush(300_000)
         assert program.processor.counts()["held_bytes"] == 0
     passed = [(each.revision, each.results[0].outcome.passed) for each in program.reports]
     assert passed == [(0, True)] * 2
@@ -255,7 +255,7 @@ def test_a_server_without_a_run_is_forgotten_when_its_last_span_ends(program: Pr
         SpanContext(1 << 100, 1 << 50, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
     )
     program.start("GET /", caller, {}, remote=True).end()
-    assert program.processor.force_flush()
+    assert program.processor.force_flush(300_000)
     assert [each.no_run and each.no_run.reason for each in program.reports] == [""]
     assert program.processor.counts()["held_bytes"] == 0
 

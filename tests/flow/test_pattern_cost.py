@@ -13,10 +13,11 @@ from otel_eval.globs import glob, glob_matcher
 from otel_eval.model import Scored
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
+from tests.support.waiting import LIMIT_S
 
 STARS = "a*" * 30 + "b"
 NAME = "a" * 20_000
-ENOUGH_S = 5.0  # hours, for an expression that tries every way
+ENOUGH_S = LIMIT_S  # hours, for an expression that tries every way
 
 
 def in_time(work: Callable[[], Any]) -> Any:

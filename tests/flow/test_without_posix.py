@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import LIMIT_S
+
 PROGRAM = Path(__file__).with_name("without_posix_program.py")
 TRACE = Path(__file__).parents[2] / "examples" / "demo_trace.json"
 
@@ -21,7 +23,7 @@ def test_runs_are_scored_without_what_only_posix_systems_have(tmp_path: Path) ->
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=55,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     for line in (

@@ -208,7 +208,7 @@ def test_the_oldest_cases_are_removed_with_their_records(tmp_path: Path) -> None
     ran = []
     for _ in range(6):
         ran.append(shop.run("refund"))
-        assert shop.processor.force_flush()
+        assert shop.processor.force_flush(300_000)
     shop.close()
     assert {trace_id for trace_id, _ in trajectories_of(tmp_path)} == set(ran[-3:])
     assert len(list(tmp_path.glob("*.case"))) == 3
@@ -256,7 +256,7 @@ def test_a_run_whose_judge_answers_later_is_a_case_if_that_does_not_pass(tmp_pat
     }
     shop = Shop(config)
     shop.run("refund")
-    assert shop.processor.force_flush()
+    assert shop.processor.force_flush(300_000)
     shop.close()
     assert len(list(tmp_path.glob("*.json"))) == 1
 

@@ -397,7 +397,7 @@ def judge(authority: Any) -> Iterator[Any]:
 
 
 def asked(judge: Any, tls: dict[str, str]) -> str:
-    given = {"base_url": judge.url, "model": "m", "timeout": "5s", "retries": 0, "tls": tls}
+    given = {"base_url": judge.url, "model": "m", "timeout": "5m", "retries": 0, "tls": tls}
     return str(asyncio.run(build_judges(load({"judges": {"main": given}}))["main"]("?")))
 
 

@@ -17,6 +17,7 @@ import pytest
 from otel_eval.delivery.exports import Exports
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.model import Report, Trajectory
+from tests.support.waiting import LIMIT_S
 
 HERE = Path(__file__).parent
 
@@ -81,4 +82,4 @@ def test_exporters_are_flushed_on_spare_threads_where_none_can_be_started(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert exports.flush(0.1) is False
     released.set()
-    assert exports.flush(10.0) is True
+    assert exports.flush(LIMIT_S) is True

@@ -67,7 +67,7 @@ def test_a_run_below_an_open_span_is_scored_at_once(tmp_path: Path):
             assert rows(results) == [("first", 1.0, 0, "detached")]
         with tracer.start_as_current_span("message"):
             run(tracer, "second")
-            assert processor.force_flush()
+            assert processor.force_flush(300_000)
             assert rows(results) == [("first", 1.0, 0, "detached"), ("second", 1.0, 0, "detached")]
     provider.shutdown()
     assert len(rows(results)) == 2
@@ -82,7 +82,7 @@ def test_a_run_below_an_open_span_whose_trace_was_forgotten_is_scored_at_once(tm
         tracer.start_span("another trace", context=Context()).end()
         assert processor.counts()["traces_evicted"] == 1
         run(tracer, "first")
-        assert processor.force_flush()
+        assert processor.force_flush(300_000)
         assert ("first", 1.0, 0, "detached") in rows(results)
     provider.shutdown()
     assert [row[0] for row in rows(results)].count("first") == 1
@@ -97,9 +97,9 @@ def test_an_agent_that_calls_an_agent_is_waited_for(tmp_path: Path):
         ):
             with tracer.start_as_current_span("step"):
                 run(tracer, "inner")
-            assert processor.force_flush()
+            assert processor.force_flush(300_000)
             assert rows(results) == []
-        assert processor.force_flush()
+        assert processor.force_flush(300_000)
         assert rows(results) == [("outer", 1.0, 0, "detached")]
     provider.shutdown()
     assert len(rows(results)) == 1
@@ -111,7 +111,7 @@ def test_an_open_span_becomes_an_agents_when_its_attributes_say_so(tmp_path: Pat
     with tracer.start_as_current_span("work") as span:
         span.set_attributes({**AGENT, "gen_ai.agent.name": "outer"})
         run(tracer, "inner")
-        assert processor.force_flush()
+        assert processor.force_flush(300_000)
         assert rows(results) == []
     provider.shutdown()
     assert rows(results) == [("outer", 1.0, 0, "complete")]
@@ -132,11 +132,11 @@ def test_runs_side_by_side_below_one_open_span_do_not_wait_for_one_another(tmp_p
                 pass
         with tracer.start_as_current_span("job c"):
             run(tracer, "c")
-            assert processor.force_flush()
+            assert processor.force_flush(300_000)
             # "job b" is open, and a part of a's run
             assert sorted(rows(results)) == [("c", 1.0, 0, "detached")]
         worker.end()
-        assert processor.force_flush()
+        assert processor.force_flush(300_000)
         assert sorted(rows(results)) == [("a", 1.0, 0, "detached"), ("c", 1.0, 0, "detached")]
     provider.shutdown()
     assert len(rows(results)) == 2
@@ -152,10 +152,10 @@ def test_runs_below_a_run_that_background_work_keeps_open_wait_for_it(tmp_path: 
             background = tracer.start_span("background")
             for name in ("first", "second"):
                 run(tracer, name)
-        assert processor.force_flush()
+        assert processor.force_flush(300_000)
         assert rows(results) == []
         background.end()
-        assert processor.force_flush()
+        assert processor.force_flush(300_000)
         assert rows(results) == [("outer", 0.0, 0, "detached")]
     provider.shutdown()
 

@@ -69,7 +69,7 @@ def test_scores_of_the_last_run_leave_as_a_span_of_the_same_trace(
     )
     traced_program.run_agent(provider)
     if flush:
-        assert provider.force_flush()
+        assert provider.force_flush(300_000)
     provider.shutdown()
     assert evaluations(exporter) == ["evaluate e"]
     run, evaluated = (
@@ -101,7 +101,7 @@ def test_scores_of_the_last_run_leave_as_log_events_where_there_is_a_logger_prov
     )
     traced_program.run_agent(provider)
     if flush:
-        assert provider.force_flush()
+        assert provider.force_flush(300_000)
         assert len(kept.records) == 1
     provider.shutdown()
     assert (len(kept.records), evaluations(exporter)) == (1, [])
@@ -194,7 +194,7 @@ def test_a_provider_that_flushes_itself_through_us_does_not_recurse():
     provider.add_span_processor(program.source)
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
     traced_program.run_agent(provider)
-    assert provider.force_flush()
+    assert provider.force_flush(300_000)
     assert evaluations(exporter) == ["evaluate e"]
     provider.shutdown()
 
@@ -234,6 +234,6 @@ def test_threads_that_share_a_concurrent_pipeline_do_not_wait_for_each_other(
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda _: traced_program.run_agent(provider), range(30)))
     assert time.monotonic() - began < LIMIT_S
-    assert program.source.force_flush()
+    assert program.source.force_flush(300_000)
     provider.shutdown()
     assert evaluations(exporter) == ["evaluate e"] * 31

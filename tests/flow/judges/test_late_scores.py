@@ -182,7 +182,7 @@ def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], t
         assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
         threading.Timer(0.5, may_answer.set).start()
     finally:
-        assert server.stop(60.0)
+        assert server.stop(LIMIT_S)
     assert {row["scorer"]: row["value"] for row in rows(path)} == {
         "tool_errors": 1.0,
         "careful": 0.2,
@@ -342,7 +342,7 @@ def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(
             agent(provider)
             assert provider.force_flush(300_000)
     finally:
-        assert server.stop(60.0)
+        assert server.stop(LIMIT_S)
     assert [row["scorer"] for row in rows(path)] == ["careful"]
     (judged,) = [span for span in memory.get_finished_spans() if span.name == "evaluate e"]
     assert [event.attributes["gen_ai.evaluation.score.value"] for event in judged.events] == [0.2]

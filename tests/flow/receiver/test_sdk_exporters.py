@@ -122,7 +122,7 @@ def test_metrics_are_taken_and_discarded(
         [PeriodicExportingMetricReader(exporter(bound))], shutdown_on_exit=False
     )
     provider.get_meter("agent").create_counter("n").add(1)
-    assert provider.force_flush()
+    assert provider.force_flush(300_000)
     provider.shutdown()
     assert receiver.counters.get("discarded_metrics") >= 1
     assert intake.taken == []

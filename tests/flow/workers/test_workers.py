@@ -396,7 +396,7 @@ def test_a_worker_that_stays_stopped_is_killed_and_what_it_held_is_counted(
     wait_until(lambda: supervised.counts()[count_name("workers.restarts", worker="1")] == 1)
     assert supervised.counts()[count_name("workers.lost_traces", worker="1")] == 1
     wait_until(lambda: supervised.counts()[count_name("workers.up", worker="1")] == 1)
-    supervised.stop(5.0)
+    supervised.stop(LIMIT_S)
     assert supervised.finished
     said = [record.getMessage() for record in caplog.records]
     assert said[0].startswith("worker 1 does not answer")
@@ -410,7 +410,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(
     supervised = started(tmp_path, _kill_unless_exists, at_restart=(tmp_path / "go").touch)
     supervised.await_ready()
     assert supervised.counts()[count_name("workers.restarts", worker="1")] == 1
-    supervised.stop(5.0)
+    supervised.stop(LIMIT_S)
     assert supervised.finished
     assert [record.getMessage() for record in caplog.records] == [
         "worker 1 ended (exit code -9) and is started again"
@@ -430,7 +430,7 @@ def test_a_worker_that_is_stopped_while_it_starts_is_killed_and_started_again(
 
     supervised = started(tmp_path, _stop_unless_exists, at_restart=go_on)
     wait_until(lambda: supervised.counts()[count_name("workers.up", worker="1")] == 1)
-    supervised.stop(5.0)
+    supervised.stop(LIMIT_S)
     assert supervised.finished
     assert [record.getMessage() for record in caplog.records] == [
         "worker 1 ended (exit code -9) and is started again"
@@ -445,7 +445,7 @@ def test_a_worker_that_ends_at_every_start_ends_the_start(
     supervised = started(tmp_path, _kill_unless_exists, at_restart=lambda: None)
     with pytest.raises(ConfigError, match="worker 1 ended 3 times while it started"):
         supervised.await_ready()
-    supervised.stop(5.0)
+    supervised.stop(LIMIT_S)
     assert len(caplog.records) == 2
 
 

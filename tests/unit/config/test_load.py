@@ -31,6 +31,7 @@ from otel_eval.counters import Counters
 from otel_eval.delivery.exports import Exports
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer
+from tests.support.waiting import LIMIT_S
 
 SHAPE = """
 traces: {decision_wait: 1s, decision_wait_partial: 6s, grace_period: 30s,
@@ -227,7 +228,7 @@ def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
     exporters = build_receiver_exporters(config)
     dead_letters = build_dead_letters(config)
     queues = build_export_queues(config, exporters, Counters(), lambda *_: None, dead_letters)
-    assert Exports(queues).close(1.0)
+    assert Exports(queues).close(LIMIT_S)
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]
 
 

@@ -468,7 +468,7 @@ def test_reports_after_the_end_are_lost_and_logged(
     """
     tally = Counters()
     fanout = Exports([start_queue(Scripted(lambda _: SENT), tally, None)], tally)
-    fanout.close(5.0)
+    fanout.close(LIMIT_S)
     fanout.export([numbered(1)])
     assert tally.get("results.export_failed") == 1
     assert not any(fanout.counts().values())
@@ -647,7 +647,7 @@ def test_a_full_queue_that_may_wait_drops_nothing_while_results_are_exported(
     queue.start()
     for number in range(40):
         queue.export([numbered(number)])
-    queue.close(5.0)
+    queue.close(LIMIT_S)
     assert exporter.taken == ids(*range(40))
     assert (tally.get("results.exported"), tally.get("results.refused")) == (40, 0)
 
@@ -672,7 +672,7 @@ def test_a_full_queue_waits_once_while_nothing_is_exported(numbered: Callable[[i
     for number in range(30, 40):
         assert queue.drain(LIMIT_S)
         queue.export([numbered(number)])
-    queue.close(5.0)
+    queue.close(LIMIT_S)
     assert tally.get("results.exported") == 12
 
 
