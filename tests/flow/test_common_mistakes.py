@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.fork_server import FORKS
+from tests.support.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -264,8 +264,7 @@ def test_the_sender_uses_the_wrong_port(tmp_path: Path):
 
 def test_the_exporters_endpoint_is_dead(tmp_path: Path):
     """Each signal that was not delivered is named, and the program ends soon."""
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
     rows, stderr = run(
         f"""
 trace.set_tracer_provider(provider)

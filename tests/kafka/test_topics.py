@@ -27,6 +27,7 @@ from tests.kafka.kafka_rig.broker import Broker
 from tests.kafka.kafka_rig.group import Group
 from tests.kafka.kafka_rig.results import ResultsReader
 from tests.kafka.kafka_rig.traffic import Load
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture
@@ -96,13 +97,12 @@ def test_a_compacted_topic_merges_as_the_whole_one(broker: Broker, tmp_path: Pat
     with ResultsReader(broker.address, name) as everything:
         for _ in range(4):
             assert exporter.export(reports).status == "ok"
-            time.sleep(0.3)
-        assert until(lambda: len(everything.rows) >= 4 * len(reports), 20)
+        assert until(lambda: len(everything.rows) >= 4 * len(reports), LIMIT_S)
         keys = {key_of_row(row) for each in reports for row in rows_of(each)}
-        assert until(lambda: _compacted(broker, name, exporter, reports) <= 2 * len(keys), 40)
+        assert until(lambda: _compacted(broker, name, exporter, reports) <= 2 * len(keys), LIMIT_S)
     exporter.close(1.0)
     with ResultsReader(broker.address, name) as left:
-        assert until(lambda: keys <= set(left.keys), 20), (
+        assert until(lambda: keys <= set(left.keys), LIMIT_S), (
             "compaction keeps the last write of every key"
         )
         merged = merge_results(left.rows)
@@ -122,9 +122,9 @@ def _compacted(
     close it.
     """
     exporter.export(reports[:3])
-    time.sleep(0.3)
+    ends = {number: end for number, end in broker.ends(name).items() if end}
     with ResultsReader(broker.address, name) as reader:
-        until(lambda: False, 1.0)
+        assert until(lambda: reader.ends == ends, LIMIT_S)
         return len(reader.rows)
 
 
@@ -140,12 +140,13 @@ def test_an_unknown_topic_is_named_and_read_once_it_is_there(
     with Group(tmp_path, broker.address, settings) as group:
         member = group.add()
         assert until(
-            lambda: any("later" in line and "nknown topic" in line for line in member.said()), 20
+            lambda: any("later" in line and "nknown topic" in line for line in member.said()),
+            LIMIT_S,
         ), member.said()
         assert member.metric("kafka_errors_total") > 0
         broker.create("later", 2)
         whole(broker, "later", range(40))
-        assert until(lambda: len(group.rows()) == 160, 40), member.said()
+        assert until(lambda: len(group.rows()) == 160, LIMIT_S), member.said()
         assert group.finish([run_of(number) for number in range(40)]).balanced
     broker.delete("later")
 
@@ -157,13 +158,13 @@ def test_records_that_were_deleted_before_they_were_read(
     whole(broker, topic, range(300))
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         group.add()
-        assert until(lambda: group.lag() == 0, 30)
+        assert until(lambda: group.lag() == 0, LIMIT_S)
         assert group.members[0].terminate() == 0
         whole(broker, topic, range(300, 400))
         ends = emptied(broker, topic)
         whole(broker, topic, range(400, 500))
         member = group.add()
-        assert until(lambda: group.lag() == 0, 30)
+        assert until(lambda: group.lag() == 0, LIMIT_S)
         assert member.metric("kafka_offsets_out_of_range_total") == len(
             [n for n in ends if ends[n] > 0]
         )
@@ -192,15 +193,15 @@ def test_records_that_were_deleted_while_a_member_read(
                 topic, body(run_of(number, calls=2).spans()[:2]), trace_id(number).hex()
             )
         producer.flush(20)
-        assert until(lambda: member.metric("kafka_records_total", absent=0) == 30, 30)
+        assert until(lambda: member.metric("kafka_records_total", absent=0) == 30, LIMIT_S)
         member.running.send_signal(signal.SIGSTOP)
         whole(broker, topic, range(200, 250))  # the answer to requests that are under way
-        time.sleep(1.0)
+        time.sleep(1.0)  # twice as long as the broker waits for records before it answers
         whole(broker, topic, range(300, 400))
         ends = emptied(broker, topic)
         whole(broker, topic, range(400, 500))
         member.running.send_signal(signal.SIGCONT)
-        assert until(lambda: group.lag() == 0, 30), member.said()
+        assert until(lambda: group.lag() == 0, LIMIT_S), member.said()
         assert member.metric("kafka_offsets_out_of_range_total") == len(
             [n for n in ends if ends[n] > 0]
         )
@@ -226,12 +227,14 @@ def test_partitions_that_were_added_between_two_owners_are_noticed(
     whole(broker, topic, range(50))
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         group.add()
-        assert until(lambda: group.lag() == 0, 30)
+        assert until(lambda: group.lag() == 0, LIMIT_S)
         group.members[0].terminate()
         admin = broker.admin()
         admin.create_partitions([NewPartitions(topic, 8)])[topic].result(20)
         member = group.add()
-        assert until(lambda: "8 partitions and had 6" in "".join(member.said()), 30), member.said()
+        assert until(lambda: "8 partitions and had 6" in "".join(member.said()), LIMIT_S), (
+            member.said()
+        )
         assert member.metric("kafka_partition_count_changes_total") > 0
 
 
@@ -241,7 +244,7 @@ def test_records_without_keys_are_refused_or_accepted(
     whole(broker, topic, range(40), key=None)
     with Group(tmp_path, broker.address, {"topic": topic}) as group:
         member = group.add()
-        assert until(lambda: group.lag() == 0, 30)
+        assert until(lambda: group.lag() == 0, LIMIT_S)
         assert member.metric("kafka_records_total") == 40
         assert sum("partition_traces_by_id" in line for line in member.said()) == 1
         assert not group.rows()
@@ -253,7 +256,7 @@ def test_records_without_keys_are_refused_or_accepted(
         )
         accepting.members = group.members
         accepting.add()
-        assert until(lambda: len(group.rows()) == 160, 30)
+        assert until(lambda: len(group.rows()) == 160, LIMIT_S)
 
 
 def test_json_is_read_and_otlp_events_are_written(
@@ -276,7 +279,7 @@ def test_json_is_read_and_otlp_events_are_written(
     ) as group:
         group.add()
         with ResultsReader(broker.address, results, parsed=False) as reader:
-            assert until(lambda: len(reader.rows) == 80, 40), group.said()
+            assert until(lambda: len(reader.rows) == 80, LIMIT_S), group.said()
             events = [ExportLogsServiceRequest.FromString(each) for each in reader.rows]
     ids = {event.resource_logs[0].scope_logs[0].log_records[0].trace_id for event in events}
     assert ids == {trace_id(number) for number in range(20)}
@@ -298,5 +301,5 @@ def test_a_reader_reads_topics_that_were_just_created(broker: Broker) -> None:
         broker.create(name, 2)
         with ResultsReader(broker.address, name, parsed=False) as reader:
             whole(broker, name, range(10))
-            assert until(lambda found=reader: len(found.rows) == 10, 20)
+            assert until(lambda found=reader: len(found.rows) == 10, LIMIT_S)
         broker.delete(name)

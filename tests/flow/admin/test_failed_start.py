@@ -14,6 +14,7 @@ import pytest
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
+from tests.support.free_port import free_port
 from tests.support.waiting import wait_until
 
 UNREACHABLE = "http://127.0.0.1:9"  # the port `discard`, where nothing listens
@@ -33,8 +34,7 @@ def threads() -> set[threading.Thread]:
 
 def free() -> str:
     """An address at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def configured(folder: Path, grpc: str, http: str, site: str, **more: Any) -> dict[str, Any]:

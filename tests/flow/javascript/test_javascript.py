@@ -7,6 +7,7 @@ are skipped and say so.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -38,27 +39,36 @@ TRAJECTORY = [
 
 
 @pytest.fixture(scope="module")
-def packages() -> Path:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the programs and what they need."""
     if NODE is None or NPM is None:
         pytest.skip("not run: Node or npm is not installed")
     wanted = (HERE / "package.json").read_bytes()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = cache / "otel-eval" / f"javascript-{hashlib.sha256(wanted).hexdigest()[:12]}"
-    if not (folder / "installed").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_bytes(wanted)
-        command = [NPM, "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-        except subprocess.TimeoutExpired:
-            pytest.skip("not run: npm did not install the packages in time")
-        if done.returncode:
-            pytest.skip(f"not run: npm could not install the packages (exit {done.returncode})")
-        (folder / "installed").touch()
-    for program in HERE.glob("*.mjs"):
+    installed = cache / "otel-eval" / f"javascript-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    installed.mkdir(parents=True, exist_ok=True)
+    with (installed / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other tests may be installing
+        if not (installed / "installed").exists():
+            install(installed, wanted)
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "node_modules").symlink_to(installed / "node_modules")
+    for program in (*HERE.glob("*.mjs"), HERE / "package.json"):
         shutil.copy(program, folder)
     return folder
+
+
+def install(folder: Path, wanted: bytes) -> None:
+    """Have npm install the packages into the folder; skip the tests if it cannot."""
+    (folder / "package.json").write_bytes(wanted)
+    command = [str(NPM), "install", "--no-audit", "--no-fund", "--ignore-scripts"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        pytest.skip("not run: npm did not install the packages in time")
+    if done.returncode:
+        pytest.skip(f"not run: npm could not install the packages (exit {done.returncode})")
+    (folder / "installed").touch()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ReceiverLimits
 from otel_eval.sources.receiver.server import Bound, OtlpServer
+from tests.support.free_port import free_port
 from tests.support.waiting import LIMIT_S, wait_until
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -48,12 +49,9 @@ def test_a_port_in_use_is_refused_in_one_line(
     either.
     """
     other = "http" if protocol == "grpc" else "grpc"
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        socket.create_server(("127.0.0.1", 0)) as free,
-    ):
-        address, spare = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
-        free.close()
+    spare = f"127.0.0.1:{free_port()}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         receiver = OtlpServer(
             DecodingHandler(intake, ReceiverLimits()), **{protocol: address, other: spare}
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.storage.record_types import RecordKind
+from tests.support.free_port import free_port
 from tests.support.receiver_process import ENVIRONMENT, Served, request, whole
 from tests.support.waiting import LIMIT_S, STAYS_OPEN, wait_until
 
@@ -36,9 +36,7 @@ class Endpoint:
     """A backend that can be down, at an address that stays the same."""
 
     def __init__(self) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            self.port = taken.getsockname()[1]
+        self.port = free_port()
         self.got: dict[str, list[bytes]] = {"traces": [], "logs": [], "metrics": []}
 
     @contextmanager

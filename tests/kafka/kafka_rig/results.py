@@ -20,6 +20,7 @@ class ResultsReader:
     Attributes:
         keys: of the records, in the order in which they were read.
         rows: their values.
+        ends: the offset behind the last record that was read, by partition.
     """
 
     def __init__(self, address: str, topic: str, *, parsed: bool = True) -> None:
@@ -36,6 +37,7 @@ class ResultsReader:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.keys: list[bytes] = []
         self.rows: list[Any] = []
+        self.ends: dict[int, int] = {}
 
     def _run(self) -> None:
         while not (numbers := self._partitions()) and not self._stopping.wait(0.05):
@@ -50,6 +52,7 @@ class ResultsReader:
                     self.rows.append(
                         json.loads(message.value()) if self._parsed else message.value()
                     )
+                    self.ends[message.partition()] = message.offset() + 1
         self._consumer.close()
 
     def _partitions(self) -> list[int]:

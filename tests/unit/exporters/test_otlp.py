@@ -29,6 +29,7 @@ from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls, PemFile
 from otel_eval.retry import RetryPolicy
 from otel_eval.wire import fields
+from tests.support.free_port import free_port
 from tests.support.queued_exporters import otlp_exporters
 from tests.support.waiting import LIMIT_S, wait_until
 
@@ -329,8 +330,7 @@ def test_results_are_counted_when_the_endpoint_has_accepted_them(
 ):
     """Until then they are queued; when the endpoint works again, one line is logged."""
     caplog.set_level(logging.INFO, "otel_eval")
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
     tally = Counters()
     (sink,) = otlp_exporters(
         Endpoint(endpoint=f"http://127.0.0.1:{port}"), ("spans",), counters=tally
