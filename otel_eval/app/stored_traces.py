@@ -37,7 +37,7 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
-from otel_eval.sources.files import ReadingListener
+from otel_eval.sources.files import Notify, ProblemListener, ReadingListener
 from otel_eval.sources.files.conversations import conversations_in
 from otel_eval.sources.files.whole_traces import read_whole_traces
 from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
@@ -128,6 +128,7 @@ def replay(
     config: EvalConfig,
     listener: ReadingListener = _LOGGED,
     *,
+    on_problem: Notify | None = None,
     export: bool = False,
     coverage: ReplayCoverage | None = None,
     jobs: int = 1,
@@ -142,6 +143,7 @@ def replay(
             results that a file of JSON Lines lacks are appended to it; a result that has changed is
             appended again, and its last line is valid.
         listener: told of problems, notices and progress; without one, problems are logged.
+        on_problem: takes the place of a listener: called with one line about each problem.
         coverage: counts what was read and evaluated; complete after the last report was yielded.
         jobs: the number of processes that evaluate; with 1 it is this one. Reports and their order
             are the same. Without effect if there are judges.
@@ -149,6 +151,8 @@ def replay(
     Raises:
         ConfigError: the configuration cannot be passed to other processes.
     """
+    if on_problem is not None:
+        listener = ProblemListener(on_problem)
     counted = coverage or ReplayCoverage()
     engine = build_engine(config, lines=True, reads=READ_BY_REPLAY)
     counted.use(engine.evaluations)

@@ -279,13 +279,13 @@ def test_traces_in_what_could_not_be_read_are_skipped_as_incomplete(tmp_path: Pa
     assert len(found) >= 1000 * len(SCORERS)
 
 
-def test_a_program_without_a_listener_finds_problems_in_its_log(
+def test_a_program_is_told_of_problems_by_a_function_or_in_its_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """They are those that a listener is told."""
+    """Without a listener for notices and progress."""
     stored = write(tmp_path / "stored.jsonl", iter([line(span(1, 1)), "no JSON\n"]))
     problems: list[str] = []
-    assert len(list(replay([stored], load(CONFIG), CollectedMessages(problems)))) == 1
+    assert len(list(replay([stored], load(CONFIG), on_problem=problems.append))) == 1
     assert len(list(replay([stored], load(CONFIG)))) == 1
     assert len(problems) == 1
     assert caplog.messages == problems

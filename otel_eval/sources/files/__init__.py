@@ -49,6 +49,17 @@ class ReadingListener:
         """
 
 
+class ProblemListener(ReadingListener):
+    """Passes problems to a function, and ignores all else."""
+
+    def __init__(self, on_problem: Notify) -> None:
+        self._on_problem: Final = on_problem
+
+    def problem(self, message: str) -> None:
+        """Pass on the problem."""
+        self._on_problem(message)
+
+
 @dataclass
 class CollectedMessages(ReadingListener):
     """Collects the messages."""
