@@ -202,13 +202,13 @@ class Outage:
         self._name, self._counters = name, counters
         self._since: float | None = None
 
-    def began(self) -> None:
+    def begin(self) -> None:
         """Record that an export failed."""
         if self._since is None:
             self._since = time.monotonic()
             self._counters.add("exports.outages", exporter=self._name)
 
-    def ended(self, queued: int) -> None:
+    def end(self, queued: int) -> None:
         """Record that an export was accepted; `queued` items are left in the queue."""
         since, self._since = self._since, None
         if since is not None:
@@ -260,11 +260,11 @@ class Progress:
         self._paused = ""
         self.stalled_after_s = _STALLED_S
 
-    def began(self, trace_id: bytes) -> None:
+    def begin(self, trace_id: bytes) -> None:
         """Record that the evaluation of a trace begins."""
         self._progress_at, self._trace_id, self._paused = self._clock(), trace_id, ""
 
-    def moved(self, paused: str = "") -> None:
+    def note_progress(self, paused: str = "") -> None:
         """Record that an evaluation ended, or that none is due; `paused`: why none may begin."""
         self._progress_at, self._trace_id, self._paused = self._clock(), None, paused
 

@@ -260,7 +260,7 @@ class Pipeline:
     def step(self) -> bool:
         """Evaluate due traces; True if more may be due already."""
         paused = self._listener.backpressure()
-        self.progress.moved(paused)
+        self.progress.note_progress(paused)
         if paused:
             return False
         with self._evaluating:
@@ -413,7 +413,7 @@ class Pipeline:
         finally:
             attempts.end(trace)
         if crashes.times:
-            attempts.succeeded(trace)
+            attempts.forget_crashes(trace)
         return reports
 
     def _stamp(self, trace: ClosedTrace) -> Stamp:
@@ -422,11 +422,11 @@ class Pipeline:
 
     def _reports(self, trace: ClosedTrace) -> Sequence[Report]:
         engine, stamp = self._engine, self._stamp(trace)
-        self.progress.began(trace.trace_id)
+        self.progress.begin(trace.trace_id)
         try:
             built = engine.build(trace, stamp)
             if self._journal is not None:
-                self._journal.attempts.scoring()
+                self._journal.attempts.mark_scoring()
             scored = engine.score(built)
             trace.history.record(scored.evaluations)
             self._listener.on_evaluated(trace, built.matches, scored.reports)
@@ -443,7 +443,7 @@ class Pipeline:
                     trace.trace_id.hex(),
                     self.progress.evaluating_s,
                 )
-            self.progress.moved()
+            self.progress.note_progress()
         return scored.reports
 
     def evaluation(self) -> ProgressState:

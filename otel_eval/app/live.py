@@ -203,7 +203,9 @@ class LiveEvaluation(PipelineListener):
         """Return a context that records on disk, if there is a journal, that an asynchronous result
         of the trace is computed.
         """
-        return nullcontext() if self._attempts is None else self._attempts.later(trace_id)
+        return (
+            nullcontext() if self._attempts is None else self._attempts.computing_result(trace_id)
+        )
 
     def on_final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Export what waited until these runs were final."""

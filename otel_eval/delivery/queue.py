@@ -321,7 +321,7 @@ class DeliveryQueue(ABC, Generic[Item]):
             result = self._attempts.make(lambda: self._attempt(items))
             if result.status != "retryable":
                 break
-            self._outage.began()
+            self._outage.begin()
             self._count("retries")
             self._record_failure(result.reason)
             if not self._stopping.is_set():
@@ -358,7 +358,7 @@ class DeliveryQueue(ABC, Generic[Item]):
         with self._lock:
             self._land(entries)
         if result.status == "ok":
-            self._outage.ended(len(self))
+            self._outage.end(len(self))
 
     def _park(self, entries: Sequence[Entry[Item]]) -> None:
         """Park entries in flight, in the order in which they were parked first; called with the

@@ -110,7 +110,7 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
             result = self._send(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
             self._counters.add("exports.sent", exporter=self.name)
-            self._outage.ended(0)
+            self._outage.end(0)
             if result.rejected:
                 self._counters.add("exports.rejected", result.rejected, exporter=self.name)
                 self._warnings.say(
@@ -126,7 +126,7 @@ class SdkMetricExporter(OTLPMetricExporterMixin, sdk.MetricExporter):
         if result.status == "unsupported":
             # it is logged once; the SDK would log every export
             return sdk.MetricExportResult.SUCCESS
-        self._outage.began()
+        self._outage.begin()
         self._warnings.say(
             "failed",
             "export to %s at %s failed (%s), retrying",

@@ -177,14 +177,14 @@ class JudgeClient:
             with suppress(_Refused):
                 return await self._ask_in_format(form, request)
         if alternatives and best == refused:
-            self._forms.in_vain()
+            self._forms.note_failure()
         return None
 
     async def _ask_in_format(self, form: int, request: _JudgeRequest) -> str:
         answer = await self._limits.repeat(
             lambda: self._attempt(request, form_fields(form, request.schema))
         )
-        self._forms.accepted(request.key, form)
+        self._forms.note_acceptance(request.key, form)
         return answer
 
     async def _attempt(self, request: _JudgeRequest, parameters: Mapping[str, Any]) -> str:

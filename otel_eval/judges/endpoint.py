@@ -291,7 +291,7 @@ class ResponseFormats:
         self._in_vain = 0  # number of prompts that were refused in every format
         self._tried_at = 0.0
 
-    def accepted(self, prompt: bytes, form: int) -> None:
+    def note_acceptance(self, prompt: bytes, form: int) -> None:
         """Record that the endpoint accepted a prompt in this format."""
         if form > self.best:
             self._weaker[prompt] = form
@@ -318,7 +318,7 @@ class ResponseFormats:
         self._tried_at = now
         return range(self.best + 1, len(FORMS))
 
-    def in_vain(self) -> None:
+    def note_failure(self) -> None:
         """Record that a prompt was refused in every format."""
         self._in_vain += 1
 

@@ -127,7 +127,7 @@ class InProgress:
         if durable:
             self._flush()
 
-    def scoring(self, slot: int) -> None:
+    def mark_scoring(self, slot: int) -> None:
         """Record that the trajectories are built and scorers run."""
         self._file[_at(slot)] = _SCORING
 
@@ -284,21 +284,21 @@ class RecordedAttempts:
         self._in_progress.begin(_PIPELINE, _key(trace), durable=durable)
         return self._crashes(trace)
 
-    def scoring(self) -> None:
+    def mark_scoring(self) -> None:
         """Record that the trajectories are built and scorers run."""
-        self._in_progress.scoring(_PIPELINE)
+        self._in_progress.mark_scoring(_PIPELINE)
 
     def end(self, trace: ClosedTrace) -> None:
         """Record that the evaluation ended."""
         self._in_progress.end(_PIPELINE)
         self._recovered.discard(trace.trace_id)
 
-    def succeeded(self, trace: ClosedTrace) -> None:
+    def forget_crashes(self, trace: ClosedTrace) -> None:
         """Remove the crash count of a trace, because it was evaluated."""
         self._in_progress.forget(_key(trace))
 
     @contextmanager
-    def later(self, trace_id: str) -> Iterator[None]:
+    def computing_result(self, trace_id: str) -> Iterator[None]:
         """Record that an asynchronous result is computed in the block; if 63 are already, this one
         is not recorded.
         """
@@ -308,7 +308,7 @@ class RecordedAttempts:
                 stack.callback(self._slots.append, slot)
                 stack.callback(self._in_progress.end, slot)  # runs first
                 self._in_progress.begin(slot, key_of_trace(bytes.fromhex(trace_id), _ASYNC_RESULTS))
-                self._in_progress.scoring(slot)
+                self._in_progress.mark_scoring(slot)
             yield
 
     def crashes_later(self, trace_id: bytes) -> int:
@@ -354,7 +354,7 @@ class RecordedAttempts:
     def _failed_reports(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> TraceReports:
         try:
             built = engine.build(trace, stamp)
-            self.scoring()
+            self.mark_scoring()
             return engine.score(built, _CRASHED)
         except Exception as error:  # noqa: BLE001 - the trace must be completed, whatever it contains
             _log.warning(

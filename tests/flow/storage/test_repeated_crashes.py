@@ -20,7 +20,7 @@ def crash_while_evaluating(lives: Lives, *parts: bytes, scoring: bool = False) -
     """Crash as if in the evaluation of the trace."""
     lives.durable._in_progress.begin(0, key_of_trace(TRACE, parts))
     if scoring:
-        lives.durable._in_progress.scoring(0)
+        lives.durable._in_progress.mark_scoring(0)
     lives.crash()
 
 

@@ -39,7 +39,7 @@ def crash(path: Path, *keys: bytes, scoring: bool = False) -> None:
         for slot, key in enumerate(keys):
             found.begin(slot, key)
             if scoring:
-                found.scoring(slot)
+                found.mark_scoring(slot)
 
 
 def test_crashes_are_counted_for_what_was_in_progress(tmp_path: Path):
@@ -51,7 +51,7 @@ def test_crashes_are_counted_for_what_was_in_progress(tmp_path: Path):
         found.begin(0, TWO)
         found.end(0)
         found.begin(0, ONE)
-        found.scoring(0)
+        found.mark_scoring(0)
     with opened(tmp_path) as found:
         assert found.recover(lambda _: True) == {ONE: Crashes(2, scoring=True)}
         assert found.crashes(TWO) == Crashes(0)
@@ -160,7 +160,7 @@ def test_a_disk_without_room_for_the_file_does_not_stop_the_start(
     with opened(tmp_path) as found:
         found.recover(lambda _: True)
         found.begin(0, ONE)
-        found.scoring(0)
+        found.mark_scoring(0)
         found.end(0)
     assert "crashes are not counted" in caplog.text
 
