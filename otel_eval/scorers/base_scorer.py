@@ -81,7 +81,7 @@ class BaseScorer:
             run and for exit codes.
     """
 
-    type: ClassVar[str]
+    type: ClassVar[str] = ""
     version: ClassVar[str] = "1"
 
     name: Text = ""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import field, is_dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from pydantic import GetJsonSchemaHandler, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -128,7 +128,7 @@ def _custom_scorer(name: str, registered: Registration, parameters: Mapping[str,
     further = {key: value for key, value in parameters.items() if key not in common_keys}
     checked, _ = collect_errors(
         (
-            partial(validated, _adapter_of(_CommonParameters), common),
+            partial(validated, _adapter_of(BaseScorer), common),
             partial(check_parameters, thing, further, besides=common_keys),
         )
     )
@@ -233,13 +233,6 @@ class ConfigurationSchema(GenerateJsonSchema):
     def encode_default(self, dft: object) -> object:
         """The default as JSON; pydantic 2.7 cannot do that with an object of a dataclass."""
         return to_jsonable_python(dft) if is_dataclass(dft) else super().encode_default(dft)
-
-
-@frozen_record
-class _CommonParameters(BaseScorer):
-    """The parameters of a user's scorer that all scorers have."""
-
-    type: ClassVar[str] = "common"
 
 
 @frozen_record
