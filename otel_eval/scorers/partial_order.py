@@ -220,8 +220,6 @@ class _Walk:
             )
             for row in group
         ]
-        if not any(weights for _, weights in by_row):
-            return _past_cell(from_left, from_above)
         by_column = [
             (column, {row: weights[column] for row, weights in by_row if column in weights})
             for column in columns
@@ -295,15 +293,6 @@ def _kinds(rows: Rows, columns: int) -> tuple[list[int], list[int]]:
         of_rows.append(first[id(row)])
     alike: dict[tuple[tuple[int, float], ...], int] = {}
     return of_rows, [alike.setdefault(tuple(column), at) for at, column in enumerate(weights)]
-
-
-def _past_cell(from_left: States, from_above: States) -> tuple[States, States]:
-    """Return the states to the right of and below a cell without any pair."""
-    nothing = [max(states.values(), key=_weight) for states in (from_above, from_left) if states]
-    right, down = dict(from_left), dict(from_above)
-    _merge(right, {0: nothing[0]} if from_above else {})
-    _merge(down, {0: nothing[-1]} if from_left else {})
-    return right, down
 
 
 def _weight(state: tuple[float, Chain]) -> float:
