@@ -26,7 +26,6 @@ static PyObject *str_raw_presence, *str_short, *str_named;
 #include "c/attributes.h"
 #include "c/view.h"
 #include "c/fingerprint.h"
-#include "c/tool_call.h"
 #include "c/view_type.h"
 #include "c/framing.h"
 #include "c/buffer.h"

@@ -25,10 +25,6 @@ static PyMethodDef view_methods[] = {
     {"attributes", view_attributes, METH_O, "The wanted attributes that the span has."},
     {"fingerprint", view_fingerprint, METH_O,
      "Bytes that are equal only where `attributes` gives equals; None if unusual."},
-    {"call", (PyCFunction)(void (*)(void))view_call, METH_FASTCALL,
-     "call(described_by, id, result, words): (fingerprint of `described_by`, call id, whether its "
-     "result says anything) of a span that did not fail, has at most one id and no result but "
-     "texts without any of the words; None of any other."},
     {"events", view_events, METH_NOARGS, "The events in the order of the span."},
     {NULL, NULL, 0, NULL},
 };
