@@ -1,7 +1,8 @@
 """Loads the built-in tables from `tables.json`, the snapshot of the YAML files in `tables/`.
 
 `make tables` writes the snapshot: every table with what it extends filled in, in the order in which
-they are tried. Reading YAML at every start would take a hundred times as long.
+they are tried, and `{"same_as": NAME}` for a value that an earlier table has under the same key.
+Reading YAML at every start would take a hundred times as long.
 """
 
 from __future__ import annotations
@@ -97,10 +98,16 @@ def _value(key: str, value: Any) -> Any:
 
 def _load() -> tuple[Convention, ...]:
     """The tables, in the order in which they are tried."""
-    tables = json.loads(SNAPSHOT.read_bytes())
-    return tuple(
-        Convention(**{key: _value(key, value) for key, value in table.items()}) for table in tables
-    )
+    tables: dict[str, Convention] = {}
+    for row in json.loads(SNAPSHOT.read_bytes()):
+        values = {
+            key: getattr(tables[value["same_as"]], key)
+            if isinstance(value, dict) and "same_as" in value
+            else _value(key, value)
+            for key, value in row.items()
+        }
+        tables[row["name"]] = Convention(**values)
+    return tuple(tables.values())
 
 
 TABLES: Final = _load()

@@ -69,11 +69,21 @@ def conventions() -> list[Convention]:
 
 
 def snapshot() -> str:
-    """The text of the snapshot, a line for each table."""
+    """The text of the snapshot, a line for each table. A list or mapping that an earlier table has
+    under the same key is written once.
+    """
     # Deferred, because the package reads the snapshot, which may be what a merge left of it.
     from otel_eval.config.conventions import mapping_of
 
-    rows = [json.dumps(mapping_of(table), ensure_ascii=False) for table in conventions()]
+    rows: list[str] = []
+    first_with: dict[tuple[str, str], str] = {}
+    for table in conventions():
+        row = dict(mapping_of(table))
+        for key, value in row.items():
+            if isinstance(value, list | dict):
+                name = first_with.setdefault((key, json.dumps(value)), table.name)
+                row[key] = value if name == table.name else {"same_as": name}
+        rows.append(json.dumps(row, ensure_ascii=False))
     return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
