@@ -8,15 +8,13 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from math import inf
 from os import PathLike, fspath
 from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.app.build import (
     READ_BY_REPLAY,
@@ -37,15 +35,18 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace, JoinedLog, SpanFrame
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory, verdict_of
+from otel_eval.records import record
 from otel_eval.sources.files import Notify, ProblemListener, ReadingListener
 from otel_eval.sources.files.conversations import conversations_in
 from otel_eval.sources.files.whole_traces import read_whole_traces
-from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
 from otel_eval.trajectory.builder import build
 from otel_eval.trajectory.explanation import TraceExplanation, explain_trace
 from otel_eval.trajectory.messages import offered_names
 
+# What reads spans of the SDK is imported by the functions that get some: stored traces do without.
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
     from otel_eval.judges import AsyncEvaluator
 
 
@@ -251,7 +252,7 @@ def understand_with_offers(
             yield run.trajectory, frozenset[str]().union(*names)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EvaluationOfRun:
     """One evaluation of one run.
 
@@ -267,7 +268,7 @@ class EvaluationOfRun:
     results: tuple[Result, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedRun:
     """A run, and the outcome of every evaluation for it."""
 
@@ -275,7 +276,7 @@ class ExplainedRun:
     evaluations: tuple[EvaluationOfRun, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedTrace:
     """The explanation of a trace, with its runs in order of time."""
 
@@ -337,6 +338,8 @@ def trajectories(
         one_run: whether all spans are of one run, whatever ids they have: a plain list of spans
             without ids or parents is one run then.
     """
+    from otel_eval.sources.inprocess.sdk_spans import frames_of, frames_of_one_run
+
     settings = load(config)
     frames = (
         frames_of_one_run(spans, Engine((), convention_tables(settings)).describes_agent)
@@ -377,6 +380,8 @@ def score_spans(
         spans: spans of the SDK, of any number of traces.
         config: its evaluations, conventions, limits and judges are used.
     """
+    from otel_eval.sources.inprocess.sdk_spans import frames_of
+
     settings = load(config)
     engine = build_engine(settings, lines=True)
     traces = traces_of(frames_of(spans), settings)
@@ -409,6 +414,8 @@ def explain_spans(
     spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None
 ) -> list[ExplainedTrace]:
     """Explain every trace in finished spans, as `explain` does those of stored traces."""
+    from otel_eval.sources.inprocess.sdk_spans import frames_of
+
     settings = load(config)
     engine = build_engine(settings)
     return [

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
-from xml.sax.saxutils import escape as escape_xml
-from xml.sax.saxutils import quoteattr
 
 from otel_eval.cli.markdown import Comment, escape
 from otel_eval.cli.render import outcome_cells, run_block, score_block
@@ -149,6 +147,8 @@ class JunitFormat(ReportFormat):
 
     def finish(self, summary: Summary, lines: Sequence[str]) -> None:
         """Write the document."""
+        from xml.sax.saxutils import escape as escape_xml  # deferred: it loads HTTP
+
         totals = _xml_attributes({name: str(count) for name, count in self._counts.items()})
         self._write('<?xml version="1.0" encoding="UTF-8"?>\n')
         self._write(f'<testsuites name="otel-eval"{totals}>\n')
@@ -178,6 +178,8 @@ def _junit_part(result: Result) -> tuple[str, dict[str, str]]:
 
 
 def _xml_attributes(values: dict[str, str]) -> str:
+    from xml.sax.saxutils import quoteattr  # deferred: it loads HTTP
+
     # XML has no controls and lone surrogates
     return "".join(f" {name}={quoteattr(plain(value))}" for name, value in values.items())
 

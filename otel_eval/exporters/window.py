@@ -13,15 +13,16 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import KW_ONLY, field, replace
-from typing import Any, Final
-
-from opentelemetry.metrics import Observation
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.counters import BoundedNames, Warnings, in_each_child
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
 from otel_eval.records import record
 from otel_eval.scorers.recorded import distribution
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Observation
 
 PERCENTILES: Final = (50, 90, 95)
 
@@ -265,6 +266,7 @@ class WindowGauges:
         self, name: str, points: Callable[[WindowState], _Points]
     ) -> Callable[[Any], list[Observation]]:
         """Return the callback of one gauge."""
+        from opentelemetry.metrics import Observation  # deferred: windows are kept without it, too
 
         def observe(_: Any) -> list[Observation]:
             # The first gauge computes the aggregates; the others, called after it in a collection,

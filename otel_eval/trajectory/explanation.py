@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final
@@ -18,6 +17,7 @@ from otel_eval.conventions.fields import NO_TABLE
 from otel_eval.conventions.reader import Recognition
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
+from otel_eval.records import record
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
 from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
@@ -52,7 +52,7 @@ class RunOrigin(StrEnum):
     TOOL_CALL = "a tool call that belongs to no agent run"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpanExplanation:
     """One span as it was understood.
 
@@ -78,7 +78,7 @@ class SpanExplanation:
     keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RootExplanation:
     """The root of a tree of spans: the id of its parent, "" if it has none, and where that parent
     is.
@@ -89,7 +89,7 @@ class RootExplanation:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TraceExplanation:
     """What was understood of a trace.
 

@@ -20,13 +20,13 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Final, cast
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.protobuf import SpanBatch
+from otel_eval.records import record
 from otel_eval.sources.files import PIECE, Gap, Notify, with_prefix
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 from otel_eval.sources.files.protobuf_stream import stream_requests
@@ -42,7 +42,7 @@ BROKEN_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 """The exceptions that reading truncated or damaged gzip raises."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Input:
     """A file, a pipe or standard input.
 
