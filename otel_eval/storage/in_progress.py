@@ -16,7 +16,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from itertools import groupby
@@ -245,19 +245,22 @@ class RecordedAttempts:
         self._slots: Final = list(range(_PIPELINE + 1, SLOTS))
 
     def recover(
-        self, buffer: TraceBuffer, closed: Sequence[ClosedTrace], needed: Callable[[bytes], bool]
+        self, buffer: TraceBuffer, closed: Sequence[ClosedTrace], needed: Set[bytes]
     ) -> list[ClosedTrace]:
         """Count the crash of the previous process, if it crashed.
 
         Args:
             buffer: holds the open traces.
             closed: traces that were closed and not evaluated.
-            needed: whether the trace with an id may still be evaluated.
+            needed: traces that may be evaluated although the buffer does not hold them.
 
         Returns:
             The closed traces, those that were being evaluated at a crash last.
         """
-        for key, crashes in self._in_progress.recover(needed).items():
+        under_way = self._in_progress.recover(
+            lambda trace_id: trace_id in needed or buffer.holds(trace_id)
+        )
+        for key, crashes in under_way.items():
             _log.warning(
                 "the process crashed while it evaluated trace %s, %d times by now",
                 key[:16].hex(),

@@ -140,9 +140,7 @@ class Recovery:
             self.forwarding.take_over(buffer.undecided() | self._closed.keys())
         needed = {*self._closed, *(trace.trace_id for trace in self._pending.values())}
         closed = [trace for closings in self._closed.values() for trace, _ in closings]
-        return self.durable.attempts.recover(
-            buffer, closed, lambda trace_id: trace_id in needed or buffer.holds(trace_id)
-        )
+        return self.durable.attempts.recover(buffer, closed, needed)
 
     def _apply(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         """Apply a record; one of a later version of this program is ignored."""
