@@ -35,9 +35,12 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector leave out the tests, which are most of all objects."""
+    """Let the garbage collector leave out the tests, which are most of all objects, and run less
+    often.
+    """
     gc.enable()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

@@ -360,13 +360,13 @@ def open_at_once(path: Path, traces: int) -> Path:
 
 
 def test_memory_does_not_follow_the_size_of_the_input(tmp_path: Path):
-    """Of traces that are all open at once, and far more than `max_bytes`: 9 MB more input take
+    """Of traces that are all open at once, and far more than `max_bytes`: 7 MB more input take
     less than a quarter of that.
     """
     config = tmp_path / "eval.json"
     config.write_text(json.dumps(CONFIG))
     sizes, peaks = [], []
-    for traces in (400, 900):
+    for traces in (300, 700):
         path = open_at_once(tmp_path / f"{traces}", traces)
         count, grown = peak(path, config)
         assert count == traces * len(SCORERS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from otel_eval.otlp.otlp_json import rewrite
 RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"))
 
 
+@cache
 def requests() -> list[bytes]:
     """The recorded traces, one request each, and some of them in one."""
     found = [json.loads(path.read_text()) for path in RECORDED]

@@ -287,7 +287,7 @@ def test_a_trace_is_read_in_time_in_proportion_to_its_size(
     spans: Callable[[int], Iterator[FakeSpan]], needs: frozenset[str]
 ) -> None:
     """Also where each span has to be compared with the others."""
-    plan, small, great = Plan(needs=needs), closed(*spans(25)), closed(*spans(25 * TIMES))
+    plan, small, great = Plan(needs=needs), closed(*spans(20)), closed(*spans(20 * TIMES))
     assert not any(run.trajectory.too_large for run in build(great, plan))
     most = MOST_GROWING if spans in NESTED else MOST
     assert is_in_proportion(lambda: build(small, plan), lambda: build(great, plan), most)
