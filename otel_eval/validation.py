@@ -26,6 +26,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    SerializationInfo,
     Tag,
     TypeAdapter,
     ValidationError,
@@ -38,6 +39,7 @@ from pydantic_core.core_schema import (
     no_info_after_validator_function,
     no_info_plain_validator_function,
     no_info_wrap_validator_function,
+    plain_serializer_function_ser_schema,
 )
 
 from otel_eval.errors import ConfigError, redacted_repr, wrong_keys
@@ -270,6 +272,13 @@ class Deferred:
         return no_info_plain_validator_function(
             lambda value: _adapter_of(self.form).validate_python(value),
             metadata={_DEFERRED: self.form},
+            # older versions of pydantic cannot dump an object whose class is not compiled yet
+            serialization=plain_serializer_function_ser_schema(self._dump, info_arg=True),
+        )
+
+    def _dump(self, value: object, info: SerializationInfo) -> object:
+        return _adapter_of(self.form).dump_python(
+            value, mode="json" if info.mode == "json" else "python"
         )
 
     def __get_pydantic_json_schema__(
