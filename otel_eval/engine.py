@@ -212,7 +212,8 @@ class Engine:
                     span.span_kind == _SERVER or not parent or bool(parent_is_remote(frame, span))
                 )
                 return Role.SERVED if is_served else Role.STEP
-        except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
+        except Exception:  # noqa: BLE001
+            # in `evaluate` an error affects one trace; here it would affect all
             return Role.OTHER
         if classification.kind is Kind.OTHER:
             return Role.PLAIN if classification.table is NO_TABLE else Role.OTHER
@@ -246,7 +247,8 @@ class Engine:
                 if named
                 else ""
             )
-        except Exception:  # noqa: BLE001 - in `evaluate` an error affects one trace; here it would affect all
+        except Exception:  # noqa: BLE001
+            # in `evaluate` an error affects one trace; here it would affect all
             return None
 
     def evaluate(

@@ -286,7 +286,8 @@ class _ResultBuilder:
         """
         try:
             outcome = self._score(trajectory)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - from a user's scorer; SystemExit would end the thread
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            # from a user's scorer; SystemExit would end the thread
             outcome = failed_from(error)
         return self.result(ids, outcome)
 

@@ -430,7 +430,8 @@ class Pipeline:
             scored = engine.score(built)
             trace.history.record(scored.evaluations)
             self._listener.on_evaluated(trace, built.matches, scored.reports)
-        except Exception as error:  # noqa: BLE001 - one trace must not prevent the evaluation of others
+        except Exception as error:  # noqa: BLE001
+            # one trace must not prevent the evaluation of others
             self._counters["traces_failed"] += 1
             problem = f"could not be evaluated: {type(error).__name__}"
             _log.warning("trace %s %s", trace.trace_id.hex(), problem)

@@ -164,7 +164,8 @@ def _outcome(scorer: BaseScorer, run: Trajectory) -> Skipped | Failed | None:
         outcome = error.outcome
         is_invalid = isinstance(outcome, Failed) and outcome.error_type == "InvalidReference"
         return outcome if is_invalid or isinstance(outcome, Skipped) else None
-    except Exception:  # noqa: BLE001 - the run has no calls, which is checked before `find` is called
+    except Exception:  # noqa: BLE001
+        # the run has no calls, which is checked before `find` is called
         return None
     return None
 

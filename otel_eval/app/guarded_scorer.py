@@ -99,5 +99,6 @@ def _score(scorer: Scorer, trajectory: Trajectory, outcome: Future[Outcome]) -> 
     with suppress_tracing():
         try:
             outcome.set_result(checked_outcome(scorer(trajectory)))
-        except BaseException as error:  # noqa: BLE001 - also SystemExit: only the scorer runs on this thread
+        except BaseException as error:  # noqa: BLE001
+            # also SystemExit: only the scorer runs on this thread
             outcome.set_result(failed_from(error))

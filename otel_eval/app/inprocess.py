@@ -459,7 +459,8 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             originals = {
                 id(frame[1]): span for (_, _, frame, _), span in zip(frames, relevant, strict=True)
             }
-        except Exception as error:  # noqa: BLE001 - spans that cannot be read must reach the backend, too
+        except Exception as error:  # noqa: BLE001
+            # spans that cannot be read must reach the backend, too
             self._counters.add("exporter.unread_spans", len(spans))
             self._warnings.once(
                 "unread", "spans were exported without being evaluated: %s", type(error).__name__
@@ -557,7 +558,8 @@ class EvalSpanExporter(_EvaluatesInProcess, SpanExporter):
             with suppress_instrumentation():
                 result = self._inner.export(spans)
             problem = "" if result is SpanExportResult.SUCCESS else "it returned FAILURE"
-        except Exception as error:  # noqa: BLE001 - an error of the inner exporter must not end the thread
+        except Exception as error:  # noqa: BLE001
+            # an error of the inner exporter must not end the thread
             problem = type(error).__name__
         if problem:
             self._counters.add("exporter.failed_spans", len(spans))

@@ -127,7 +127,8 @@ class JunitFormat(ReportFormat):
     def __init__(self, write: Write, *, not_passed: bool) -> None:
         super().__init__(write, not_passed=not_passed)
         # The counts stand before the cases, of which there may be many.
-        self._cases: Final = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed in `finish`, or by the end of the object
+        # closed in `finish`, or by the end of the object
+        self._cases: Final = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self._counts = dict.fromkeys(("tests", *_JUNIT_COUNTS.values()), 0)
 
     def _add(self, report: Report) -> None:

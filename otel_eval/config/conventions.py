@@ -140,7 +140,8 @@ _TYPES: Final[dict[Any, Any]] = {
         ],
     ],
     tuple[tuple[str, str | type], ...]: Annotated[
-        dict[_Text, _text_or_mapping(_Scalar, _Type)],  # type: ignore[misc] # a type that is built at runtime
+        # a type that is built at runtime
+        dict[_Text, _text_or_mapping(_Scalar, _Type)],  # type: ignore[misc]
         AfterValidator(_read_needs),
     ],
 }

@@ -186,7 +186,8 @@ class Exports:
     def _export(self, exporter: Exporter, batch: Sequence[Report]) -> None:
         try:
             result = exporter.export(batch)
-        except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
+        except Exception as error:  # noqa: BLE001
+            # the failure of one exporter must not affect the others
             result = ExportResult.permanent("closed" if self._closed else reason_of(error))
         if result.status == "accepted":
             return
@@ -221,7 +222,8 @@ class Exports:
         """Make the call; False if it returns False or, after a warning, if it raises."""
         try:
             return call() is not False
-        except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
+        except Exception as error:  # noqa: BLE001
+            # the failure of one exporter must not affect the others
             message = f"{act} %s failed (%s)"
             self._warnings.say(f"{act} {exporter.name}", message, exporter.name, reason_of(error))
             return False

@@ -72,14 +72,18 @@ class Exporter(ABC):
         whether it was exported or not.
         """
 
-    def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027 - few exporters need it
+    # few exporters need it
+    def requeued(self, batch: Sequence[Report] | None) -> None:  # noqa: B027
         """Called after a restart with reports of an earlier process, which are exported next and
         may have been exported before.
 
         None means that the journal was damaged: then any result may have been exported before.
         """
 
-    def expect(self, evaluation: str, scorers: Sequence[Scorer], source: RunSource) -> None:  # noqa: B027 - few exporters need it
+    # few exporters need it
+    def expect(  # noqa: B027
+        self, evaluation: str, scorers: Sequence[Scorer], source: RunSource
+    ) -> None:
         """Announce results of these scorers for runs of the agent, so that exporters with counters
         can start them at 0.
         """

@@ -169,7 +169,8 @@ class GlobalProvidersExporter(ProviderExporter):
         for signal in self._signals_in_use():
             try:
                 accepted = self._send(signal, report) or accepted
-            except Exception as error:  # noqa: BLE001 - the failure of one signal must not affect the others; raised below
+            except Exception as error:  # noqa: BLE001
+                # the failure of one signal must not affect the others; raised below
                 failure = error
         if failure is not None:
             raise failure

@@ -259,7 +259,8 @@ class AsyncEvaluator:
                         return checked_outcome(await job.pending.evaluate(job.report.trajectory))
             except (asyncio.CancelledError, GeneratorExit):  # cancelled, or discarded with the loop
                 raise
-            except BaseException as error:  # noqa: BLE001 - scorers may raise anything; some timeouts are no `Exception`
+            except BaseException as error:  # noqa: BLE001
+                # scorers may raise anything; some timeouts are no `Exception`
                 return self._timed_out() if limit.expired() else failed_from(error)
 
     def _timed_out(self) -> Failed:
@@ -299,7 +300,8 @@ class AsyncEvaluator:
                     awaited=awaited,
                 )
             )
-        except Exception as error:  # noqa: BLE001 - a report that cannot be exported must not end the loop
+        except Exception as error:  # noqa: BLE001
+            # a report that cannot be exported must not end the loop
             _log.warning("an asynchronous result could not be exported: %s", type(error).__name__)
 
     # --------------------------------------------------------------------- end

@@ -209,7 +209,8 @@ class JudgeClient:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the client has many layers, each with its own errors
+            except Exception as error:  # noqa: BLE001
+                # the client has many layers, each with its own errors
                 raise RetryableJudgeError(
                     "judge_unavailable", f"the judge cannot be reached: {type(error).__name__}"
                 ) from None

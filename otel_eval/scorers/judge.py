@@ -394,7 +394,8 @@ class AskingScorer(BaseScorer):
             return skipped
         try:
             return self.to_outcome(await self.opinion(self.select_calls(trajectory)))
-        except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+        except Exception as error:  # noqa: BLE001
+            # a judge from Python may raise anything; that is an outcome
             return failed(error)
 
     def __call__(self, trajectory: Trajectory) -> Outcome:

@@ -365,7 +365,8 @@ class ToolCorrectness(AskingScorer, Matching):
             choice = await judge_score(
                 self.judge, self.prompt_for(trajectory), include_content=self.include_content
             )
-        except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+        except Exception as error:  # noqa: BLE001
+            # a judge from Python may raise anything; that is an outcome
             return failed(error, details)
         explained = f"{finding.explanation}; of the choice of tools {choice.explanation}"
         return Finding(

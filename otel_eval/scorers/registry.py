@@ -316,7 +316,8 @@ def refused_return(thing: object) -> str:
     """The declared return type of a scorer, if it can be neither an outcome, a number nor a bool;
     else "".
     """
-    called = thing if inspect.isfunction(thing) else getattr(thing, "__call__", None)  # noqa: B004 - of a class, its instances'
+    # of a class, its instances'
+    called = thing if inspect.isfunction(thing) else getattr(thing, "__call__", None)  # noqa: B004
     declared = _hints(called).get("return", Any)
     return "" if _may_be_outcome(declared) else _type_name(declared)
 
@@ -405,7 +406,8 @@ def _hints(called: Callable[..., Any] | None) -> dict[str, Any]:
     """The annotations of a function; none if they cannot be evaluated."""
     try:
         return get_type_hints(called) if called is not None else {}
-    except Exception:  # noqa: BLE001 - an annotation may name anything, also what is not defined yet
+    except Exception:  # noqa: BLE001
+        # an annotation may name anything, also what is not defined yet
         return {}
 
 

@@ -359,7 +359,8 @@ class RecordedAttempts:
             built = engine.build(trace, stamp)
             self.mark_scoring()
             return engine.score(built, _CRASHED)
-        except Exception as error:  # noqa: BLE001 - the trace must be completed, whatever it contains
+        except Exception as error:  # noqa: BLE001
+            # the trace must be completed, whatever it contains
             _log.warning(
                 "the runs of trace %s could not be built: %s",
                 trace.trace_id.hex(),

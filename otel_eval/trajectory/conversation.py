@@ -70,7 +70,7 @@ def trajectory_from_messages(messages: Any, *, agent: str = "") -> Trajectory:
         raise InputError("the messages are nested too deeply") from None
     if not listed or not all(map(is_message, listed)):
         raise InputError("not a list of messages; give each message a role or a type")
-    calls, unknown = _Calls(), ""
+    calls, unknown = _ConversationCalls(), ""
     last_of_calls, model_calls = -1, 0
     for first, end in _answers(listed):
         answer = listed[first:end]
@@ -191,7 +191,7 @@ def _text(listed: Sequence[Any], roles: frozenset[str], *, last: bool) -> Any:
     return text if isinstance(text, str) and text else UNRECORDED
 
 
-class _Calls:
+class _ConversationCalls:
     """The requests of a conversation, each with its answer."""
 
     def __init__(self) -> None:

@@ -156,7 +156,8 @@ def _call_method(worker: Server, method: str, arguments: tuple[Any, ...]) -> tup
         return True, getattr(worker, method)(*arguments)
     except (OtelEvalError, InternalError) as error:
         return False, error
-    except Exception as error:  # noqa: BLE001 - the front reports it; not every exception can be pickled
+    except Exception as error:  # noqa: BLE001
+        # the front reports it; not every exception can be pickled
         return False, RuntimeError(type(error).__name__)
 
 
@@ -379,7 +380,8 @@ class SupervisedWorker:
             began = time.monotonic()
             try:
                 self._run_process()
-            except Exception as error:  # noqa: BLE001 - it could not start; if an earlier process did, this is retried
+            except Exception as error:  # noqa: BLE001
+                # it could not start; if an earlier process did, this is retried
                 # one that ended, for instance by a signal, is said to be started again
                 has_ended = isinstance(error, Overloaded)
                 is_last = not has_ended or self._restarts + 1 >= _FIRST_STARTS
@@ -488,7 +490,8 @@ class SupervisedWorker:
             return
         try:
             process.call(_PART_S, "reload", config)
-        except Exception as error:  # noqa: BLE001 - the process is ending or hangs; the configuration is valid
+        except Exception as error:  # noqa: BLE001
+            # the process is ending or hangs; the configuration is valid
             _log.warning(
                 "reload: worker %d keeps its configuration until it is started again (%s)",
                 self.number,

@@ -132,7 +132,9 @@ def _rows(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> li
     out.
     """
     # strict=True takes twice the time
-    rows = [dict(zip(names, row)) for row in zip(*columns)] if columns else [{}] * number  # noqa: B905
+    rows: list[dict[str, Any]] = [{}] * number
+    if columns:
+        rows = [dict(zip(names, row)) for row in zip(*columns)]  # noqa: B905
     if type(UNRECORDED) not in map(type, chain.from_iterable(columns)):
         return rows
     return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]

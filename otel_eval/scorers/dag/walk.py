@@ -275,7 +275,8 @@ async def ask_node(
                 judge, build_prompt(f"{instruction}\n\n{_AGAIN}", data, words), schema
             )
         return _answer_of(node, reply)
-    except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+    except Exception as error:  # noqa: BLE001
+        # a judge from Python may raise anything; that is an outcome
         return failed(error, where=f"{node.name}: ")
 
 

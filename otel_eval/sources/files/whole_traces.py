@@ -317,7 +317,8 @@ class TraceIndex(AbstractContextManager["TraceIndex"]):
         with _as_os_error():
             # Not `yield from`, which would close the cursor of a reader that stopped: by then the
             # database is closed.
-            for row in self._db.execute("SELECT position, id FROM last ORDER BY position, id"):  # noqa: UP028
+            query = "SELECT position, id FROM last ORDER BY position, id"
+            for row in self._db.execute(query):  # noqa: UP028
                 yield row
 
     def put(self, trace: ClosedTrace) -> None:

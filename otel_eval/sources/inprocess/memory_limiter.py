@@ -160,7 +160,8 @@ def _sizes(spans: Iterable[KeptSpan]) -> int:
 def _size(span: KeptSpan) -> int:
     try:
         return size_of(span)
-    except Exception:  # noqa: BLE001 - a span that changes meanwhile, or is not the SDK's, counts as an empty span
+    except Exception:  # noqa: BLE001
+        # a span that changes meanwhile, or is not the SDK's, counts as an empty span
         return KEPT_SPAN_BYTES
 
 
