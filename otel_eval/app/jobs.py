@@ -67,6 +67,7 @@ def _exit_after_parent() -> None:
 
 
 def _evaluate_all(traces: Sequence[ClosedTrace]) -> list[_Evaluated]:
+    """Evaluate the traces of one message, within another process; one result for each, in order."""
     evaluated = []
     for trace in traces:
         messages = CollectedMessages()
@@ -90,15 +91,16 @@ def evaluate_in_processes(
     coverage: ReplayCoverage,
     listener: ReadingListener,
 ) -> Generator[Report, None, None]:
-    """Yield the reports on traces in their order.
+    """Evaluate traces in other processes, and yield the reports in the order of the traces.
 
     Args:
         traces: the traces.
-        config: the configuration.
+        config: the configuration, from which each process builds an engine.
         jobs: the number of processes.
-        engine: the engine of this process.
-        coverage: counts the traces.
-        listener: told of traces that cannot be evaluated.
+        engine: the engine of this process. It evaluates the traces that are closed in parts,
+            because it has what is known of the parts before.
+        coverage: counts the traces and their runs.
+        listener: gets a message for each trace that cannot be evaluated, and that has no reports.
 
     Raises:
         ConfigError: the configuration cannot be passed to other processes.

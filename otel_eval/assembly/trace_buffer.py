@@ -409,7 +409,7 @@ class TraceBuffer:
         """Whether this many more bytes and traces are within the limits. What is closed and not yet
         taken is limited by backpressure instead.
         """
-        open_traces = len(self._traces) - self._closed_count()
+        open_traces = len(self._traces) - self._unevaluated_count()
         return (
             self.held_bytes - self.backlog_bytes + size <= self.limits.max_bytes
             and open_traces + traces <= self.limits.max_traces
@@ -498,14 +498,17 @@ class TraceBuffer:
     def _check(self, now: float, limit: int) -> None:
         """Close what is due, and forget what is over, until `limit` traces are closed."""
         checks = self._checks
-        while checks and checks[0][0] <= now and self._closed_count() < limit:
+        while checks and checks[0][0] <= now and self._unevaluated_count() < limit:
             trace = self._scheduled(heapq.heappop(checks))
             if trace is not None:
                 trace.check = inf
                 self._examine(trace, now)
             checks = self._checks
 
-    def _closed_count(self) -> int:
+    def _unevaluated_count(self) -> int:
+        """The number of traces that wait for their evaluation because they or trees of them are
+        closed, and of those whose spans that came too late are still to be reported.
+        """
         queues = self._queues
         return len(queues[State.PART]) + len(queues[State.READY]) + len(queues[State.LATE])
 
@@ -874,7 +877,7 @@ class TraceBuffer:
     @property
     def is_at_rest(self) -> bool:
         """Whether no trace waits for an evaluation that follows soon."""
-        return not (self._queues[State.OPEN] or self._closed_count())
+        return not (self._queues[State.OPEN] or self._unevaluated_count())
 
     def next_check(self) -> float | None:
         """Return when `due` next has a trace to check; None if no check is scheduled."""

@@ -94,6 +94,7 @@ def show_comparison(
 
 
 def _values_seen(rows: Iterable[Mapping[str, Any]], by: str) -> str:
+    """The values of the field `by`, at most ten, as the end of an error message."""
     values = sorted({field_text(row, by) for row in rows} - {""})[:10]
     return f"seen: {', '.join(values)}" if values else "no result has that field"
 
@@ -115,6 +116,7 @@ def _name_of(scorer: ComparedScorer) -> str:
 
 
 def _number(value: float | None, unit: str = "") -> str:
+    """A number with three digits or, from 10 on, without decimals; "-" for None."""
     return "-" if value is None else f"{value:,.3g}{unit}" if value < 10 else f"{value:,.0f}{unit}"
 
 
@@ -147,6 +149,7 @@ def _scorer_row(comparison: ScorerComparison) -> tuple[str, ...]:
 
 
 def _side_text(side: SideSummary) -> str:
+    """The pass rate of one side, of how many scores, and how many runs have no score."""
     unscored = side.runs - side.scored
     missing = f", {unscored} not scored" if unscored else ""
     return f"{percent(side.pass_rate)} of {side.scored}{missing}"
@@ -167,6 +170,9 @@ def _worse_lines(comparison: ScorerComparison) -> Iterator[str]:
 
 
 def _case_text(case: WorseRun) -> str:
+    """A case that got worse: its name, the trace after the change, why it is worse, and where
+    the calls part, as far as these are known.
+    """
     trace = f" (trace {case.after.trace_id})" if case.after else ""
     parting = f"; {case.parting}" if case.parting else ""
     return f"{case.case}{trace}: {case.explanation}{parting}"
@@ -190,6 +196,9 @@ def _agent_lines(agent: AgentComparison) -> Iterator[str]:
 
 
 def _other_lines(comparison: ResultComparison) -> list[str]:
+    """What is written beside the table: cases that got worse or did not run, changes of each
+    agent, and what was not compared.
+    """
     lines = [line for scorer in comparison.scorers for line in _worse_lines(scorer)]
     lines += [f"{case}: the case did not run" for case in comparison.missing_cases]
     lines += [line for agent in comparison.agents for line in _agent_lines(agent)]
@@ -197,7 +206,9 @@ def _other_lines(comparison: ResultComparison) -> list[str]:
 
 
 def _summary(comparison: ResultComparison) -> str:
-    """Whether something got worse, and how often each finding occurs."""
+    """A line on whether something got worse and how often each finding occurs; "nothing to
+    compare" if no scorer was compared.
+    """
     if not comparison.scorers:
         return "nothing to compare"
     findings = [scorer.finding for scorer in comparison.scorers]

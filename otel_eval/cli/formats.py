@@ -179,6 +179,7 @@ def _junit_part(result: Result) -> tuple[str, dict[str, str]]:
 
 
 def _xml_attributes(values: dict[str, str]) -> str:
+    """The text of attributes, each with a space before it."""
     from xml.sax.saxutils import quoteattr  # deferred: it loads HTTP
 
     # XML has no controls and lone surrogates
@@ -204,7 +205,7 @@ class MarkdownFormat(ReportFormat):
 
     def _add(self, report: Report) -> None:
         self._listed.add(
-            *(_notable_line(report, result) for result in report.results if is_notable(result))
+            *(_markdown_item(report, result) for result in report.results if is_notable(result))
         )
 
     def finish(self, summary: Summary, lines: Sequence[str]) -> None:
@@ -219,8 +220,10 @@ class MarkdownFormat(ReportFormat):
         self._write(comment.text())
 
 
-def _notable_line(report: Report, result: Result) -> str:
-    """An entry for a result that did not pass, was skipped or failed."""
+def _markdown_item(report: Report, result: Result) -> str:
+    """A list item in Markdown, on one line, for a result that did not pass, was skipped or failed:
+    its score if it has one, its name, the agent, the case and the reason.
+    """
     value, outcome, reason = outcome_cells(result)
     score = f" {value}" if value != "-" else ""
     agent = report.trajectory.agent or "(unnamed)"

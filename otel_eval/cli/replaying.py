@@ -159,7 +159,13 @@ def _exit_code(
     allow_empty: bool,
     allow_unused: bool,
 ) -> int:
-    """Print what is wrong beside scores that do not pass, and return the exit code."""
+    """Print warnings, and what is wrong beside invalid inputs and scores that do not pass; return
+    the exit code, as `show_scores` does.
+
+    Args:
+        has_problems: whether an input was invalid.
+        min_pass_rate, allow_skipped, allow_empty, allow_unused: as of `show_scores`.
+    """
     is_empty = not allow_empty and not outcomes.has_results
     reason = outcomes.why_nothing() or "no scorer ran, because each has a sample below 1"
     missing = [f"nothing was evaluated: {reason}; {_REMEDY}"] if is_empty else []

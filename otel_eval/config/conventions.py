@@ -39,11 +39,15 @@ def _text_of_scalar(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-def _as_tuple(value: object) -> object:
+def _text_as_tuple(value: object) -> object:
+    """A text as a tuple of it alone, because a list of one text may be written as the text; any
+    other value as it is.
+    """
     return (value,) if isinstance(value, str) else value
 
 
 def _check_wrapper_name(name: str) -> str:
+    """Return the name; raises ValueError if no wrapper has it."""
     wrappers = {**WRAPPERS, **TEXT_WRAPPERS}
     if name not in wrappers:
         raise ValueError(f"{redacted_repr(name)} is no wrapper; {did_you_mean(name, [*wrappers])}")
@@ -64,6 +68,9 @@ class _Type(Shape):
 
 
 def _read_needs(needs: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
+    """Pairs of a key of a message and the text or the type that its value must have; raises
+    ValueError if there is none.
+    """
     if not needs:
         raise ValueError('it names no key; write e.g. {input: "*"} or {input: {type: object}}')
     return tuple(
@@ -73,6 +80,7 @@ def _read_needs(needs: Mapping[str, Any]) -> tuple[tuple[str, str | type], ...]:
 
 
 def _check_condition(rule: Rule) -> Rule:
+    """Return the rule; raises ValueError if it has no condition, and so holds for every span."""
     if not rule.key and not rule.name:
         raise ValueError(
             "the rule holds for every span; name an attribute (key) or a span name (name)"
@@ -81,6 +89,7 @@ def _check_condition(rule: Rule) -> Rule:
 
 
 def _check_not_empty(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return the rules; raises ValueError if there is none."""
     if not rules:
         raise ValueError("[] holds no rule; describe which spans are agents, models and tools")
     return rules
@@ -105,7 +114,7 @@ def _record(cls: type, *validators: Any) -> Any:
 
 def _records(row: object, *validators: Any) -> Any:
     """The pydantic type of a list of records."""
-    return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_as_tuple), *validators]
+    return Annotated[GenericAlias(tuple, (row, ...)), BeforeValidator(_text_as_tuple), *validators]
 
 
 def _text_or_mapping(text: object, mapping: object) -> Any:
@@ -118,8 +127,8 @@ def _text_or_mapping(text: object, mapping: object) -> Any:
 _Text = Annotated[str, Field(min_length=1)]
 _Flag = Annotated[bool, Field(strict=True)]
 _Scalar = Annotated[_Text, BeforeValidator(_text_of_scalar)]
-_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_as_tuple)]
-_Names = Annotated[frozenset[_Text], BeforeValidator(_as_tuple)]
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_text_as_tuple)]
+_Names = Annotated[frozenset[_Text], BeforeValidator(_text_as_tuple)]
 # The pydantic types that read fields of tables and rows, by the types of these fields.
 _TYPES: Final[dict[Any, Any]] = {
     str: _Scalar,
@@ -136,7 +145,8 @@ _TYPES: Final[dict[Any, Any]] = {
     Mapping[str, frozenset[str]]: dict[
         _Text,
         Annotated[
-            frozenset[Annotated[str, BeforeValidator(_text_of_scalar)]], BeforeValidator(_as_tuple)
+            frozenset[Annotated[str, BeforeValidator(_text_of_scalar)]],
+            BeforeValidator(_text_as_tuple),
         ],
     ],
     tuple[tuple[str, str | type], ...]: Annotated[

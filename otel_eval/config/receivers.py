@@ -222,7 +222,7 @@ class KafkaReceiver(KafkaClient):
     """A topic to which they are written unchanged."""
 
     def contradictions(self) -> Iterator[str]:
-        """Two places for dead letters, or the topic that is read as one."""
+        """Two places for dead letters, or a place for them that is the topic that is read."""
         yield from super().contradictions()
         if self.dead_letter and self.dead_letter_topic:
             yield "dead_letter and dead_letter_topic are both given; leave one out"

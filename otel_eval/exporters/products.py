@@ -87,7 +87,7 @@ class PhoenixExporter(AnnotationExporter):
         if result.status != "ok":
             return result
         if self._configs is not None:
-            self._configs.set_for(scores)
+            self._configs.ensure_for(scores)
         traces = [
             _annotation(score) | {"trace_id": score.report.trajectory.trace_id}
             for score in scores
@@ -140,8 +140,14 @@ class _AnnotationConfigs:
         self._again_at = 0.0
         self._failed = False
 
-    def set_for(self, scores: Sequence[Score]) -> None:
-        """Configure the annotations of these scores."""
+    def ensure_for(self, scores: Sequence[Score]) -> None:
+        """Create the configurations that Phoenix lacks for these scores, and assign them to the
+        projects of the scores' runs. Only annotations that are verdicts or have a value get one.
+
+        An assignment to a project that Phoenix does not know yet is tried again, with scores that
+        come 30 seconds later or more. After any other error, which is logged and not raised,
+        nothing is tried any more.
+        """
         missing = {
             (_project_of(score), score.name): score
             for score in scores
@@ -169,11 +175,17 @@ class _AnnotationConfigs:
             self._give_up(reason_of(error))
 
     def _give_up(self, reason: str) -> None:
+        """Configure nothing any more, and log why."""
         self._failed = True
         _log.warning("phoenix: annotations have no colours, which is tried no more: %s", reason)
 
     def _answer(self, method: str, path: str, body: Any = None) -> Any:
-        """The data of a response; None if the project is not there yet."""
+        """Make a request, and return the `data` of the response; None if the project to which a
+        configuration is assigned does not exist yet.
+
+        Raises:
+            _ConfigurationRefused: the status is another one than 200.
+        """
         response = self._call(method, path, body)
         if method == "PUT" and response.status == 404:
             return None
@@ -185,10 +197,12 @@ class _AnnotationConfigs:
 
 
 def _project_of(score: Score) -> str:
+    """The name of the Phoenix project in which the run of a score is."""
     return str(score.report.trajectory.resource.get("openinference.project.name") or "default")
 
 
 def _config_of(score: Score) -> dict[str, Any]:
+    """The configuration of an annotation: categories for a verdict, else a value from 0 to 1."""
     shared = {"name": score.name, "optimization_direction": "MAXIMIZE"}
     if not is_verdict(score.result):
         return shared | {"type": "CONTINUOUS", "lower_bound": 0.0, "upper_bound": 1.0}

@@ -110,7 +110,9 @@ class ConnectionHandler(BaseHTTPRequestHandler):
         self.headers = Message()
 
     def handle_one_request(self) -> None:
-        """Wait for a request and handle it."""
+        """Wait at most `idle_s` seconds for the head of a request, and handle the request; if none
+        comes, the connection is closed.
+        """
         self.timed.start_message(self.server.idle_s, _HEADER_BYTES)
         self.wait_for_client()
         super().handle_one_request()

@@ -141,6 +141,12 @@ class JudgeClient:
         )
 
     async def _answer(self, request: _JudgeRequest) -> str:
+        """Return the answer as JSON text, and remember it in the cache. If a reply has no object of
+        the schema, the judge is asked once more.
+
+        Raises:
+            JudgeError: there is no answer, or it does not conform to the schema.
+        """
         reply = await self._ask(request)
         answer = last_object(reply, request.schema)
         if answer is None:
@@ -181,6 +187,12 @@ class JudgeClient:
         return None
 
     async def _ask_in_format(self, form: int, request: _JudgeRequest) -> str:
+        """Request an answer in one response format, with retries, and remember that the endpoint
+        accepts the format.
+
+        Raises:
+            JudgeError: there is no answer; `_Refused` if the request was refused.
+        """
         answer = await self._limits.repeat(
             lambda: self._attempt(request, form_fields(form, request.schema))
         )
@@ -188,6 +200,11 @@ class JudgeClient:
         return answer
 
     async def _attempt(self, request: _JudgeRequest, parameters: Mapping[str, Any]) -> str:
+        """Make one request within `timeout_s`, and return the text of the answer.
+
+        Raises:
+            JudgeError: there is none; a `RetryableJudgeError` if it may be there the next time.
+        """
         import openai
 
         self._count("judges.attempts")
@@ -216,9 +233,11 @@ class JudgeClient:
                 ) from None
 
     def _count(self, name: str, amount: int = 1, **labels: str) -> None:
+        """Add to a counter of this judge."""
         self.counters.add(name, amount, judge=self.name, **labels)
 
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
+        """Count the tokens of a response by kind, or that it reports none."""
         tokens = tokens_of(completion)
         for kind, amount in tokens.items():
             self._count("judges.tokens", amount, type=kind)
@@ -226,6 +245,9 @@ class JudgeClient:
             self._count("judges.responses_without_usage")
 
     async def _body(self, prompt: str, parameters: Mapping[str, Any]) -> bytes:
+        """Make a request, and return the body of the response; raises JudgeError if it is longer
+        than 1 MiB.
+        """
         state = await self._state_of_loop()
         state.in_flight += 1
         body = bytearray()
@@ -257,6 +279,9 @@ class JudgeClient:
                 loop.call_soon_threadsafe(self._close_unused, loop)
 
     def _close_unused(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the connections of an event loop if the client is retired and no request of that
+        loop uses them.
+        """
         state = self._states.get(loop)
         if self._retired and state is not None and not state.in_flight:
             del self._states[loop]
@@ -265,6 +290,7 @@ class JudgeClient:
             task.add_done_callback(self._closing.discard)
 
     async def _state_of_loop(self) -> _OnLoop:
+        """What belongs to the running event loop, created at its first request."""
         loop = asyncio.get_running_loop()
         state = self._states.get(loop)
         if state is None:
@@ -284,6 +310,7 @@ class _Refused(JudgeError):
 
 
 async def _opened(judge: JudgeClient) -> AsyncGenerator[Any, None]:
+    """Yield a client of the endpoint, and close it at the end."""
     import openai
 
     client = openai.AsyncOpenAI(
@@ -324,6 +351,9 @@ async def _close_if_error(response: Any) -> None:
 
 
 def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
+    """The error for a status that is no success; a `RetryableJudgeError` for 5xx and those
+    after which a retry can help.
+    """
     if status not in _RETRYABLE and status < 500:
         return _Refused(status)
     kind = "judge_rate_limited" if status == 429 else "judge_unavailable"

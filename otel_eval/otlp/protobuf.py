@@ -138,8 +138,17 @@ def read_traces(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
 
 
 def read_logs(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
-    """Read the log records of an ExportLogsServiceRequest, or of LogsData; arguments and errors as
-    of `read_traces`.
+    """Read the log records of an ExportLogsServiceRequest, or of LogsData, in protobuf.
+
+    Those that may belong to a run, such as GenAI events with the ids of a trace and a span, become
+    the `logs` of the batch; others are only counted, as ignored.
+
+    Args:
+        max_attributes: the limit of attributes, as of `SpanBatch`.
+
+    Raises:
+        InputError: the body is no such message.
+        MemoryError: there is too little memory to parse it.
     """
     batch = SpanBatch(max_attributes=max_attributes)
     try:
@@ -182,6 +191,7 @@ def _shortcut(body: bytes, max_attributes: int) -> SpanBatch | None:
 
 
 def _read_by_protobuf(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
+    """Read spans without the extension: of any valid request, with the same result."""
     batch = SpanBatch(max_attributes=max_attributes)
     for scope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
         add_spans(batch, scope, items, ids)
@@ -189,6 +199,12 @@ def _read_by_protobuf(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch
 
 
 def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any]]:
+    """Yield each scope of a request with the bytes and the parsed ids of its spans or log records.
+
+    Args:
+        raw: the request, parsed so that resources, scopes and items stay bytes.
+        parsed: the same request, parsed so that the ids of the items can be read.
+    """
     for group, group_ids in zip(raw.groups, parsed.groups, strict=True):
         resource = b"".join(group.resource)
         for scope, scope_ids in zip(group.scopes, group_ids.scopes, strict=True):

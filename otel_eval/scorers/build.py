@@ -119,8 +119,14 @@ def _adapter_of(scorer: type) -> TypeAdapter[Any]:
 
 
 def _custom_scorer(name: str, registered: Registration, parameters: Mapping[str, Any]) -> Scorer:
-    """Build a scorer from a registered or imported function, or from a class whose instances are
-    called.
+    """Build a scorer from a registered or imported function, or from a class.
+
+    Parameters that all scorers have are the scorer's own. The others are passed to the function
+    with each run, or once to the class, whose instance is then called with each run. An instance
+    that is itself a `Scorer` is returned as it is if no common parameter is written.
+
+    Raises:
+        ConfigError: a parameter is invalid, or no run could be passed to the function or instance.
     """
     thing, version = registered.thing, registered.version
     common_keys = parameters_of(BaseScorer)

@@ -68,7 +68,9 @@ class DirectoryLock:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the path leads to the locked directory: nobody removed, moved or replaced it."""
+        """Whether the path leads to the locked directory: it was not removed, moved or replaced.
+        False if that cannot be seen.
+        """
         try:
             return os.path.samestat(os.stat(self.path / "lock"), os.fstat(self._lock))
         except OSError:

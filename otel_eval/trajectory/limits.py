@@ -67,6 +67,7 @@ class RunLimits:
 
     @cached_property
     def _starts(self) -> list[int]:
+        """The first index of each range, ascending."""
         return [first for first, _, _ in self._ranges]
 
     def run_of(self, index: int) -> int:
@@ -168,12 +169,14 @@ def _recorded_size(spans: ClassifiedTrace, ranges: Iterable[tuple[int, int]]) ->
 
 
 def _size_of_span(spans: ClassifiedTrace, index: int) -> int:
+    """The size, as `MOST_BYTES` counts it, of the attributes and the events of a span."""
     span = spans.readers[index]
     size = _size(span.attributes(_EVERY_ATTRIBUTE))
     return size + sum(map(_size_of_event, spans.events(index)))
 
 
 def _size_of_event(event: SpanEvent) -> int:
+    """The size, as `MOST_BYTES` counts it, of the name, the attributes and the body of an event."""
     return _size([event.name, event.attributes, event.body])
 
 

@@ -201,8 +201,11 @@ class Dag(AskingScorer, ReferencedScorer):
         )
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
-        """Return the instruction to a judge for a node, without the data and the form of the
-        answer, which are added to it.
+        """Return the instruction to a judge for a node. What comes after it in the prompt, the data
+        and the form of the answer, is not part of it.
+
+        A subclass may override this. `data` is what the judge is shown; the instruction does not
+        depend on it here.
         """
         return f"{_INSTRUCTIONS[node.kind]}\n{node.asks}"
 

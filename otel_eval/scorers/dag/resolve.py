@@ -71,10 +71,12 @@ def _resolved_nodes(written_nodes: Mapping[str, WrittenNode]) -> dict[str, Node]
 
 
 def _with_further_problems(value: Any, validate: ValidatorFunctionWrapHandler) -> object:
-    """Validate the nodes; if some are invalid, report problems of links and of expressions, too.
+    """Validate the nodes of a tree, and report all problems of invalid ones at once: those of
+    links between nodes and of expressions, too.
 
     Raises:
-        ConfigError: with every problem.
+        ConfigError: a node is invalid; with every problem.
+        ValidationError: the nodes are no mapping, or a name is invalid; with these problems alone.
     """
     try:
         return validate(value)

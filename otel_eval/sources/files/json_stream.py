@@ -46,6 +46,9 @@ class BrokenJson(InputError):
 
 
 def _read_elements(key: str, cursor: Cursor, read: Read, on_problem: Notify) -> Iterator[SpanBatch]:
+    """Read each element of the list at the cursor. A problem is reported with the place of
+    its element, such as `key[3]`, and the elements after it are still read.
+    """
     for number in cursor.elements():
         inside = with_prefix(on_problem, f"{key}[{number}]")
         yield from _report_unusable(read(inside), inside)
@@ -221,8 +224,12 @@ def stream_documents(cursor: Cursor, on_problem: Notify) -> Iterator[SpanBatch]:
 
 
 def _read_document(cursor: Cursor, on_problem: Notify, depth: int) -> Iterator[SpanBatch]:
-    """Read the document at this position; it is parsed to its end before `InputError` is raised
-    because it has no traces.
+    """Read the document at this position, which may also be a list of documents; `depth` counts the
+    lists and wrappers around it.
+
+    Raises:
+        BrokenJson: the text is cut or not JSON.
+        InputError: the document has no traces; the cursor is behind it then.
     """
     first = cursor.peek()
     if first == "[" and depth < _DEEPEST:

@@ -87,6 +87,7 @@ class _Fields:
             raise _Cut
 
     def _pieces(self, size: int) -> Iterator[bytes]:
+        """Read so many bytes, at most `PIECE` at once; fewer if the input ends before."""
         while size and (piece := self._stream.read(min(size, PIECE))):
             yield piece
             size -= len(piece)
@@ -108,8 +109,12 @@ class _Fields:
         raise _Cut
 
     def field(self) -> tuple[int, int]:
-        """Read tag and length of the next length-delimited field: its number, and its size. The
-        number of any other field is 0, and its size that of its content.
+        """Read the head of the next field. Return the field's number and how many bytes of content
+        follow; of a field that is not length-delimited 0 as the number.
+
+        Raises:
+            _Cut: the input ends within the head.
+            InputError: the head is invalid.
         """
         tag = self.number()
         kind = tag & 7
@@ -158,7 +163,7 @@ def _batches(fields: _Fields, end: int, on_problem: Notify) -> Iterator[SpanBatc
     parts = (
         iter([fields.take(end - fields.position)])
         if is_small
-        else _parts(fields, end, _PartialList(bytes))
+        else _divide(fields, end, _PartialList(bytes))
     )
     try:
         for part in parts:
@@ -219,21 +224,26 @@ class _PartialList:
         return _PartialList(lambda content: self._request(sized(_LISTS[level], content)))
 
     def _request(self, fields: bytes) -> bytes:
+        """A request with these fields, and with what all parts share before them."""
         return self._wrapped(self._shared + fields)
 
 
-def _parts(fields: _Fields, end: int, listed: _PartialList, level: int = 0) -> Iterator[bytes]:
-    """Yield requests of about a piece that have, together, the groups or items up to a position.
+def _divide(
+    fields: _Fields, end: int, partial_list: _PartialList, level: int = 0
+) -> Iterator[bytes]:
+    """Divide a large request, or a large resource or scope within it, into requests of about
+    `PIECE` bytes, which have the same spans or log records, in order. What comes before an error is
+    yielded before it is raised.
 
     Args:
-        fields: where they are read.
-        end: the position.
-        listed: makes the requests.
-        level: 0 in a request, 1 in a resource, 2 in a scope.
+        fields: the input, at the first field.
+        end: the position at which the last field ends, or `_TO_THE_END`.
+        partial_list: collects the fields, and makes a request of those that it has.
+        level: what is divided: 0 a request, 1 a resource, 2 a scope.
 
     Raises:
-        InputError: what is there is no field, or a resource or scope is written after its spans.
-        _Cut: the input ends before.
+        InputError: the bytes are corrupt, or a resource or scope is written after its spans.
+        _Cut: the input ends before `end`.
     """
     try:
         while fields.position < end and not (end >= _TO_THE_END and fields.is_at_end()):
@@ -241,18 +251,20 @@ def _parts(fields: _Fields, end: int, listed: _PartialList, level: int = 0) -> I
             if size > end - fields.position:
                 raise InputError("the bytes are corrupt or cut")
             if number == _LISTS[level] and size > PIECE and level + 1 < len(_LISTS):
-                yield from listed.finish()
-                yield from _parts(fields, fields.position + size, listed.inner(level), level + 1)
+                yield from partial_list.finish()
+                yield from _divide(
+                    fields, fields.position + size, partial_list.inner(level), level + 1
+                )
             elif number == _LISTS[level]:
-                yield from listed.add(sized(number, fields.take(size)))
+                yield from partial_list.add(sized(number, fields.take(size)))
             elif number == _SHARED:
-                listed.share(sized(number, fields.take(size)))
+                partial_list.share(sized(number, fields.take(size)))
             else:
                 fields.skip(size)
     except Exception:  # broken gzip, too
-        yield from listed.finish()  # what came before can be used
+        yield from partial_list.finish()  # what came before can be used
         raise
-    yield from listed.finish()
+    yield from partial_list.finish()
 
 
 class _RequestReader:

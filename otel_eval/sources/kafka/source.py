@@ -115,7 +115,7 @@ class KafkaSource:
         self._services.undelivered.stop()
 
     def close(self, timeout_s: float) -> None:
-        """Commit what is finished and leave the group."""
+        """Commit what is finished and leave the group; wait at most `timeout_s` seconds."""
         self._stopping.set()
         self._ending.set()
         if self._thread.ident is not None:
