@@ -25,7 +25,7 @@ _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 def file_stamp(file: str | PathLike[str]) -> Stamp | None:
     """A value that differs after the file or its permissions were changed; None if the file does
-    not exist.
+    not exist or cannot be seen.
     """
     try:
         status = os.stat(file)

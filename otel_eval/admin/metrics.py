@@ -300,7 +300,7 @@ def _outcomes(counts: Counts) -> Iterator[Family]:
 
 
 def _of_process() -> Iterator[Family]:
-    """Build, uptime, CPU and memory of this process."""
+    """Build, uptime and CPU of this process; on Linux also its memory and open files."""
     times = os.times()
     yield _number("build_info", dict(sorted(build_info().items())), 1, kind="gauge")
     yield _number("process_uptime", {}, time.monotonic() - _BEGUN, "s")

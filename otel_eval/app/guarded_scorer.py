@@ -95,6 +95,7 @@ class GuardedScorer:
 
 
 def _score(scorer: Scorer, trajectory: Trajectory, outcome: Future[Outcome]) -> None:
+    """Call the scorer without tracing and set its outcome; an error is a `Failed`."""
     # spans of an agent that the scorer runs would be scored by it again, in an endless loop
     with suppress_tracing():
         try:

@@ -18,6 +18,9 @@ _NAMES: Final = ("{trace_id}", "{span_id}")
 
 
 def _check_page_url(text: str) -> str:
+    """Return the URL as it is; ValueError if it is none once its placeholders, such as
+    `{trace_id}`, are filled in.
+    """
     plain = text
     for name in _NAMES:
         plain = plain.replace(name, "0")

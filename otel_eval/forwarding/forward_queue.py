@@ -154,6 +154,9 @@ class ForwardQueue(DeliveryQueue[ForwardedBody]):
         return True
 
     def _count_outcome(self, result: ExportResult, items: int) -> None:
+        """Count the spans or log records of a request as sent, refused or discarded, and warn of
+        what the backend says.
+        """
         if result.status == "unsupported":
             self._count("discarded", items)
             return

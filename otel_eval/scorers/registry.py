@@ -385,7 +385,7 @@ def _is_simple(declared: object) -> bool:
 
 def _keywords(thing: Any) -> dict[str, bool] | None:
     """The keyword parameters of a function (after the trajectory) or a class → whether it is
-    required; None if it accepts any.
+    required; None if it accepts any, or its signature cannot be read.
     """
     try:
         parameters = list(inspect.signature(thing).parameters.values())

@@ -247,7 +247,9 @@ def _merge_again(
 def _of_one_id(
     spans: ClassifiedTrace, calls: list[ToolCallBuilder]
 ) -> dict[tuple[int, str, str], list[ToolCallBuilder]]:
-    """The groups of calls that have the same owner, name and id, and none of which failed."""
+    """The groups of two or more calls that have the same owner, name and id. A group with a failed
+    call is left out.
+    """
     by_name: dict[tuple[int, str], list[ToolCallBuilder]] = {}
     for call in calls:
         by_name.setdefault((spans.owners[call.index], call.name), []).append(call)

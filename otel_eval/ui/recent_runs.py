@@ -134,7 +134,9 @@ class RecentRuns:
                     self.left_out += 1
 
     def _encode(self, key: Key, report: Report, at_ns: int) -> None:
-        """Encode a report, with the results of an earlier one of the same revision."""
+        """Encode a report, with the results of an earlier one of the same revision; without its
+        calls if it were too large.
+        """
         document = run_document(report, content=self._content)
         earlier = self._documents.get(key)
         if earlier is not None and earlier.revision == report.revision:

@@ -62,7 +62,7 @@ class _ShortestPath:
     in turn.
     """
 
-    def __init__(self, start: int, quits_at: float) -> None:
+    def __init__(self, start: int, unassigned_at: float) -> None:
         self.reached = {start: 0.0}  # kind → distance
         # kind → the column through which it was reached, and which it owns
         self.through: dict[int, int] = {}
@@ -71,7 +71,7 @@ class _ShortestPath:
         self.done: dict[int, float] = {}
         self.queue: list[tuple[float, int]] = []
         # the nearest row that could give up its column
-        self.nearest, self.quitter = quits_at, start
+        self.nearest, self.row_to_unassign = unassigned_at, start
         self.here = 0.0
 
     def next_column(self) -> int:
@@ -87,11 +87,11 @@ class _ShortestPath:
         self.done[column] = self.here
         return column
 
-    def reach(self, kind: int, column: int, rent: float) -> None:
+    def reach(self, kind: int, column: int, potential: float) -> None:
         """Record that the search has reached the rows of a kind through a column that they own."""
         self.reached[kind], self.through[kind] = self.here, column
-        if self.here - rent < self.nearest:
-            self.nearest, self.quitter = self.here - rent, kind
+        if self.here - potential < self.nearest:
+            self.nearest, self.row_to_unassign = self.here - potential, kind
 
 
 class WeightedAssignment:
@@ -118,7 +118,7 @@ class WeightedAssignment:
         self._rows: list[int] = []  # the kind of each row
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
         self._kinds: list[Mapping[int, float]] = []
-        self._rent: list[float] = []  # potential of a kind of rows
+        self._row_potential: list[float] = []  # of each kind of rows
         self._price: dict[int, float] = {}  # potential of a column
         # column → kind of rows → how many of them
         self._owners: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -132,20 +132,20 @@ class WeightedAssignment:
         self._rows.append(kind)
         if kind == len(self._kinds):
             self._kinds.append(weights)
-            self._rent.append(0.0)
+            self._row_potential.append(0.0)
         elif kind in self._without:
             return  # a further row of this kind adds no weight either: gains never increase
-        price, rent, nearest = self._price, 0.0, _NOTHING
+        price, potential, nearest = self._price, 0.0, _NOTHING
         for column, weight in weights.items():
             cost = -weight - price.get(column, 0.0)
-            if cost < rent or (
-                cost == rent
+            if cost < potential or (
+                cost == potential
                 and nearest != _NOTHING
                 and not self._capacity[nearest]
                 and self._capacity[column]
             ):
-                rent, nearest = cost, column
-        self._rent[kind] = rent
+                potential, nearest = cost, column
+        self._row_potential[kind] = potential
         if nearest == _NOTHING:
             self._without.add(kind)
         elif not self._capacity[nearest]:
@@ -153,13 +153,13 @@ class WeightedAssignment:
         else:  # the shortest path is one edge, and no potential moves
             self._owners[nearest][kind] += 1
             self._capacity[nearest] -= 1
-            self.total -= rent
+            self.total -= potential
 
     def _augment(self, start: int) -> None:
         """Run Dijkstra over alternating paths from the new row to a free column, or to a row that
         gives up its column.
         """
-        search = _ShortestPath(start, -self._rent[start])
+        search = _ShortestPath(start, -self._row_potential[start])
         fresh = [start]
         while True:
             for kind in fresh:
@@ -173,10 +173,10 @@ class WeightedAssignment:
                 break
             fresh = [kind for kind in self._owners[column] if kind not in search.reached]
             for kind in fresh:
-                search.reach(kind, column, self._rent[kind])
-        self.total -= end + self._rent[start]
+                search.reach(kind, column, self._row_potential[kind])
+        self.total -= end + self._row_potential[start]
         for kind, distance in search.reached.items():
-            self._rent[kind] += end - distance
+            self._row_potential[kind] += end - distance
         for reached, distance in search.done.items():
             self._price[reached] = self._price.get(reached, 0.0) - (end - distance)
         self._shift(start, column, search)
@@ -184,7 +184,7 @@ class WeightedAssignment:
     def _look_from(self, kind: int, search: _ShortestPath) -> None:
         """Reach the columns of a kind of rows, where that is shorter than before."""
         weights, price, best, done = self._kinds[kind], self._price, search.best, search.done
-        base = search.here - self._rent[kind]
+        base = search.here - self._row_potential[kind]
         for column, weight in weights.items():
             far = base - weight - price.get(column, 0.0)
             if far < best.get(column, search.nearest) and column not in done:
@@ -194,11 +194,11 @@ class WeightedAssignment:
     def _shift(self, start: int, free: int, search: _ShortestPath) -> None:
         """Reassign the columns along the path that was found, from its end back to its start."""
         if free == _NOTHING:
-            self._without.add(search.quitter)
-            if search.quitter == start:
+            self._without.add(search.row_to_unassign)
+            if search.row_to_unassign == start:
                 return
-            free = search.through[search.quitter]
-            self._disown(free, search.quitter)
+            free = search.through[search.row_to_unassign]
+            self._disown(free, search.row_to_unassign)
         else:
             self._capacity[free] -= 1
         while True:

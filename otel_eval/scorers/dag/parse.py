@@ -414,7 +414,9 @@ NodesByName = Mapping[str, WrittenNode | None]
 
 
 def link_problems(nodes: NodesByName) -> list[str]:
-    """Every problem of the names by which nodes lead to others, as `.name.key: …`."""
+    """Every problem of the names by which nodes lead to others, as `.name.key: …`; cycles
+    are found later.
+    """
     return [
         f".{name}.{problem}"
         for name, node in nodes.items()

@@ -102,7 +102,9 @@ def run_to_end(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> WalkResult:
-    """Walk the tree for one run and return the path."""
+    """Walk the tree for one run and return the path, with a verdict or with what prevented one: the
+    first node that was skipped or failed, or `NoVerdict`.
+    """
     state = WalkState(plan)
     failure: Skipped | Failed | None = None  # the first one
     ready: Sequence[str] = plan.roots
