@@ -17,7 +17,7 @@ demo: $(VENV)/.installed ## install, run a traced agent against the receiver, pr
 	@$(BIN)/python examples/demo.py
 
 unexport PYTHONDONTWRITEBYTECODE # otherwise each of the many processes of the tests compiles all of them again
-JOBS ?= 4 # processes that run tests; more than cores, because end-to-end tests wait for timers and processes
+JOBS ?= 5 # processes that run tests; more than cores, because end-to-end tests wait for timers and processes
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 QUICK := tests/flow tests/docs tests/content tests/cost tests/traces tests/conformance tests/unit # the longest files first
 PURE := tests/unit/sources tests/unit/otlp tests/unit/http1 tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
