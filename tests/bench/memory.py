@@ -69,7 +69,7 @@ def hold_server_spans(*, waits: bool) -> None:
 
     engine, traces, spans = Engine(()), 100_000, 10
     limits = Limits(max_bytes=8 * 2**30, max_traces=2 * traces)
-    buffer = TraceBuffer(limits, engine.role_of, engine.slim)
+    buffer = TraceBuffer(limits, engine)
     read_traces(server_spans(0, spans))
     before, now = resident(), 0.0
     for trace in range(1, traces + 1):
