@@ -20,8 +20,9 @@ def free_ports(folder: Path) -> None:
     """Let the receiver choose its ports, and write them down; a reader has the usual ones."""
     with (folder / "eval.yaml").open("a", encoding="utf-8") as file:
         file.write(
-            'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: null}}}\n'
-            'telemetry: {endpoint: "127.0.0.1:0"}\n'
+            'receivers: {otlp: {protocols: {grpc: &any_port {endpoint: "127.0.0.1:0"},'
+            " http: *any_port}}}\n"
+            "telemetry: *any_port\n"
         )
 
 
