@@ -147,11 +147,15 @@ def hashable(value: Any) -> Hashable:
         else:
             return value  # type: ignore[no-any-return]
     if is_object(value):
+        if not value:
+            return _EMPTY_OBJECT
         try:
             return _OBJECT, frozenset(value.items())
         except TypeError:  # a list or an object is inside
             return _OBJECT, frozenset([(key, hashable(below)) for key, below in value.items()])
     if isinstance(value, list | tuple):
+        if not value:
+            return _EMPTY_TUPLE if isinstance(value, tuple) else _EMPTY_LIST
         return _TUPLE if isinstance(value, tuple) else _LIST, tuple(
             [hashable(below) for below in value]
         )
@@ -159,6 +163,10 @@ def hashable(value: Any) -> Hashable:
 
 
 _OBJECT, _LIST, _TUPLE = object(), object(), object()  # equal to nothing in a recorded value
+# Shared, since arguments may hold very many empty collections.
+_EMPTY_OBJECT: Final = (_OBJECT, frozenset[Hashable]())
+_EMPTY_LIST: Final = (_LIST, ())
+_EMPTY_TUPLE: Final = (_TUPLE, ())
 
 
 def recorded_field(
