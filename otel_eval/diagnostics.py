@@ -279,7 +279,7 @@ class Coverage:
         """The counters of runs, of what was not evaluated, and of results by scorer and outcome."""
         with self._lock:
             unmatched = self.runs - self.matched
-            found: dict[CountName, int] = {
+            counts: dict[CountName, int] = {
                 "runs": self.runs,
                 "runs_unmatched": unmatched,
                 "traces_without_run": self.traces_without_run,
@@ -290,13 +290,13 @@ class Coverage:
                 sorted(self._skipped.items()),
                 sorted(self._results.items()),
             )
-        found |= {count_name("spans_without_run", scope=scope): count for scope, count in spans}
+        counts |= {count_name("spans_without_run", scope=scope): count for scope, count in spans}
         for (scorer, outcome, error), count in results:
             labels = {"scorer": scorer, "outcome": outcome} | (
                 {"error_type": error} if error else {}
             )
-            found[count_name("scorers.results", **labels)] = count
-        return found | {
+            counts[count_name("scorers.results", **labels)] = count
+        return counts | {
             count_name("results.skipped", reason=reason): count for reason, count in skipped
         }
 

@@ -132,13 +132,13 @@ class IdleMemory:
         self._looked = now
         if (arrived := self._user.arrived) != self._seen:
             self._seen, self._since = arrived, now
-        held = self._user.held_bytes
-        self._most_held = max(self._most_held, held)
+        held_bytes = self._user.held_bytes
+        self._most_held = max(self._most_held, held_bytes)
         over = now - self._since >= _QUIET_S or now - self._trimmed >= _BUSY_S
         if over and (
-            self._most_held - held >= _LEAST_BYTES
+            self._most_held - held_bytes >= _LEAST_BYTES
             or self._size() - self._trimmed_size >= _LEAST_BYTES
         ):
             self._user.compact()
             self._trim()
-            self._trimmed, self._most_held, self._trimmed_size = now, held, self._size()
+            self._trimmed, self._most_held, self._trimmed_size = now, held_bytes, self._size()

@@ -280,7 +280,7 @@ class ScopeReader:
 
     def read(self, span: SpanReader) -> Classification:
         """Classify the span."""
-        # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long
+        # A fingerprint is made without decoding. Spans with equal ones differ at most in long
         # texts, so most spans are recognised without decoding an attribute.
         look = getattr(span, "fingerprint", None)
         fingerprint = None if look is None else look(self.wanted)

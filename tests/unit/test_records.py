@@ -59,10 +59,10 @@ def test_an_immutable_record_is_a_value_like_its_record():
 
 def test_records_are_compared_hashed_and_shown_by_their_fields():
     """Those that are not compared or shown are left out, and another class is never equal."""
-    wanted, same = Wanted(frozenset({"a"}), named=True), Wanted(frozenset("a"), named=True)
-    assert (wanted, hash(wanted)) == (same, hash(same))
-    assert wanted != replace(wanted, named=False)
+    keys, equal_keys = Wanted(frozenset({"a"}), named=True), Wanted(frozenset("a"), named=True)
+    assert (keys, hash(keys)) == (equal_keys, hash(equal_keys))
+    assert keys != replace(keys, named=False)
     assert Skipped("why") != Failed("why", "")
-    assert repr(wanted) == (
+    assert repr(keys) == (
         "Wanted(keys=frozenset({'a'}), prefixes=(), presence=frozenset(), short=False, named=True)"
     )

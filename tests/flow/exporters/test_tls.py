@@ -397,8 +397,8 @@ def judge(authority: Any) -> Iterator[Any]:
 
 
 def asked(judge: Any, tls: dict[str, str]) -> str:
-    given = {"base_url": judge.url, "model": "m", "timeout": "5m", "retries": 0, "tls": tls}
-    return str(asyncio.run(build_judges(load({"judges": {"main": given}}))["main"]("?")))
+    judge_options = {"base_url": judge.url, "model": "m", "timeout": "5m", "retries": 0, "tls": tls}
+    return str(asyncio.run(build_judges(load({"judges": {"main": judge_options}}))["main"]("?")))
 
 
 def test_a_judge_that_asks_for_a_certificate(authority: Any, judge: Any, tmp_path: Path) -> None:
@@ -413,7 +413,11 @@ def test_a_judge_that_asks_for_a_certificate(authority: Any, judge: Any, tmp_pat
 
 def test_a_judge_whose_files_cannot_be_used() -> None:
     """Stops the start, as every other problem of a judge does."""
-    given = {"base_url": "https://127.0.0.1:1", "model": "m", "tls": {"ca_file": "/no/such.pem"}}
+    judge_options = {
+        "base_url": "https://127.0.0.1:1",
+        "model": "m",
+        "tls": {"ca_file": "/no/such.pem"},
+    }
     with pytest.raises(ConfigError) as caught:
-        check(load({"judges": {"main": given}}))
+        check(load({"judges": {"main": judge_options}}))
     assert str(caught.value) == f"judges.main.tls.ca_file: {NOWHERE}"

@@ -51,8 +51,8 @@ class Keeper:
 
     def journal_forwarded(self, requests: Any, spans: Any) -> None:
         with self.changed:
-            self.calls += [("rest", each.position) for each in requests] + [
-                ("span", each.position) for each in spans
+            self.calls += [("rest", request.position) for request in requests] + [
+                ("span", span.position) for span in spans
             ]
             self.changed.notify_all()
 
