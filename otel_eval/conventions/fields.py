@@ -196,7 +196,7 @@ class ReadTable:
 
     def message_rows(
         self, side: Side, read: Mapping[str, Any], *, masked_too: bool = False
-    ) -> Iterator[tuple[MessageRow, Any]]:
+    ) -> list[tuple[MessageRow, Any]]:
         """The rows of a side, each with its value, or with its family by what follows the prefix,
         if that is recorded.
 
@@ -205,8 +205,9 @@ class ReadTable:
             read: the attributes of `messages_wanted`.
             masked_too: whether also values of which a part was replaced.
         """
+        recorded: list[tuple[MessageRow, Any]] = []
         if not read:
-            return
+            return recorded
         has_families = not self.messages_wanted[side].keys.issuperset(read)
         for row in self._rows[side]:
             if not row.key.endswith("."):
@@ -218,7 +219,7 @@ class ReadTable:
                     or self._is_recorded(read, row.key, value)
                     or (masked_too and self.is_masked(value))
                 ):
-                    yield row, value
+                    recorded.append((row, value))
             elif has_families:
                 family = {
                     key[len(row.key) :]: value
@@ -226,7 +227,8 @@ class ReadTable:
                     if key.startswith(row.key)
                 }
                 if any(_shows_content(row.key, part) for part in family):
-                    yield row, family
+                    recorded.append((row, family))
+        return recorded
 
     def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
         """The fields of a tool span that one of its events or log records holds."""

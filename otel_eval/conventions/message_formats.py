@@ -58,7 +58,7 @@ def _nested(
 
 
 # Marks of a request whose tool the provider runs: pydantic-ai; Vercel AI SDK.
-HOSTED_MARKS: Final = ("builtin", "providerExecuted")
+HOSTED_MARKS: Final = frozenset({"builtin", "providerExecuted"})
 # Types of parts that are such requests: GenAI conventions; Anthropic.
 HOSTED_TYPES: Final = frozenset({"server_tool_call", "server_tool_use", "mcp_tool_use"})
 _LOCAL_ITEMS: Final = ("computer", "local_shell", "shell", "apply_patch")

@@ -154,23 +154,34 @@ def _read(value: Any, key: str, depth: int, mentions: list[Mention]) -> None:
     `MAX_DEPTH` at most.
     """
     if isinstance(value, dict):
-        if key == "trajectory":
-            mentions += _trajectory(value)
-            return
-        mention = _mention(value, key)
-        if mention is not None:
-            mentions.append(mention)
-            return
-        for name in value if depth < MAX_DEPTH else ():
-            if name == _COPIES and value.get("tool_calls"):
-                continue
-            if name in CONTAINERS:
-                _read(value[name], name, depth + 1, mentions)
+        _read_object(value, key, depth, mentions)
     elif isinstance(value, list):
         for item in value if depth < MAX_DEPTH else ():
-            _read(item, key, depth + 1, mentions)
+            if isinstance(item, dict):
+                _read_object(item, key, depth + 1, mentions)
+            else:
+                _read(item, key, depth + 1, mentions)
     elif isinstance(value, str):
         _read_text(value, key, depth, mentions)
+
+
+def _read_object(value: dict[str, Any], key: str, depth: int, mentions: list[Mention]) -> None:
+    """Add the request or result that an object is, or those in it."""
+    if key == "trajectory":
+        mentions += _trajectory(value)
+        return
+    shapes = _SHAPES.candidates(value, key)
+    mention = _mention(value, key, shapes) if shapes or key in _LISTS_OF_REQUESTS else None
+    if mention is not None:
+        mentions.append(mention)
+        return
+    for name, part in value.items() if depth < MAX_DEPTH else ():
+        if (
+            name in CONTAINERS
+            and (not isinstance(part, str) or part[:1] in _OPENING)
+            and not (name == _COPIES and value.get("tool_calls"))
+        ):
+            _read(part, name, depth + 1, mentions)
 
 
 def _read_text(text: str, key: str, depth: int, mentions: list[Mention]) -> None:
@@ -194,21 +205,23 @@ def _trajectory(value: dict[str, Any]) -> Iterator[Mention]:
                 yield ToolResult("", name, observation)
 
 
-def _mention(value: dict[str, Any], key: str) -> Mention | None:
+def _mention(value: dict[str, Any], key: str, shapes: _Shapes) -> Mention | None:
     """Read an object as a result or else a request, since some results also match a shape of a
     request; None if it is neither.
+
+    Args:
+        value: the object.
+        key: the one under which it was found.
+        shapes: those that it may have.
     """
-    candidates = _SHAPES.candidates(value, key)
-    for shape in candidates:
+    for shape in shapes:
         if shape.matches(value):
             return shape.read(value)
     # A request without a usable name still counts as one: then calls are known to be missing.
     if key in _LISTS_OF_REQUESTS and _ANSWER_KEYS.isdisjoint(value):
         return ToolRequest("")
-    # An object without candidates has none of these keys, since they are keys of shapes.
-    if not candidates or _REQUEST_KEYS.isdisjoint(value):
-        return None
-    is_hollow = any(
+    # They are keys of shapes, so an object that may have no shape has none of them.
+    is_hollow = not _REQUEST_KEYS.isdisjoint(value) and any(
         isinstance(value[name], dict) and value[name] for name in _REQUEST_KEYS & value.keys()
     )
     return ToolRequest("") if is_hollow else None
@@ -260,23 +273,26 @@ class _ShapeReader:
         hosted = (
             name in HOSTED_TOOLS
             or _text(value.get("type")) in self._hosted_types
-            or any(value.get(mark) is True for mark in HOSTED_MARKS)
+            or (
+                not HOSTED_MARKS.isdisjoint(value)
+                and any(value.get(mark) is True for mark in HOSTED_MARKS)
+            )
         )
         failed = True in [_has_failed(error(value)) for error in self._errors]
         return ToolRequest(name, call_id, arguments, hosted, failed)
 
     def _result(self, value: dict[str, Any]) -> ToolResult:
         payload = self._payload(value)
-        unwrapped = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
-        marks = [_has_failed(error(value)) for error in self._errors]
+        result = UNRECORDED if payload is None else decode_text(payload)
+        failed = marked = False
+        if isinstance(result, (dict, list)):  # no wrapper of results is text
+            unwrapped = unwrap_decoded(result, _WRAPPERS_OF_RESULTS)
+            result, failed, marked = unwrapped.value, unwrapped.failed, unwrapped.marked
+        for error in self._errors:
+            mark = _has_failed(error(value))
+            failed, marked = failed or mark is True, marked or mark is not None
         call_id, name = known_id(_text(self._call_id(value))), _text(self._name(value))
-        return ToolResult(
-            call_id,
-            name,
-            UNRECORDED if payload is None else unwrapped.value,
-            unwrapped.failed or True in marks,
-            unwrapped.marked or marks.count(None) < len(marks),
-        )
+        return ToolResult(call_id, name, result, failed, marked)
 
 
 _Shapes = tuple[_ShapeReader, ...]
@@ -320,8 +336,7 @@ class _ShapeIndex:
         """
         shapes = self._within.get(key, ())
         for name, shapes_of in self._by_text:
-            text = value.get(name)
-            if isinstance(text, str) and text in shapes_of:
+            if name in value and isinstance(text := value[name], str) and text in shapes_of:
                 shapes += shapes_of[text]
         if not self._keys.isdisjoint(value):
             for name in self._keys & value.keys():

@@ -299,9 +299,15 @@ def _is_plain(message: Mapping[str, Any]) -> bool:
     )
 
 
-def may_mention_in(family: Mapping[str, Any]) -> bool:
-    """Whether flattened messages may hold a request or a result."""
-    return not _is_text(family) or any(key.partition(".")[2] not in _PLAIN_PARTS for key in family)
+def may_mention_in(value: Any) -> bool:
+    """Whether messages, as text, decoded or flattened, may hold a request or a result."""
+    if isinstance(value, str):
+        return may_mention(value)
+    return (
+        not isinstance(value, dict)
+        or not _is_text(value)
+        or any(key.partition(".")[2] not in _PLAIN_PARTS for key in value)
+    )
 
 
 class Histories:

@@ -81,7 +81,7 @@ def decode_text(part: Any) -> Any:
 def parse_json(text: str) -> Any:
     """The JSON value of the text; the same text object if it is not JSON, or nests too deep."""
     stripped = text.strip(SPACES)
-    if stripped[:1] not in _FIRST or _is_too_deep(text):
+    if stripped[:1] not in _FIRST or (len(text) > MAX_DEPTH and _is_too_deep(text)):
         return text
     try:
         value, end = _DECODER.raw_decode(stripped)

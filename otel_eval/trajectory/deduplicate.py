@@ -223,7 +223,7 @@ def _merge_again(
     requests: dict[int, Counter[str]] = {}  # owner → in how many outputs each id stands
     for (owner, _, call_id), group in groups.items():
         if owner not in requests:
-            outputs = map(messages.of_span, spans.model_calls_of.get(owner, ()))
+            outputs = map(messages.__getitem__, spans.model_calls_of.get(owner, ()))
             requests[owner] = Counter(
                 call_id
                 for output in outputs

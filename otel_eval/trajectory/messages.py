@@ -8,11 +8,11 @@ Outputs of models are always read; histories only where something is missing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from otel_eval.caching import cached_property
 from otel_eval.conventions import Field, MessageRow, Side
@@ -21,7 +21,6 @@ from otel_eval.conventions.messages import (
     Mention,
     ToolRequest,
     ToolResult,
-    may_mention,
     nested,
     read_messages,
     without_positional_id,
@@ -38,7 +37,7 @@ from otel_eval.conventions.model_calls import (
 )
 from otel_eval.conventions.table import KEPT_MESSAGES, KEPT_TOOLS
 from otel_eval.conventions.values import decode
-from otel_eval.interfaces import ClosedTrace, Wanted
+from otel_eval.interfaces import ClosedTrace, SpanEvent, Wanted
 from otel_eval.model import Kind
 from otel_eval.span_trees import grouped
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified
@@ -55,29 +54,27 @@ from otel_eval.trajectory.pairing import (
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
 
 
-class TraceMessages:
-    """The messages of a trace; each is read once, when it is first needed."""
+class TraceMessages(dict[int, SpanMessages]):
+    """The messages of a trace by the index of a span: the requests and results in them, or for a
+    model span without any in those of the model spans below it. Each is read once, when it is
+    first needed.
+    """
 
     def __init__(self, spans: ClassifiedTrace) -> None:
+        super().__init__()
         self._spans = spans
-        self._of_spans: dict[int, SpanMessages] = {}
         self._of_spans_alone: dict[int, SpanMessages] = {}
         self._nearest: dict[int, AgentMessages] = {}
         self._histories = Histories()
         self._finishes: dict[int, Finish] = {}
 
-    def of_span(self, index: int) -> SpanMessages:
-        """The requests and results in the span's messages; for a model span without any, those of
-        the model spans below it.
-        """
-        messages = self._of_spans.get(index)
-        if messages is None:
-            messages = self.of_span_itself(index)
-            if not messages.recorded and self._spans.kinds[index] is Kind.MODEL:
-                inner = self._spans.nested_models(index)
-                if inner:
-                    messages = _merged(messages, [*map(self.of_span_itself, inner)])
-            self._of_spans[index] = messages
+    def __missing__(self, index: int) -> SpanMessages:
+        messages = self.of_span_itself(index)
+        if not messages.recorded and self._spans.kinds[index] is Kind.MODEL:
+            inner = self._spans.nested_models(index)
+            if inner:
+                messages = _merged(messages, [*map(self.of_span_itself, inner)])
+        self[index] = messages
         return messages
 
     def of_span_itself(self, index: int) -> SpanMessages:
@@ -99,46 +96,44 @@ class TraceMessages:
             kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
             if kept_messages_of_span is not None:
                 return kept_messages_of_span
-        of_attributes: list[_Part] = []
-        if attributes:
-            for row, value in table.message_rows(Side.OUTPUT, attributes):
-                of_attributes += _read_output(row, value, attributes, table)
-        of_events = self._read_events(index, table)
-        parts = of_attributes + of_events
-        is_recorded = bool(parts) and any(part.conclusive for part in parts)
-        if not (parts and any(part.mentions for part in parts)):
-            read_history = partial(_read_history, spans, self._histories, index)
-            return SpanMessages(recorded=is_recorded, read_history=read_history)
-        output = [
-            mention for part in parts if part.side is Side.OUTPUT for mention in part.mentions
-        ]
-        requests = [
-            mention for mention in output if isinstance(mention, ToolRequest) and mention.name
-        ]
-        answers = [mention for mention in output if isinstance(mention, ToolResult)]
-        is_broken = len(requests) + len(answers) < len(output)
-        if table.convention.positional_ids:
-            requests = list(map(without_positional_id, requests))
-        return SpanMessages(
-            requests=requests,
-            answers=answers,
-            recorded=is_recorded and not is_broken,
-            broken=is_broken,
-            read_history=partial(
-                _read_history, spans, self._histories, index, of_attributes, of_events
-            ),
+        is_recorded = False
+        output: list[Mention] = []
+        before: list[Mention] = []  # earlier requests and results, of attributes
+        after: list[Mention] = []  # and of events
+        for row, value in table.message_rows(Side.OUTPUT, attributes):
+            is_recorded = is_recorded or row.conclusive
+            if may_mention_in(value):
+                made, earlier = _read_output(row, value, attributes, table)
+                output += made
+                before += _results(made)
+                before += earlier
+        for event in spans.events(index):
+            is_recorded = self._read_event(event, table, output, after) or is_recorded
+        messages = SpanMessages(
+            recorded=is_recorded,
+            read_history=partial(_read_history, spans, self._histories, index, before, after),
         )
+        if output:
+            _put_output(messages, output, table)
+        return messages
 
-    def _read_events(self, index: int, table: ReadTable) -> list[_Part]:
-        """Read the messages in the span's events and log records."""
-        parts: list[_Part] = []
-        for event in self._spans.events(index):
-            for side, mentions in self._histories.of_event(event):
-                is_conclusive = side is Side.OUTPUT and table.convention.conclusive_events
-                parts.append(_Part(side, mentions, is_conclusive))
-            if table.convention.results_in_user_events:
-                parts.append(_Part(Side.HISTORY, self._histories.of_user_event(event)))
-        return parts
+    def _read_event(
+        self, event: SpanEvent, table: ReadTable, output: list[Mention], earlier: list[Mention]
+    ) -> bool:
+        """Add what an event or log record of a span holds; whether finding no request in it proves
+        that none was made.
+        """
+        is_conclusive = False
+        for side, mentions in self._histories.of_event(event):
+            if side is Side.HISTORY:
+                earlier += mentions
+            else:
+                is_conclusive = table.convention.conclusive_events
+                output += mentions
+                earlier += _results(mentions)
+        if table.convention.results_in_user_events:
+            earlier += self._histories.of_user_event(event)
+        return is_conclusive
 
     def finish(self, index: int) -> Finish:
         """How the model call of a span ended, by the span, or by one within it that says so."""
@@ -231,7 +226,7 @@ class TraceMessages:
         self, models: list[int], agents: Sequence[int] = (), windows: Sequence[Window] = ()
     ) -> AgentMessages:
         """The messages of these spans, in order of time, as those of one agent."""
-        return join([*map(self.of_span, models)], [*map(self.of_span, agents)], windows)
+        return join([self[index] for index in models], [self[index] for index in agents], windows)
 
     def windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call requested can have started: before the next model
@@ -251,27 +246,19 @@ class TraceMessages:
         ]
 
 
-class _Part(NamedTuple):
-    """What one attribute or event of a span holds.
-
-    Attributes:
-        side: whether that was produced in the span, or is from before it.
-        conclusive: whether finding no tool call in it proves that none was requested.
-    """
-
-    side: Side
-    mentions: Sequence[Mention]
-    conclusive: bool = False
+def _put_output(messages: SpanMessages, output: Sequence[Mention], table: ReadTable) -> None:
+    """Put in what a span's output, of which something was recorded, mentions."""
+    requests = [mention for mention in output if isinstance(mention, ToolRequest) and mention.name]
+    messages.answers = _results(output)
+    messages.broken = len(requests) + len(messages.answers) < len(output)
+    messages.recorded = messages.recorded and not messages.broken
+    if table.convention.positional_ids:
+        requests = list(map(without_positional_id, requests))
+    messages.requests = requests
 
 
-def _from_before(parts: Sequence[_Part]) -> list[Mention]:
-    """The requests from before the span, and the results of tools, also those in its output."""
-    return [
-        mention
-        for part in parts
-        for mention in part.mentions
-        if part.side is Side.HISTORY or isinstance(mention, ToolResult)
-    ]
+def _results(mentions: Iterable[Mention]) -> list[ToolResult]:
+    return [mention for mention in mentions if isinstance(mention, ToolResult)]
 
 
 def _merged(outer: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
@@ -297,8 +284,8 @@ def _read_history(
     spans: ClassifiedTrace,
     histories: Histories,
     index: int,
-    before: Sequence[_Part] = (),
-    after: Sequence[_Part] = (),
+    before: Sequence[Mention],
+    after: Sequence[Mention],
 ) -> Sequence[Mention]:
     """Read the messages from before the span. They are decoded only here, so histories that are
     not needed take no memory.
@@ -306,13 +293,13 @@ def _read_history(
     Args:
         spans, histories: the trace, and the histories of its messages that were read.
         index: the span.
-        before, after: further messages of the span, which come before and after those.
+        before, after: what further messages of the span hold, which come before and after those.
     """
     table = spans.tables[index]
     attributes = _attributes(spans, index, table.messages_wanted[Side.HISTORY])
     if not (attributes or before or after):
         return ()
-    mentions = _from_before(before) if before else []
+    mentions = [*before]
     for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
         conversation = (spans.enclosing_agent[index], row.key)
         if row.key.endswith("."):
@@ -323,8 +310,7 @@ def _read_history(
             mentions += [_unmasked(mention, table) for mention in history]
         else:
             mentions += history
-    if after:
-        mentions += _from_before(after)
+    mentions += after
     if table.convention.positional_ids:
         return list(map(without_positional_id, mentions))
     return mentions
@@ -354,20 +340,17 @@ def _unmasked(mention: Mention, table: ReadTable) -> Mention:
 
 def _read_output(
     row: MessageRow, value: Any, attributes: dict[str, Any], table: ReadTable
-) -> list[_Part]:
+) -> tuple[list[Mention], list[Mention]]:
     """The requests and results that were produced in the span, and those from before it."""
-    is_family = row.key.endswith(".")
-    if not (
-        may_mention_in(value) if is_family else not isinstance(value, str) or may_mention(value)
-    ):
-        return [_Part(Side.OUTPUT, (), row.conclusive)]
     messages = _decoded(row, value)
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     if isinstance(messages, list) and isinstance(first_new, int) and first_new > 0:
         messages = messages[first_new:]  # some record the messages of earlier runs before their own
-    earlier: list[Any] = []
+    earlier: list[Mention] = []
     if row.choices and isinstance(messages, list):
-        earlier = [message for message in messages if not is_choice(message)]
+        earlier = read_messages(
+            [message for message in messages if not is_choice(message)], plain=True
+        )
         messages = [message for message in messages if is_choice(message)]
     mentions = read_messages(messages, plain=not isinstance(messages, str))
     if row.made:
@@ -375,10 +358,7 @@ def _read_output(
             replace(mention, hosted=True) if isinstance(mention, ToolRequest) else mention
             for mention in mentions
         ]
-    parts = [_Part(Side.OUTPUT, mentions, row.conclusive)]
-    if earlier:
-        parts.append(_Part(Side.HISTORY, read_messages(earlier, plain=True)))
-    return parts
+    return mentions, earlier
 
 
 def _decoded(row: MessageRow, value: Any) -> Any:

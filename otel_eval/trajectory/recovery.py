@@ -201,7 +201,7 @@ class UnspannedCalls:
         requests: list[Request] = []
         first_indexes: dict[tuple[int, str], int] = {}
         for owner, models in spans.model_calls_of.items():
-            outputs = [messages.of_span(index) for index in models]
+            outputs = [messages[index] for index in models]
             asked = [output.requests for output in outputs]
             for number, output in enumerate(outputs[:-1]):
                 if not (output.recorded or asked[number]):
@@ -214,7 +214,7 @@ class UnspannedCalls:
         # An agent's messages repeat those of the agents inside it, so these are read first.
         for agent in reversed(spans.agents):
             if not self._are_conclusive(agent):
-                asked_in = self._asked[agent] = messages.of_span(agent).requests
+                asked_in = self._asked[agent] = messages[agent].requests
                 window = spans.starts[agent], None
                 requests += self._requests_of(agent, agent, window, asked_in, first_indexes)
         return requests
@@ -284,7 +284,7 @@ class UnspannedCalls:
         requesting: list[int] = []
         silent: list[int] = []
         for index in self._spans.model_calls:
-            messages = self._messages.of_span(index)
+            messages = self._messages[index]
             if messages.requests:
                 requesting.append(index)
             if not messages.recorded:
@@ -314,7 +314,7 @@ class UnspannedCalls:
             indexes = self._spans.in_order(indexes_of.get(root, []))
             ids = ids_of(
                 self._messages.joined(indexes),
-                [(self._messages.of_span(request.index), request.asked) for request in group],
+                [(self._messages[request.index], request.asked) for request in group],
             )
             for request, call_id in zip(group, ids, strict=True):
                 request.call_id = call_id
@@ -367,7 +367,7 @@ class UnspannedCalls:
         spans, index, moment = self._spans, -1, (0, 0, b"")
         # What a later history repeats may stem from several messages.
         batches = {
-            request.index for request in surplus if self._messages.of_span(request.index).requests
+            request.index for request in surplus if self._messages[request.index].requests
         } - set(spans.agents)
         for number, request in enumerate(requests):
             if request.index != index:
@@ -437,7 +437,7 @@ class UnspannedCalls:
     def _answers_beside(self, index: int) -> Mapping[Key, list[ToolResult]]:
         """The results in the output of a span, by id and, without ids, by name."""
         if index not in self._own_answers:
-            self._own_answers[index] = _by_key(self._messages.of_span(index).answers)
+            self._own_answers[index] = _by_key(self._messages[index].answers)
         return self._own_answers[index]
 
     def _later_answer(self, request: Request) -> ToolResult | None:
@@ -515,7 +515,7 @@ class UnspannedCalls:
     def _repeated_in(self, index: int) -> frozenset[tuple[str, str]]:
         """Names and ids of the requests from before a span that its messages repeat."""
         if index not in self._repeated:
-            earlier, _ = self._messages.of_span(index).history()
+            earlier, _ = self._messages[index].history()
             self._repeated[index] = frozenset(
                 (request.name, request.call_id) for request in earlier
             )
@@ -525,7 +525,7 @@ class UnspannedCalls:
         """The results in the messages of a span, by id and, without ids, by name."""
         answers = self._answers.get(index)
         if answers is None:
-            _, results = self._messages.of_span(index).history()
+            _, results = self._messages[index].history()
             answers = self._answers[index] = _by_key(results)
         return answers
 

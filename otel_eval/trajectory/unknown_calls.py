@@ -170,8 +170,7 @@ class UnknownCalls:
         if lossy is None:
             return ""
         is_hidden = any(
-            not self._messages.of_span(index).recorded
-            and self._messages.finish(index) is not Finish.OTHER
+            not self._messages[index].recorded and self._messages.finish(index) is not Finish.OTHER
             for index in models
         )
         if not is_hidden and sum(map(self._requested, models)) <= len(calls) + recovered:
@@ -184,7 +183,7 @@ class UnknownCalls:
     def _requested(self, index: int) -> int:
         """How many calls the model call certainly asked for."""
         table = self._spans.tables[index]
-        requests = self._messages.of_span(index).requests
+        requests = self._messages[index].requests
         requests = [request for request in requests if table.is_request(request.name)]
         # A request may be recorded twice, in an attribute and in an event.
         different = {request.identity for request in requests}
@@ -208,9 +207,7 @@ class UnknownCalls:
         reason = self.of_spans(run)
         if reason or not calls:
             return reason or self._of_empty(run, models) or self._of_none(run, models, agents)
-        silent = next(
-            (index for index in models if not self._messages.of_span(index).recorded), None
-        )
+        silent = next((index for index in models if not self._messages[index].recorded), None)
         if silent is not None:
             return (
                 "calls are known from messages only, and the output of a model call of"
@@ -320,10 +317,7 @@ class UnknownCalls:
         agent = self._spans.enclosing_agent[index]
         if self._spans.records_tools(index) or (agent >= 0 and self._spans.records_tools(agent)):
             return True
-        return (
-            self._messages.of_span(index).recorded
-            or self._messages.finish(index) is not Finish.UNKNOWN
-        )
+        return self._messages[index].recorded or self._messages.finish(index) is not Finish.UNKNOWN
 
     @cached_property
     def _gaps(self) -> list[int]:
@@ -332,8 +326,8 @@ class UnknownCalls:
         return [
             index
             for index in self._of_no_agent_below(self._unanswered())
-            if not (messages.of_span(index).requests or index in requesting)
-            and (messages.of_span(index).broken or messages.finish(index) is Finish.TOOLS)
+            if not (messages[index].requests or index in requesting)
+            and (messages[index].broken or messages.finish(index) is Finish.TOOLS)
             and not self._is_answered_before(index)
         ]
 
