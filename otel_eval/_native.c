@@ -18,7 +18,7 @@
 static PyObject *pure_view, *pure_events, *pure_decode, *decode_error;
 static PyObject *str_attributes, *str_status_code, *str_status_message, *str_raw_keys,
     *str_raw_prefixes;
-static PyObject *str_raw_presence, *str_short, *str_named;
+static PyObject *str_raw_presence, *str_short, *str_named, *str_sizeof;
 
 #include "c/outcome.h"
 #include "c/wire.h"
@@ -26,6 +26,7 @@ static PyObject *str_raw_presence, *str_short, *str_named;
 #include "c/attributes.h"
 #include "c/view.h"
 #include "c/fingerprint.h"
+#include "c/mapping.h"
 #include "c/view_type.h"
 #include "c/framing.h"
 #include "c/buffer.h"
@@ -53,6 +54,13 @@ static PyMethodDef functions[] = {
      "frame(body, resource_scope, max_attributes): (resource_scope, spans) of each scope, or None "
      "if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},
+    {"wanted_of", (PyCFunction)(void (*)(void))wanted_of, METH_FASTCALL,
+     "wanted_of(attributes, wanted): those of the attributes that are wanted, or None."},
+    {"fingerprint_of", (PyCFunction)(void (*)(void))fingerprint_of, METH_FASTCALL,
+     "fingerprint_of(attributes, wanted, name): a key that is equal only where the wanted "
+     "attributes are, or None."},
+    {"size_of_values", size_of_values, METH_O,
+     "size_of_values(attributes): the bytes of the values, or None if one has elements."},
     {"split", split, METH_VARARGS,
      "split(body, count, id_field): as many requests by the trace ids of their members, b\"\" "
      "where there is none; or None if the\n"
@@ -74,6 +82,7 @@ static int intern_names(void)
         {&str_raw_presence, "raw_presence"},
         {&str_short, "short"},
         {&str_named, "named"},
+        {&str_sizeof, "__sizeof__"},
     };
     for (size_t index = 0; index < sizeof names / sizeof *names; index++)
         if ((*names[index].variable = PyUnicode_InternFromString(names[index].name)) == NULL)

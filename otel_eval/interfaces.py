@@ -22,24 +22,6 @@ LONG_TEXT: Final = 64
 """A length in bytes that exceeds all names by which instrumentations distinguish spans; the C
 extension has the same number.
 """
-_MOST_KEYS: Final = 1024  # of attributes that are remembered for one `Wanted`
-
-
-class _Matching(dict[str, bool]):
-    """Whether the keys of attributes are wanted, as far as they were asked for; keys are input, so
-    their number is limited.
-    """
-
-    __slots__ = ("_keys", "_prefixes")
-
-    def __init__(self, keys: frozenset[str], prefixes: tuple[str, ...]) -> None:
-        self._keys, self._prefixes = keys, prefixes
-
-    def __missing__(self, key: str) -> bool:
-        if len(self) >= _MOST_KEYS:
-            self.clear()
-        is_wanted = self[key] = key in self._keys or key.startswith(self._prefixes)
-        return is_wanted
 
 
 @record
@@ -62,8 +44,6 @@ class Wanted:
     presence: frozenset[str] = frozenset()
     short: bool = False
     named: bool = False
-    # For sources that compare keys as text.
-    matching: Mapping[str, bool] = field(init=False, repr=False, compare=False)
     # The keys and prefixes as UTF-8, for sources that compare raw bytes.
     raw_keys: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
     raw_prefixes: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())
@@ -74,7 +54,6 @@ class Wanted:
     def __post_init__(self) -> None:
         # Encoded once, when the tables are made: sources compare them with the raw keys of every
         # attribute.
-        object.__setattr__(self, "matching", _Matching(self.keys, self.prefixes))
         object.__setattr__(self, "raw_keys", frozenset(key.encode() for key in self.keys))
         object.__setattr__(self, "raw_prefixes", tuple(prefix.encode() for prefix in self.prefixes))
         object.__setattr__(self, "raw_presence", frozenset(key.encode() for key in self.presence))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.assembly import Limits
@@ -53,7 +53,6 @@ class EndedSpans:
     overflow or shutdown.
 
     Attributes:
-        parents: ids of parents that replace those of the spans, by span id.
         early: whether a span of the trace started before the processor was added.
         size: the bytes of the first `measured` spans.
         counted: how many of the spans count as queued for the worker.
@@ -63,7 +62,6 @@ class EndedSpans:
     trace_id: int
     spans: list[KeptSpan]
     why: str
-    parents: Mapping[int, int] = field(default_factory=dict)
     early: bool = False
     size: int = 0
     measured: int = 0
@@ -97,20 +95,21 @@ class EndedSpans:
         }
         if _UNKNOWN in outermost.values():
             return None
-        spans = [
+        complete = [
             span
             for span in ended
             if outermost[span.span_id] >= 0 and span.span_id not in trees.busy
         ]
-        if not any(map(is_agent, spans)):
+        if not any(map(is_agent, complete)):
             return None
-        submitted = {span.span_id for span in spans}
-        parents = {
-            span_id: outermost[span_id]
-            for span_id in submitted
-            if outermost[span_id] and trees.ended[span_id].local_parent_id not in submitted
-        }
-        return cls(trace_id, spans, "detached", parents)
+        submitted = {span.span_id for span in complete}
+        spans = [
+            span._replace(parent_id=outermost[span.span_id])
+            if outermost[span.span_id] and span.local_parent_id not in submitted
+            else span
+            for span in complete
+        ]
+        return cls(trace_id, spans, "detached")
 
 
 class LiveTrace:

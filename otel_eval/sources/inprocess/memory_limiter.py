@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from otel_eval.heap import IdleMemory
 from otel_eval.sdk_internals import KeptSpan, keep
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
-from otel_eval.sources.inprocess.sdk_spans import KEPT_SPAN_BYTES, size_of
+from otel_eval.sources.inprocess.sdk_spans import size_of
 
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
 # of an open span, beside what is kept of it when it has ended: the SDK's objects and locks
@@ -152,18 +152,10 @@ def _open_bytes(entry: LiveTrace) -> int:
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 
 
-def _sizes(spans: Iterable[KeptSpan]) -> int:
+def _sizes(spans: Collection[KeptSpan]) -> int:
     # Includes what assembly adds to each span, so that both find the same limit exceeded.
-    return sum([_size(span) + SPAN_OVERHEAD_BYTES for span in spans])
-
-
-def _size(span: KeptSpan) -> int:
-    try:
-        return size_of(span)
-    except Exception:  # noqa: BLE001
-        # a span that changes meanwhile, or is not the SDK's, counts as an empty span
-        return KEPT_SPAN_BYTES
+    return sum(map(size_of, spans)) + SPAN_OVERHEAD_BYTES * len(spans)
 
 
 def _open_size(span: Any) -> int:
-    return _OPEN_SPAN_BYTES + _size(keep(span))
+    return _OPEN_SPAN_BYTES + size_of(keep(span))

@@ -306,7 +306,7 @@ class InProcessSource(SpanProcessor):
         trace_id = submitted.trace_id.to_bytes(16, "big")
         if submitted.early:
             self._note_early(trace_id)
-        frames = self._scopes.relevant_frames(submitted.spans, trace_id, submitted.parents)
+        frames = self._scopes.relevant_frames(submitted.spans, trace_id)
         if frames:
             self._handover(trace_id, frames, submitted.why)
 

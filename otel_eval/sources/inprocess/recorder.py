@@ -319,9 +319,7 @@ class Recorder:
         return self._pop_ended(entry, why)
 
     def _pop_ended(self, entry: LiveTrace, why: str) -> EndedSpans:
-        spans = []
-        while entry.spans:
-            spans.append(entry.spans.popleft())
+        spans = [entry.spans.popleft() for _ in range(len(entry.spans))]
         self._unqueue(entry)
         size, measured = entry.size, entry.measured
         entry.note_removal()
@@ -386,8 +384,8 @@ class Recorder:
                 or entry.removals != removals
             ):
                 return
-            submitted = {id(span) for span in detached.spans}
-            remaining = [span for span in ended if id(span) not in submitted]
+            submitted = {span.span_id for span in detached.spans}
+            remaining = [span for span in ended if span.span_id not in submitted]
             for _ in ended:
                 entry.spans.popleft()
             entry.spans.extendleft(reversed(remaining))
@@ -435,7 +433,7 @@ class Recorder:
 
     def request_search(self, entry: LiveTrace) -> None:
         """Have the worker search a trace for detached runs now, and not at the next sweep."""
-        if not entry.search_queued and len(entry.spans) != entry.searched:
+        if not (entry.queued or entry.search_queued) and len(entry.spans) != entry.searched:
             entry.search_queued = True
             self._put(entry)
 

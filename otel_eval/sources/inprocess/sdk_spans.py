@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import count
 from sys import getsizeof
@@ -22,10 +22,11 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import get_current_span
 
-from otel_eval.conventions.reader import exported_resource, is_long
+from otel_eval.conventions.reader import exported_resource
 from otel_eval.conventions.table import OWN_SCOPE
 from otel_eval.conventions.values import writable
 from otel_eval.interfaces import LONG_TEXT, Deployment, SpanEvent, SpanFrame, SpanReader, Wanted
+from otel_eval.native import extension
 from otel_eval.records import record
 from otel_eval.sdk_internals import (
     KeptSpan,
@@ -34,6 +35,8 @@ from otel_eval.sdk_internals import (
     pipeline_of,
     with_scores,
 )
+
+_native: Final = extension("_native")
 
 
 def is_relevant(span: KeptSpan) -> bool:
@@ -70,19 +73,29 @@ def size_of(span: KeptSpan) -> int:
     """Estimate the bytes of what is kept of a span within a factor of two; linear in its content.
 
     Texts and bytes count with their size in memory, in sequences and in attributes of events too. A
-    text that several spans share counts for each of them, as it does in OTLP.
+    text that several spans share counts for each of them, as it does in OTLP. A span that changes
+    meanwhile, or is not the SDK's, may count as an empty one.
     """
-    size = KEPT_SPAN_BYTES + getsizeof(span.name) + _attributes_size(span.attributes)
-    for event in span.events:
-        size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
-    return size + len(span.status.description or "")
+    try:
+        size = KEPT_SPAN_BYTES + getsizeof(span.name) + _attributes_size(span.attributes)
+        for event in span.events:
+            size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
+        return size + len(span.status.description or "")
+    except Exception:  # noqa: BLE001
+        return KEPT_SPAN_BYTES
 
 
-def _attributes_size(attributes: Mapping[str, Any]) -> int:
+def _attributes_size(attributes: dict[str, Any]) -> int:
+    size: int | None = None if _native is None else _native.size_of_values(attributes)
+    if size is None:
+        size = _size_of_values(attributes)
+    return size + _ATTRIBUTE_BYTES * len(attributes)
+
+
+def _size_of_values(attributes: Mapping[str, Any]) -> int:
+    size = 0
     # list() is one step for the interpreter, so that another thread may add attributes meanwhile.
-    values = list(attributes.values())
-    size = _ATTRIBUTE_BYTES * len(values)
-    for value in values:
+    for value in list(attributes.values()):
         if type(value) is str and value.isascii():
             size += _TEXT_BYTES + len(value)  # as `getsizeof`, in a fifth of the time
         else:
@@ -206,9 +219,9 @@ def otlp_value(value: Any) -> Any:
 
 
 _AS_IT_IS: Final = frozenset({str, bool, float, type(None)})
+_NUMBERS: Final = frozenset({bool, float})
 _LEAST: Final = -(2**63)  # an integer of OTLP
 _MOST: Final = 2**63 - 1
-_SHORT: Final = LONG_TEXT // 4  # characters that take no more than `LONG_TEXT` bytes
 
 
 class SdkSpanReader:
@@ -252,43 +265,61 @@ class SdkSpanReader:
             for event in self._span.events
         ]
 
-    def fingerprint(self, wanted: Wanted) -> tuple[Hashable, ...] | None:
+    def fingerprint(self, wanted: Wanted) -> tuple[object, ...] | None:
         """A key that is equal only where the wanted attributes, apart from texts that do not
         matter, and their order are equal; None if one of them is no plain value.
         """
-        keys, presence, is_short = wanted.keys, wanted.presence, wanted.short
         attributes = self._span.attributes
-        marks: list[Hashable] = [self.name if wanted.named else ""]
-        if keys.isdisjoint(attributes):
-            return tuple(marks)
-        for key, value in list(attributes.items()):
-            if key not in keys:
-                continue
-            kind = type(value)
-            if kind is str:
-                is_omitted = value and (
-                    key in presence or (is_short and len(value) > _SHORT and is_long(value))
-                )
-                marks.append(key if is_omitted else (key, value))
-            elif kind in _AS_IT_IS or (kind is int and _LEAST <= value <= _MOST):
-                marks.append((key, kind, value))  # 1, 1.0 and True are equal
-            else:
-                return None
-        return tuple(marks)
+        if _native is None:
+            return _fingerprint_of(attributes, wanted, self.name)
+        fingerprint: tuple[object, ...] | None = _native.fingerprint_of(
+            attributes, wanted, self.name
+        )
+        return fingerprint
 
 
-def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
-    """The wanted attributes, decoded. The items are copied first: another processor may change
-    attributes meanwhile, for example to redact them.
-    """
-    is_wanted = wanted.matching
-    if not any(map(is_wanted.__getitem__, list(attributes))):
-        return {}
-    decoded = {key: value for key, value in list(attributes.items()) if is_wanted[key]}
+def _fingerprint_of(
+    attributes: Mapping[str, Any], wanted: Wanted, name: str
+) -> tuple[object, ...] | None:
+    marks: list[object] = [name] if wanted.named else []
+    for key, value in list(attributes.items()):
+        if key not in wanted.keys:
+            continue
+        kind = type(value)
+        if kind is str:
+            is_omitted = value and (
+                key in wanted.presence or (wanted.short and len(value) > LONG_TEXT)
+            )
+            marks += (key, None if is_omitted else value)
+        elif kind in _NUMBERS or (kind is int and _LEAST <= value <= _MOST):
+            marks += (key, kind, value)  # 1, 1.0 and True are equal
+        else:
+            return None
+    return tuple(marks)
+
+
+def _wanted(attributes: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """The wanted attributes, decoded."""
+    decoded: dict[str, Any] | None = None
+    if _native is not None:
+        decoded = _native.wanted_of(attributes, wanted)
+    if decoded is None:
+        decoded = _wanted_of(attributes, wanted)
     for key, value in decoded.items():
         if type(value) not in _AS_IT_IS:
             decoded[key] = otlp_value(value)
     return decoded
+
+
+def _wanted_of(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """The wanted attributes. The items are copied first: another processor may change attributes
+    meanwhile, for example to redact them.
+    """
+    return {
+        key: value
+        for key, value in list(attributes.items())
+        if key in wanted.keys or key.startswith(wanted.prefixes)
+    }
 
 
 class SdkResourceScope:
@@ -357,30 +388,16 @@ class SdkResourceScopes:
         self._by_identity[id(span.resource), id(span.scope)] = resource_scope
         return resource_scope
 
-    def relevant_frames(
-        self, spans: Iterable[KeptSpan], trace_id: bytes, parents: Mapping[int, int]
-    ) -> list[SpanFrame]:
-        """Return the frames of those spans of a trace that are evaluated, see `is_relevant`.
-
-        Args:
-            spans: ended spans.
-            trace_id: the id of their trace.
-            parents: ids of parents that replace those of the spans, by span id.
+    def relevant_frames(self, spans: Iterable[KeptSpan], trace_id: bytes) -> list[SpanFrame]:
+        """Return the frames of those ended spans of a trace that are evaluated, see
+        `is_relevant`.
         """
-        frames = [
-            self.frame(span, trace_id, parents.get(span.span_id))
-            for span in spans
-            if span.is_sampled
-        ]
+        frames = [self.frame(span, trace_id) for span in spans if span.is_sampled]
         return [item for item in frames if item[2][2].scope_name != OWN_SCOPE]
 
-    def frame(self, span: KeptSpan, trace_id: bytes, parent_id: int | None = None) -> SpanFrame:
-        """Return the frame of a span for assembly; `parent_id`, if given, replaces the id of its
-        parent, 0 for none.
-        """
-        if parent_id is None:
-            parent_id = span.parent_id
-        parent = parent_id.to_bytes(8, "big") if parent_id else b""
+    def frame(self, span: KeptSpan, trace_id: bytes) -> SpanFrame:
+        """Return the frame of a span for assembly."""
+        parent = span.parent_id.to_bytes(8, "big") if span.parent_id else b""
         span_id = span.span_id.to_bytes(8, "big")
         key = (id(span.resource), id(span.scope))
         resource_scope = self._by_identity.get(key) or self._add(span)
@@ -446,6 +463,9 @@ def frames_of_one_run(
         run.insert(0, keep(around)._replace(span_id=root))
     scopes = SdkResourceScopes()
     return [
-        scopes.frame(span, trace_id, span.parent_id or (0 if span.span_id == root else root))
+        scopes.frame(
+            span if span.parent_id or span.span_id == root else span._replace(parent_id=root),
+            trace_id,
+        )
         for span in run
     ]

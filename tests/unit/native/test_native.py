@@ -18,6 +18,7 @@ from otel_eval.interfaces import Wanted
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.protobuf import UNLIMITED
 from otel_eval.otlp.spans import NATIVE, OtlpSpanReader, decode, events_of
+from otel_eval.sources.inprocess import sdk_spans
 from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")
@@ -205,6 +206,45 @@ def test_a_named_fingerprint_tells_names_apart(names: tuple[str, str]) -> None:
     assert plain.fingerprint(Wanted(keys, named=True)) == other.fingerprint(
         Wanted(keys, named=True)
     )
+
+
+RECORDED = st.dictionaries(
+    st.one_of(st.sampled_from(KEYS).map(lambda key: key.decode("utf-8", "replace")), st.text()),
+    st.one_of(
+        st.text(max_size=80),
+        st.integers(),
+        st.floats(),
+        st.booleans(),
+        st.none(),
+        st.binary(max_size=80),
+        st.tuples(st.text(max_size=3)),
+    ),
+)
+MARKED = (
+    Wanted(frozenset({"gen_ai.tool.name", "k"}), presence=frozenset({"k"}), named=True),
+    Wanted(frozenset({"k", "", "ключ"}), short=True),
+)
+
+
+@given(RECORDED)
+@example({"k": "x" * 65, "gen_ai.tool.name": 2**63})
+@example({"k": -(2**63), "\udcff": "key"})
+def test_python_and_the_extension_read_attributes_of_this_process_alike(
+    attributes: dict[str, Any],
+) -> None:
+    """Unless the extension leaves it to Python."""
+    for wanted in (*ASKED, *MARKED):
+        chosen = extension.wanted_of(attributes, wanted)
+        if chosen is not None or all(map(str.isascii, attributes)):
+            assert repr(chosen) == repr(sdk_spans._wanted_of(attributes, wanted))
+        fingerprints = [
+            read(attributes, wanted, "run")
+            for read in (extension.fingerprint_of, sdk_spans._fingerprint_of)
+        ]
+        assert repr(fingerprints[0]) == repr(fingerprints[1])
+    size = extension.size_of_values(attributes)
+    has_others = any(value is None or isinstance(value, tuple) for value in attributes.values())
+    assert size == (None if has_others else sdk_spans._size_of_values(attributes))
 
 
 USABLE = st.tuples(
