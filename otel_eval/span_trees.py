@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Final, TypeVar
 
 from otel_eval.interfaces import Frame
@@ -36,11 +35,11 @@ class SpanTree:
             linked.
     """
 
-    ids: list[bytes] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    size: list[int] = field(default_factory=list)
-    roots: list[int] = field(default_factory=list)
-    missing: dict[int, bytes] = field(default_factory=dict)
+    ids: list[bytes]
+    parent: list[int]
+    size: list[int]
+    roots: list[int]
+    missing: dict[int, bytes]
 
     def root_of(self, index: int) -> int:
         """The root of the tree that the span is in."""
@@ -85,7 +84,7 @@ def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
         else:
             roots.append((span_id, b"" if parent in _NO_PARENT else parent))
     roots.sort()
-    tree = SpanTree()
+    tree = SpanTree([], [], [], [], {})
     for span_id, missing in roots:
         _add(tree, span_id, missing, children)
     if len(tree.ids) < len(frames):
@@ -94,9 +93,7 @@ def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
 
 
 def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> None:
-    """One tree in preorder, the last of siblings first. Siblings without children of their own are
-    added at once.
-    """
+    """One tree in preorder. Siblings without children of their own are added at once."""
     ids, parents, size = tree.ids, tree.parent, tree.size
     tree.roots.append(len(ids))
     tree.missing[len(ids)] = missing
@@ -113,12 +110,12 @@ def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> No
         if below is None:
             continue
         if children.keys().isdisjoint(below):
-            ids += reversed(below)
+            ids += below
             parents += [index] * len(below)
             size += [1] * len(below)
             size[index] += len(below)
         else:
-            stack += [(child, index) for child in below]
+            stack += [(child, index) for child in reversed(below)]
     for index in reversed(visited[1:]):
         size[parents[index]] += size[index]
 

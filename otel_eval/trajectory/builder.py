@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
-from typing import Any, Final
+from operator import lt
+from typing import Final
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import (
     HOSTED_TOOLS,
-    UNRECORDED,
     Completeness,
     Kind,
     SpanRef,
     ToolCall,
     Trajectory,
 )
-from otel_eval.records import record
 from otel_eval.span_trees import within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
 from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.recovery import Moment, Recovered, UnspannedCalls, of_range
-from otel_eval.trajectory.run_attributes import RunAttributes, TokenCounts
+from otel_eval.trajectory.run_attributes import NO_EXCHANGE, NO_TOKENS, RunAttributes
 from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
 from otel_eval.trajectory.tool_calls import (
     MOMENT,
@@ -65,21 +63,6 @@ def build(
     work = _Work(spans, limits_of(spans, candidates), calls, inner=inner)
     runs = map(work.run, candidates)
     return tuple([run for run in runs if lone_calls or not run.trajectory.is_tool_call])
-
-
-@record
-class _Contents:
-    """What is read of a run beyond its own span; empty if it is too large."""
-
-    calls: tuple[ToolCall, ...] = ()
-    calls_unknown: str = ""
-    waiting: str = ""
-    tokens: TokenCounts = field(default_factory=TokenCounts)
-    input: Any = UNRECORDED
-    output: Any = UNRECORDED
-    spans: tuple[SpanRef, ...] = ()
-    conversation: str = ""
-    too_large: str = ""
 
 
 class _Work:
@@ -133,14 +116,23 @@ class _Work:
         spans, attributes, first = self.spans, self.run_attributes, run.first
         agents = within(self.agents, first, run.last)
         models = within(self.model_calls, first, run.last)
-        try:
-            contents = self._contents(run, agents, models)
-        except TooLarge as error:
-            contents = _Contents(calls_unknown=str(error), too_large=str(error))
+        too_large = self.limits.reason(first)
+        is_read = not too_large and (run.outermost or self.inner)
+        calls: tuple[ToolCall, ...] = ()
+        calls_unknown, waiting = too_large or _NOT_READ, ""
+        if is_read:
+            is_whole = len(models) == len(spans.model_calls)
+            models = spans.model_calls_in_order if is_whole else spans.in_order(models)
+            try:
+                calls, calls_unknown, waiting = self._calls(run, agents, models)
+            except TooLarge as error:
+                is_read, calls_unknown, too_large = False, str(error), str(error)
+        tokens = attributes.tokens(run, models) if is_read else NO_TOKENS
+        run_input, run_output = attributes.exchange(run, models) if is_read else NO_EXCHANGE
         run_span = None if run.fragment else spans.readers[first]
         scope = spans.resource_scopes[first]
         return Trajectory(
-            calls=contents.calls,
+            calls=calls,
             trace_id=spans.trace.trace_id.hex(),
             span_id=run.span_id.hex(),
             agent=attributes.agent_of_run(run, agents),
@@ -149,64 +141,43 @@ class _Work:
             start_ns=run_span.start_ns if run_span else None,
             end_ns=run_span.end_ns if run_span else None,
             model_calls=len(models),
-            input_tokens=contents.tokens.input,
-            output_tokens=contents.tokens.output,
-            input=contents.input,
-            output=contents.output,
-            spans=contents.spans,
+            input_tokens=tokens.input,
+            output_tokens=tokens.output,
+            input=run_input,
+            output=run_output,
+            spans=self._span_refs(run) if is_read else (),
             attributes=attributes.labels(run),
-            conversation_id=contents.conversation,
+            conversation_id="" if too_large else attributes.conversation_id(run, agents or models),
             completeness=_completeness(spans, run),
             incomplete=run.incomplete,
-            calls_unknown=contents.calls_unknown,
+            calls_unknown=calls_unknown,
             outermost=run.outermost,
             service_version=scope.deployment.version,
             environment=scope.deployment.environment,
-            too_large=contents.too_large,
+            too_large=too_large,
             resource=scope.resource,
             response_id="" if run.fragment else attributes.response_id(first),
             last_end_ns=_last_end(spans, run) if run.fragment else None,
             unseen_tools=HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
-            waiting=contents.waiting,
+            waiting=waiting,
             is_tool_call=not run.fragment and spans.kinds[first] is Kind.TOOL,
         )
 
-    def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
-        """What is read of a run.
-
-        Raises:
-            TooLarge: it exceeds a limit.
-        """
-        if reason := self.limits.reason(run.first):
-            raise TooLarge(reason)
-        if not (run.outermost or self.inner):
-            return _Contents(
-                calls_unknown=_NOT_READ,
-                conversation=self.run_attributes.conversation_id(run, agents or models),
-            )
-        models = self.spans.in_order(models)
-        calls, calls_unknown, waiting = self._calls(run, agents, models)
-        run_input, run_output = self.run_attributes.exchange(run, models)
-        return _Contents(
-            calls=calls,
-            calls_unknown=calls_unknown,
-            waiting=waiting,
-            tokens=self.run_attributes.tokens(run, models),
-            input=run_input,
-            output=run_output,
-            spans=self._span_refs(run) if "spans" in self.spans.plan.needs else (),
-            conversation=self.run_attributes.conversation_id(run, agents or models),
-        )
-
     def _span_refs(self, run: Candidate) -> tuple[SpanRef, ...]:
-        """Every span of the run in order of time."""
+        """Every span of the run in order of time, if a scorer needs them."""
+        if "spans" not in self.spans.plan.needs:
+            return ()
         indexes = sorted(range(run.first, run.last), key=self.spans.moment)
         return tuple(map(self.spans.span_ref, indexes))
 
     def _calls(
         self, run: Candidate, agents: Sequence[int], models: list[int]
     ) -> tuple[tuple[ToolCall, ...], str, str]:
-        """The calls of a run, why they are unknown, and what the run waits for."""
+        """The calls of a run, why they are unknown, and what the run waits for.
+
+        Raises:
+            TooLarge: it exceeds a limit.
+        """
         spanned = merge_beside(self.spans, of_range(self.calls, run.first, run.last))
         pause = self.unknown_calls.pauses.of_run(run, agents, models, spanned)
         recovered = of_range(self.recovery.calls, run.first, run.last)
@@ -230,22 +201,27 @@ class _Work:
     def _finished(
         self, run: Candidate, spanned: list[ToolCallBuilder], recovered: Sequence[Recovered]
     ) -> tuple[ToolCall, ...]:
-        enclosing = self._enclosing(spanned) if spanned else {}
-        enclosing_agent = self.spans.enclosing_agent
+        enclosing = self._enclosing(spanned)
+        enclosing_agent, kinds, agent_kind = (
+            self.spans.enclosing_agent,
+            self.spans.kinds,
+            Kind.AGENT,
+        )
         paths: dict[int, tuple[str, ...]] = {-1: ()}
-        ordered: list[ToolCallBuilder | Recovered] = [*sorted(spanned, key=MOMENT), *recovered]
-        if recovered:
+        starts = [call.start for call in spanned]
+        ordered: list[ToolCallBuilder | Recovered] = [*spanned, *recovered]
+        if recovered or not all(map(lt, starts, starts[1:])):
             ordered.sort(key=_moment)
         calls = []
         for call in ordered:
-            is_agent = self.spans.kinds[call.index] is Kind.AGENT
-            agent = call.index if is_agent else enclosing_agent[call.index]
+            index = call.index
+            agent = index if kinds[index] is agent_kind else enclosing_agent[index]
             if agent not in paths:
                 paths[agent] = self.run_attributes.agent_path(agent, run.first)
             calls.append(
                 _call_of_request(call, paths[agent])
                 if isinstance(call, Recovered)
-                else _call(call, enclosing.get(call.index, ()), paths[agent])
+                else _call(call, enclosing.get(index, ()), paths[agent])
             )
         return tuple(calls)
 
@@ -254,8 +230,7 @@ class _Work:
         them.
         """
         enclosing: dict[int, tuple[str, ...]] = {}
-        size = self.spans.tree.size
-        if max([size[call.index] for call in spanned]) == 1:
+        if not self.spans.has_spans_below_tools:
             return enclosing
         stack: list[tuple[int, tuple[str, ...]]] = []
         for call in spanned:
@@ -294,7 +269,10 @@ def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
 
 
 def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
-    return ToolCall(
+    # calling the class takes twice as long: it puts the arguments into a dictionary first
+    tool_call = ToolCall.__new__(ToolCall)
+    ToolCall.__init__(
+        tool_call,
         name=call.name,
         arguments=in_an_object(call.arguments),
         result=call.result,
@@ -309,6 +287,7 @@ def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ..
         message=call.message,
         refusal=call.refusal,
     )
+    return tool_call
 
 
 def _call_of_request(call: Recovered, path: tuple[str, ...]) -> ToolCall:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import gt, itemgetter, lt
+from operator import itemgetter, lt
 from typing import Any, Final
 
 from otel_eval.caching import cached_property
@@ -144,24 +144,29 @@ class ClassifiedTrace:
         """Find ancestors, agents and model calls, once it is known which of the tool spans are
         calls.
         """
-        kinds, ancestor, enclosing_agent = self.kinds, self.ancestor, self.enclosing_agent
+        kinds, agents, models, model_calls = self.kinds, self.agents, self.models, self.model_calls
+        ancestor, enclosing_agent, owners = self.ancestor, self.enclosing_agent, self.owners
         other, agent, model = Kind.OTHER, Kind.AGENT, Kind.MODEL
-        root = 0
-        for index, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
-            if up < 0:
-                root = index
-            elif kinds[up] is other:
-                up = ancestor[up]
-            enclosing = up if up < 0 or kinds[up] is agent else enclosing_agent[up]
-            ancestor.append(up)
+        before = nearest = enclosing = owner = -1
+        for index, parent in enumerate(self.tree.parent):
+            if parent != before or parent < 0:  # else all is as of the sibling before
+                nearest = ancestor[parent] if parent >= 0 and kinds[parent] is other else parent
+                is_below_agent = nearest < 0 or kinds[nearest] is agent
+                enclosing = nearest if is_below_agent else enclosing_agent[nearest]
+                owner = (
+                    enclosing if enclosing >= 0 else owners[parent] if parent >= 0 else -1 - index
+                )
+                before = parent
+            ancestor.append(nearest)
             enclosing_agent.append(enclosing)
-            self.owners.append(enclosing if enclosing >= 0 else -1 - root)
+            owners.append(owner)
+            kind = kinds[index]
             if kind is model:
-                self.models.append(index)
-                if up < 0 or kinds[up] is not model:
-                    self.model_calls.append(index)
+                models.append(index)
+                if nearest < 0 or kinds[nearest] is not model:
+                    model_calls.append(index)
             elif kind is agent:
-                self.agents.append(index)
+                agents.append(index)
         clients = {index for index in self.model_calls if self.tables[index].convention.repeats}
         if clients:
             self._put_below_instrumentations(clients)
@@ -212,11 +217,19 @@ class ClassifiedTrace:
     def in_order(self, indexes: list[int]) -> list[int]:
         """The spans in order of time; moments are compared only where starts do not decide."""
         starts = [self.starts[index] for index in indexes]
-        if all(map(lt, starts, starts[1:])):
-            return indexes
-        if all(map(gt, starts, starts[1:])):
-            return indexes[::-1]
-        return sorted(indexes, key=self.moment)
+        is_ordered = all(map(lt, starts, starts[1:]))
+        return indexes if is_ordered else sorted(indexes, key=self.moment)
+
+    @cached_property
+    def used_tables(self) -> set[ReadTable]:
+        """The tables that recognised spans: few."""
+        return set(self.tables)
+
+    @cached_property
+    def has_spans_below_tools(self) -> bool:
+        """Whether a span lies below a tool span, as in few traces."""
+        size = self.tree.size
+        return any(size[index] > 1 for index in self.tools)
 
     def hex_id(self, index: int) -> str:
         """The span's id as text."""

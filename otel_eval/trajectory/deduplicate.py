@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
+from copy import copy
 from typing import Final
 
 from otel_eval.model import UNRECORDED
@@ -90,9 +90,7 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
     """Tool span → the nearest ancestor with the same name, no agent between them (without a name:
     of the same id).
     """
-    size = spans.tree.size
-    # nothing lies below any of them, as in nearly every trace
-    if max([size[index] for index in calls], default=1) == 1:
+    if not spans.has_spans_below_tools:
         return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, list[_HostKey]]] = []
@@ -162,7 +160,8 @@ def _resolve(
         return [outer]
     attempts = _attempts(same)
     if len(attempts) > 1:
-        without_outcome = replace(outer, error=None, result=UNRECORDED)
+        without_outcome = copy(outer)
+        without_outcome.error, without_outcome.result = None, UNRECORDED
         for attempt in attempts:
             attempt.name = outer.name
             # how the last attempt ended does not show how the others did
@@ -215,6 +214,8 @@ def _merge_again(
     """The calls after spans of replayed ones were merged, and the indexes of those of which it is
     unknown whether they are attempts.
     """
+    if len({call.call_id for call in calls} - {""}) == len(calls):
+        return calls, []  # as in nearly every trace: each has an id of its own
     groups = _of_one_id(spans, calls)
     if not groups:
         return calls, []
@@ -380,7 +381,7 @@ def _merged(
 
 def _both(outer: _Entry, inner: _Entry) -> _Entry:
     """The outer call with what only the inner one's span recorded."""
-    merged = replace(outer.call)
+    merged = copy(outer.call)
     merged.inherit(inner.call)
     # What scorers do not need was not read, so it is not inherited, and the outer span's own still
     # count.

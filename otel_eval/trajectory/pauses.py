@@ -44,6 +44,9 @@ class Pauses:
         self._messages = messages
         self._recovery = recovery
         self._indexes = list(spans.pauses)  # in order, as the spans were read
+        conventions = [table.convention for table in spans.used_tables]
+        self._marks_pauses = any(convention.pause_marks for convention in conventions)
+        self._hides_pauses = any(convention.pauses_unrecorded for convention in conventions)
 
     def of_run(
         self,
@@ -61,7 +64,9 @@ class Pauses:
         """
         spans = self._spans
         tools = within(self._indexes, run.first, run.last)
-        paused = [*tools, *(index for index in agents if index in self._paused_agents)]
+        paused = tools
+        if self._marks_pauses:
+            paused = [*tools, *(index for index in agents if index in self._paused_agents)]
         if paused:
             latest = max(paused, key=lambda index: (spans.readers[index].end_ns, index))
             if not self._is_over(latest, models, calls):
@@ -96,8 +101,8 @@ class Pauses:
         """A last call without a result, if its instrumentation leaves the same span of one that
         waits for an approval or was cancelled; else None.
         """
-        if not any(call.table.convention.pauses_unrecorded for call in calls):
-            return None  # as in nearly every run
+        if not self._hides_pauses:
+            return None  # as in nearly every trace
         latest = (
             [call for call in calls if call.start >= self._spans.starts[models[-1]]]
             if models

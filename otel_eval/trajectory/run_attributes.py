@@ -32,6 +32,10 @@ class TokenCounts:
     output: int | None = None
 
 
+NO_TOKENS: Final = TokenCounts()
+NO_EXCHANGE: Final = UNRECORDED, UNRECORDED
+"""The input and the output of a run of which none is recorded."""
+
 _AgentPath = tuple[list[int], tuple[str, ...]]
 """The indexes of agents, the nearest first and each negated so that they ascend, and their names,
 the nearest last.
@@ -133,9 +137,9 @@ class RunAttributes:
         """The id of the run's conversation: from its own span, else from the earliest of the others
         that records one.
         """
-        return ("" if run.fragment else self._conversation_id_at(run.first)) or next(
-            filter(None, map(self._conversation_id_at, self._spans.in_order(indexes))), ""
-        )
+        own = "" if run.fragment else self._conversation_id_at(run.first)
+        others = () if own or indexes == [run.first] else self._spans.in_order(indexes)
+        return own or next(filter(None, map(self._conversation_id_at, others)), "")
 
     def _conversation_id_at(self, index: int) -> str:
         return self._spans.tables[index].text(self.attributes(index), Field.CONVERSATION)
@@ -151,12 +155,12 @@ class RunAttributes:
         needs it.
         """
         if "tokens" not in self._spans.plan.needs:
-            return TokenCounts()
+            return NO_TOKENS
         counts = [self._tokens(index) for index in models]
-        if any(count != TokenCounts() for count in counts):
+        if any(count != NO_TOKENS for count in counts):
             return _sum(counts)
         return (
-            TokenCounts()
+            NO_TOKENS
             if run.fragment
             else _tokens(self._spans.tables[run.first], self.attributes(run.first))
         )
@@ -168,7 +172,7 @@ class RunAttributes:
         counts = self._tokens_of_span(index)
         return (
             counts
-            if counts != TokenCounts()
+            if counts != NO_TOKENS
             else _sum([self._tokens_of_span(inner) for inner in self._spans.nested_models(index)])
         )
 
@@ -193,7 +197,7 @@ class RunAttributes:
         does not record them. `models` are in order of time.
         """
         if run.fragment or "content" not in self._spans.plan.needs:
-            return UNRECORDED, UNRECORDED
+            return NO_EXCHANGE
         own_fields = self._own_content(run.first)
         first = [run.first, *([] if Field.INPUT in own_fields else models[:1])]
         run_input = next(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
@@ -14,7 +13,6 @@ from otel_eval.model import UNRECORDED, Kind, ToolError, Unnamed
 from otel_eval.trajectory.classify import ClassifiedTrace
 
 
-@dataclass(slots=True)
 class ToolCallBuilder:
     """A call while it is read from one or several spans.
 
@@ -33,24 +31,36 @@ class ToolCallBuilder:
         unread: the span, until `read_contents` has read the call's content.
     """
 
-    index: int
-    table: ReadTable
-    name: str
-    scope: str
-    start: int
-    end: int
-    span_id: bytes
-    call_id: str = ""
+    # as long as nothing else is known
+    call_id = ""
     error: ToolError | None = None
     arguments: Any = UNRECORDED
     result: Any = UNRECORDED
-    unnamed: bool = False
-    unsure: bool = False
-    certain: bool = False
-    attribute_id: str = ""
-    message: str = ""
+    unnamed = False
+    unsure = False
+    certain = False
+    attribute_id = ""
+    message = ""
     refusal: bool | None = False
     unread: ToolSpan | None = None
+
+    def __init__(
+        self,
+        index: int,
+        table: ReadTable,
+        name: str,
+        scope: str,
+        start: int,
+        end: int,
+        span_id: bytes,
+    ) -> None:
+        self.index: Final = index
+        self.table: Final = table
+        self.name = name
+        self.scope: Final = scope
+        self.start: Final = start
+        self.end: Final = end
+        self.span_id: Final = span_id
 
     def inherit(self, other: ToolCallBuilder) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -93,10 +103,10 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     """
     calls: dict[int, ToolCallBuilder] = {}
     may_be_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
-    for index, kind in enumerate(spans.kinds):
-        if kind is not Kind.TOOL:
-            continue
+    starts, ids, tool = spans.starts, spans.tree.ids, Kind.TOOL
+    for index in [index for index, kind in enumerate(spans.kinds) if kind is tool]:
         span, table = spans.readers[index], spans.tables[index]
+        scope = spans.resource_scopes[index].scope_name
         reader = spans.plan.tool_reader(table)
         is_plain = may_be_plain and not span.dropped_attributes
         succeeded = reader.succeeded(span) if is_plain else None
@@ -109,20 +119,12 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
             if not _is_call(spans, index, tool_span):
                 spans.kinds[index] = Kind.OTHER
                 continue
-        calls[index] = ToolCallBuilder(
-            index=index,
-            table=table,
-            name=fields.name,
-            scope=spans.resource_scopes[index].scope_name,
-            start=spans.starts[index],
-            end=span.end_ns,
-            span_id=spans.tree.ids[index],
-            call_id=call_id,
-            attribute_id=call_id,
-            unnamed=fields.unnamed,
-            certain=not table.convention.failures_in_results,
-            unread=tool_span,
+        call = calls[index] = ToolCallBuilder(
+            index, table, fields.name, scope, starts[index], span.end_ns, ids[index]
         )
+        call.call_id = call.attribute_id = call_id
+        call.unnamed, call.unread = fields.unnamed, tool_span
+        call.certain = not table.convention.failures_in_results
     spans.tools = list(calls)
     spans.link()
     return calls
