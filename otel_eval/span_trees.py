@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from operator import gt, lt
 from typing import Final, TypeVar
 
 from otel_eval.interfaces import Frame
@@ -54,6 +55,19 @@ def grouped(values: Iterable[_Value], key: Callable[[_Value], _Key]) -> dict[_Ke
     return groups
 
 
+def in_order_of_time(
+    values: list[_Value], starts: list[int], moment: Callable[[_Value], tuple[int, int, bytes]]
+) -> list[_Value]:
+    """The values in the order of their moments, which are compared only where their starts do not
+    decide.
+    """
+    if all(map(lt, starts, starts[1:])):
+        return values
+    if all(map(gt, starts, starts[1:])):
+        return values[::-1]
+    return sorted(values, key=moment)
+
+
 def within(indexes: list[int], first: int, last: int) -> list[int]:
     """Those of ascending indexes that are in a range."""
     return indexes[bisect_left(indexes, first) : bisect_left(indexes, last)]
@@ -93,7 +107,9 @@ def span_tree_of(frames: Mapping[bytes, Frame]) -> SpanTree:
 
 
 def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> None:
-    """One tree in preorder. Siblings without children of their own are added at once."""
+    """One tree in preorder, the last of siblings first. Siblings without children of their own are
+    added at once.
+    """
     ids, parents, size = tree.ids, tree.parent, tree.size
     tree.roots.append(len(ids))
     tree.missing[len(ids)] = missing
@@ -110,12 +126,12 @@ def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> No
         if below is None:
             continue
         if children.keys().isdisjoint(below):
-            ids += below
+            ids += reversed(below)
             parents += [index] * len(below)
             size += [1] * len(below)
             size[index] += len(below)
         else:
-            stack += [(child, index) for child in reversed(below)]
+            stack += [(child, index) for child in below]
     for index in reversed(visited[1:]):
         size[parents[index]] += size[index]
 

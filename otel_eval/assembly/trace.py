@@ -200,10 +200,10 @@ class Trace:
         frames = self.frames
         if not frames:
             return limits.idle_s, Completeness.IDLE
-        roots = [frame for frame in frames.values() if frame[0] not in frames]
-        if all(frame[0] for frame in roots):
+        missing = {frame[0] for frame in frames.values()}.difference(frames)
+        if b"" not in missing:
             return None
-        if any(frame[0] for frame in roots):
+        if len(missing) > 1:
             return limits.decision_wait_partial_s, Completeness.REMOTE_PARENT
         scopes = {frame[2] for frame in frames.values()}  # far fewer than spans
         services = {scope.service for scope in scopes} if len(scopes) > 1 else scopes

@@ -148,6 +148,8 @@ _HELD: Final = (State.OPEN, State.WAITING, *_CLOSED, *_EVALUATED)
 _CHECKS_PER_WAIT: Final = 8
 _WHEN: Final = itemgetter(0)  # of a deadline: its instant
 _PARENT: Final = itemgetter(0)  # of a frame: the id of the span's parent, b"" for none
+_OPENED: Final = (State.NEW, State.LEFT)  # where a span opens a trace
+_NOTED: Final = (Emits.RESTING, Emits.FINAL)  # what is handed to the caller later
 _SHARE: Final = 4  # evaluated trees of a trace without a root use this part (1/4) of its limits
 
 
@@ -190,25 +192,27 @@ class TraceBuffer:
 
     def _apply(self, trace: Trace, event: Event) -> None:
         """Move a trace to its next state, and note what is emitted later."""
-        state, emits = TRANSITIONS[trace.state, event]
-        if emits is Emits.RESTING:
-            self._resting.append(trace.trace_id)
-        elif emits is Emits.FINAL:
-            self._final += [(trace.trace_id, run) for run in trace.history.runs]
-        if state is trace.state:
+        before, trace_id = trace.state, trace.trace_id
+        state, emits = TRANSITIONS[before, event]
+        if emits in _NOTED:
+            if emits is Emits.RESTING:
+                self._resting.append(trace_id)
+            else:
+                self._final += [(trace_id, run) for run in trace.history.runs]
+        if state is before:
             return
-        if trace.state in self._queues:
-            del self._queues[trace.state][trace.trace_id]
-            self._bytes[trace.state] -= trace.size
+        if before in self._queues:
+            del self._queues[before][trace_id]
+            self._bytes[before] -= trace.size
         trace.state = state
         if state in self._queues:
-            self._traces[trace.trace_id] = trace
-            self._queues[state][trace.trace_id] = trace
+            self._traces[trace_id] = trace
+            self._queues[state][trace_id] = trace
             self._bytes[state] += trace.size
         else:
-            self._traces.pop(trace.trace_id, None)
+            self._traces.pop(trace_id, None)
             if state in self._gone:
-                self._gone[state].add(trace.trace_id, trace.touched + self.limits.max_age_s)
+                self._gone[state].add(trace_id, trace.touched + self.limits.max_age_s)
 
     def _resize(self, trace: Trace, size: int) -> None:
         """Add to the bytes of a held trace."""
@@ -219,42 +223,49 @@ class TraceBuffer:
         """Return the state of the trace with an id."""
         if (trace := self._traces.get(trace_id)) is not None:
             return trace.state
-        gone = (state for state in _GONE if self._gone[state].holds(trace_id, now))
-        return next(gone, State.NEW)
+        for state, tombstones in self._gone.items():
+            if tombstones.holds(trace_id, now):
+                return state
+        return State.NEW
 
     def _trace_for_spans(self, trace_id: bytes, now: float, count: int) -> Trace | None:
         """Return the record that `count` further spans are added to; None, with the spans counted,
         if they are dropped.
         """
-        trace = self._traces.get(trace_id)
-        if trace is None:
-            trace = Trace(trace_id, self.state_of(trace_id, now), now, now)
-            if trace.state is State.LEFT:
-                trace.is_thinned = True
-                if self._gone[State.REPORTED].holds(trace_id, now):
-                    trace.history.record({NO_RUN: LastEvaluation(0, LATE)})
-            trace.closing = Closing(trace_id, Completeness.AGED)  # for `LATE`
-            self.counts.traces_opened += trace.state in (State.NEW, State.LEFT)
+        trace = self._traces.get(trace_id) or self._new_trace(trace_id, now)
         before = trace.state
         self._apply(trace, Event.SPAN)
-        if trace.state is State.REPORTED:
+        if trace.state in _GONE:
             self.counts.spans_too_late += count
             return None
         if trace.cut:
             self.counts.spans_over_limit += count
             return None
-        if trace.state is State.OPEN and before is not State.OPEN:
+        if trace.state is not before and trace.state is State.OPEN:
             trace.created = now if before is State.KEPT else trace.created
             trace.examine_by = now
             is_due = before is State.PART
             self._schedule(trace, now if is_due else now + self.limits.decision_wait_s)
         return trace
 
+    def _new_trace(self, trace_id: bytes, now: float) -> Trace:
+        """Return the record of a trace of which no span is held, in the state of its id."""
+        state = self.state_of(trace_id, now)
+        trace = Trace(trace_id, state, now, now)
+        self.counts.traces_opened += state in _OPENED
+        if state is State.LEFT:
+            trace.is_thinned = True
+            if self._gone[State.REPORTED].holds(trace_id, now):
+                trace.history.record({NO_RUN: LastEvaluation(0, LATE)})
+        elif state is State.ENDED:
+            trace.closing = Closing(trace_id, Completeness.AGED)
+        return trace
+
     # ---------------------------------------------------------------------- in
 
     def push_many(self, spans: Iterable[SpanFrame], now: float) -> None:
         """Add spans, given as `(trace id, span id, frame, size)`; their order does not matter."""
-        by_trace = defaultdict[bytes, list[SpanFrame]](list)
+        by_trace: dict[bytes, list[SpanFrame]] = defaultdict(list)
         for item in spans:
             by_trace[item[0]].append(item)
         for trace_id, items in by_trace.items():
@@ -311,7 +322,8 @@ class TraceBuffer:
         if trace.state is State.OPEN and now + self.limits.decision_wait_s < trace.check:
             self._schedule(trace, now + self.limits.decision_wait_s)
         elif (
-            trace.closing == Closing(trace.trace_id, Completeness.OVERFLOW)
+            trace.closing is not None
+            and trace.closing == Closing(trace.trace_id, Completeness.OVERFLOW)
             and not trace.cut
             and _reason(trace, self.limits) is Completeness.COMPLETE
         ):  # it was closed to make room, and is complete now
@@ -409,11 +421,11 @@ class TraceBuffer:
         """Whether this many more bytes and traces are within the limits. What is closed and not yet
         taken is limited by backpressure instead.
         """
-        open_traces = len(self._traces) - self._unevaluated_count()
-        return (
-            self.held_bytes - self.backlog_bytes + size <= self.limits.max_bytes
-            and open_traces + traces <= self.limits.max_traces
-        )
+        excess_bytes = self.held_bytes + size - self.limits.max_bytes
+        excess_traces = len(self._traces) + traces - self.limits.max_traces
+        if excess_bytes <= 0 and excess_traces <= 0:
+            return True
+        return excess_bytes <= self.backlog_bytes and excess_traces <= self._unevaluated_count()
 
     def _make_room(self, size: int, traces: int) -> bool:
         """Close traces that wait without a run, and forget evaluated ones, until this many more
@@ -509,8 +521,7 @@ class TraceBuffer:
         """The number of traces that wait for their evaluation because they or trees of them are
         closed, and of those whose spans that came too late are still to be reported.
         """
-        queues = self._queues
-        return len(queues[State.PART]) + len(queues[State.READY]) + len(queues[State.LATE])
+        return sum([len(self._queues[state]) for state in _CLOSED])
 
     def _examine(self, trace: Trace, now: float) -> None:
         """Close a trace or trees of it if they are due, or forget what is over; schedule the next
@@ -627,11 +638,12 @@ class TraceBuffer:
     def _next(self, limit: int, most_bytes: int) -> list[Trace]:
         traces: list[Trace] = []
         size = 0
-        for trace in chain.from_iterable(self._queues[state].values() for state in _CLOSED):
-            size += trace.size if trace.state is not State.PART else 0
-            if len(traces) >= limit or (traces and size > most_bytes):
-                break
-            traces.append(trace)
+        for state in _CLOSED:
+            for trace in self._queues[state].values():
+                size += trace.size if state is not State.PART else 0
+                if len(traces) >= limit or (traces and size > most_bytes):
+                    return traces
+                traces.append(trace)
         return traces
 
     def _take(self, trace: Trace, now: float) -> ClosedTrace:
@@ -867,7 +879,7 @@ class TraceBuffer:
         """The bytes of `held_bytes` that belong to closed traces which are not yet taken:
         backpressure depends on them.
         """
-        return self._bytes[State.PART] + self._bytes[State.READY] + self._bytes[State.LATE]
+        return sum([self._bytes[state] for state in _CLOSED])
 
     @property
     def oldest(self) -> bytes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import lt
 from typing import Final
 
 from otel_eval.interfaces import ClosedTrace
@@ -15,7 +14,7 @@ from otel_eval.model import (
     ToolCall,
     Trajectory,
 )
-from otel_eval.span_trees import within
+from otel_eval.span_trees import in_order_of_time, within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
 from otel_eval.trajectory.limits import RunLimits, TooLarge, limits_of
@@ -209,8 +208,11 @@ class _Work:
         )
         paths: dict[int, tuple[str, ...]] = {-1: ()}
         starts = [call.start for call in spanned]
-        ordered: list[ToolCallBuilder | Recovered] = [*spanned, *recovered]
-        if recovered or not all(map(lt, starts, starts[1:])):
+        ordered: list[ToolCallBuilder | Recovered] = [
+            *in_order_of_time(spanned, starts, MOMENT),
+            *recovered,
+        ]
+        if recovered:
             ordered.sort(key=_moment)
         calls = []
         for call in ordered:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import itemgetter, lt
+from operator import itemgetter
 from typing import Any, Final
 
 from otel_eval.caching import cached_property
@@ -28,7 +28,7 @@ from otel_eval.interfaces import (
     Wanted,
 )
 from otel_eval.model import Kind, SpanRef
-from otel_eval.span_trees import SpanTree, grouped, span_tree_of
+from otel_eval.span_trees import SpanTree, grouped, in_order_of_time, span_tree_of
 
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
@@ -215,10 +215,9 @@ class ClassifiedTrace:
         return self.starts[index], self.readers[index].end_ns, self.tree.ids[index]
 
     def in_order(self, indexes: list[int]) -> list[int]:
-        """The spans in order of time; moments are compared only where starts do not decide."""
+        """The spans in order of time."""
         starts = [self.starts[index] for index in indexes]
-        is_ordered = all(map(lt, starts, starts[1:]))
-        return indexes if is_ordered else sorted(indexes, key=self.moment)
+        return in_order_of_time(indexes, starts, self.moment)
 
     @cached_property
     def used_tables(self) -> set[ReadTable]:

@@ -138,8 +138,10 @@ class RunAttributes:
         that records one.
         """
         own = "" if run.fragment else self._conversation_id_at(run.first)
-        others = () if own or indexes == [run.first] else self._spans.in_order(indexes)
-        return own or next(filter(None, map(self._conversation_id_at, others)), "")
+        if own or (indexes == [run.first] and not run.fragment):
+            return own
+        others = map(self._conversation_id_at, self._spans.in_order(indexes))
+        return next(filter(None, others), "")
 
     def _conversation_id_at(self, index: int) -> str:
         return self._spans.tables[index].text(self.attributes(index), Field.CONVERSATION)
