@@ -203,8 +203,8 @@ def runs_on_callers(pipeline: Any) -> bool:
 
 
 def put_last(processor: Any, first: Any, pipeline: Any) -> bool:
-    """Have `processor` called after all others of the pipeline, and `first` before them; False if
-    that cannot be ensured.
+    """Have `processor` called after all others of the pipeline, and `first` before them if there
+    are any; False if that cannot be ensured.
 
     The pipeline replaces its tuple of processors under its lock and iterates over the old one, so a
     callback that is under way is not disturbed.
@@ -217,7 +217,8 @@ def put_last(processor: Any, first: Any, pipeline: Any) -> bool:
             others = [other for other in before if other is not processor and other is not first]
             if not any(other is processor for other in before):
                 return False  # it is inside another processor
-            if before != (after := (first, *others, processor)):  # also if it was added twice
+            after = (first, *others, processor) if others else (processor,)
+            if before != after:  # also if it was added twice
                 pipeline._span_processors = after
     except (AttributeError, TypeError):
         return False

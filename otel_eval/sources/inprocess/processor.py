@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor
 
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import Deployment, SpanFrame, SpanReader
@@ -27,7 +27,7 @@ from otel_eval.sdk_internals import (
 )
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
-from otel_eval.sources.inprocess.recorder import Recorder
+from otel_eval.sources.inprocess.recorder import Recorder, SpanCallbacks
 from otel_eval.sources.inprocess.sdk_spans import (
     SdkResourceScopes,
     SdkSpanReader,
@@ -55,11 +55,9 @@ _TRACES_EXAMINED: Final = 64
 _SPANS_EXAMINED: Final = 8
 
 
-class InProcessSource(SpanProcessor):
+class InProcessSource(SpanCallbacks):
     """Counts the open spans of each trace, and passes complete traces to `handover` on a worker
     thread.
-
-    `on_start` and `on_end` never raise, never block and do no I/O.
 
     Args:
         handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a
@@ -79,8 +77,10 @@ class InProcessSource(SpanProcessor):
         self._worker: Final = WorkerThread(
             "otel-eval-spans", "spans of a trace were lost", self._serve, self._sweep, tick_s
         )
-        self._recorder: Final = Recorder(
-            limits, self._worker.put, self._on_first_span, self._is_agents, self._on_many_spans
+        super().__init__(
+            Recorder(
+                limits, self._worker.put, self._on_first_span, self._is_agents, self._on_many_spans
+            )
         )
         self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, self._reserve)
         self._limiting: Final = WorkerThread(  # a thread of its own: scorers may take long
@@ -89,8 +89,6 @@ class InProcessSource(SpanProcessor):
             tick=self._limiter.enforce,
             tick_s=tick_s,
         )
-        self._errors = 0
-        self._inactive = False
         self.number: Final = next(_numbers)
         self._last_at_exit = False
         # the hook must not keep this object alive
@@ -144,26 +142,12 @@ class InProcessSource(SpanProcessor):
     def _begin(self) -> None:
         """Called in a child process, before anything is recorded there."""
 
-    # ------------------------------------------------------------------ the callbacks
+    # ------------------------------------------------------------------ per trace, on the caller's
+    # thread
 
-    def on_start(self, span: Any, parent_context: Any = None) -> None:
-        """Count the span as open."""
-        if self._inactive:
-            return
-        try:
-            self._recorder.started(span, parent_context)
-        except Exception:  # noqa: BLE001 - an error here would surface in the traced program
-            self._errors += 1
-
-    def on_end(self, span: ReadableSpan) -> None:
-        """Add the span to its trace; if no other is open, the trace is queued for the worker."""
-        if self._inactive:
-            return
-        try:
-            if self._recorder.ended(span) and self._at_once and is_relevant(keep(span)):
-                self._await_scores(self._at_once)
-        except Exception:  # noqa: BLE001 - an error here would surface in the traced program
-            self._errors += 1
+    def _after_queueing(self, span: KeptSpan) -> None:
+        if self._at_once and is_relevant(span):
+            self._await_scores(self._at_once)
 
     def _await_scores(self, turns: threading.Semaphore) -> None:
         """Wait until the trace is scored; one thread at a time, unless callbacks run on the threads
@@ -177,9 +161,6 @@ class InProcessSource(SpanProcessor):
                 self._worker.drain(_AT_ONCE_S)
             finally:
                 turns.release()
-
-    # ------------------------------------------------------------------ per trace, on the caller's
-    # thread
 
     def _on_first_span(self, span: Any) -> None:
         """Called with the first span of a trace, for what takes too much time for every span."""

@@ -23,7 +23,7 @@ from itertools import repeat
 from threading import RLock
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.sdk_internals import KeptSpan, keep, read_context
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
@@ -34,7 +34,7 @@ _TRACES_PER_SPAN: Final = 8
 
 
 class Recorder:
-    """Tracks open traces; `started` and `ended` are the hot path.
+    """Tracks open traces; `SpanCallbacks` notes in it which spans start and end.
 
     Args:
         put: queues for the worker a `LiveTrace` that may be closed now or is to be searched for
@@ -94,41 +94,7 @@ class Recorder:
             return next(iter(self._traces.values()), None)
         return None
 
-    # ------------------------------------------------------------------ the callbacks
-
-    def started(self, span: Any, parent_context: Any) -> None:
-        """Note that a span started. Its context is a tuple: (trace id, span id, …)."""
-        try:
-            context = read_context(span)
-        except AttributeError:
-            context = span.context
-        if not next(self._credit, False):
-            self._note_many()
-        entry = self._traces.get(context[0])
-        if entry is None:
-            entry = self._add_trace(span, parent_context)
-            if entry is None:
-                return
-        entry.open[context[1]] = span
-        if entry.closed:
-            self._reopen(entry, context)
-
-    def ended(self, span: ReadableSpan) -> bool:
-        """Note that a span ended; True if its trace may be queued for the worker now."""
-        ended = keep(span)
-        if not next(self._credit, False):
-            self._note_many()
-        entry = self._traces.get(ended.trace_id)
-        if entry is None:
-            self._unmatched_end(ended)
-            return True
-        spans, open_spans = entry.spans, entry.open
-        spans.append(ended)
-        open_spans.pop(ended.span_id, None)
-        if not open_spans or entry.closed or len(spans) > entry.check_above:
-            self._complete_or_limit(entry, ended)
-            return True
-        return False
+    # ------------------------------------------------------------------ for the callbacks
 
     def _add_trace(self, span: Any, parent_context: Any) -> LiveTrace | None:
         """Add the trace of a span that started, with the span's parent if it is open in this
@@ -460,3 +426,65 @@ class Recorder:
         self._is_shut_down = True
         for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")
+
+
+class SpanCallbacks(SpanProcessor):
+    """The part of a span processor that is the hot path: it never raises, and never blocks.
+
+    Args:
+        recorder: what the starts and ends of spans are noted in.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder: Final = recorder
+        self._errors = 0
+        self._inactive = False
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """Count the span as open."""
+        if self._inactive:
+            return
+        recorder = self._recorder
+        try:
+            try:
+                context = read_context(span)  # a tuple: (trace id, span id, …)
+            except AttributeError:
+                context = span.context
+            if not next(recorder._credit, False):
+                recorder._note_many()
+            entry = recorder._traces.get(context[0])
+            if entry is None:
+                entry = recorder._add_trace(span, parent_context)
+                if entry is None:
+                    return
+            entry.open[context[1]] = span
+            if entry.closed:
+                recorder._reopen(entry, context)
+        except Exception:  # noqa: BLE001 - an error here would surface in the traced program
+            self._errors += 1
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Add the span to its trace; if no other is open, the trace is queued for the worker."""
+        if self._inactive:
+            return
+        recorder = self._recorder
+        try:
+            ended = keep(span)
+            if not next(recorder._credit, False):
+                recorder._note_many()
+            entry = recorder._traces.get(ended.trace_id)
+            if entry is None:
+                recorder._unmatched_end(ended)
+            else:
+                spans, open_spans = entry.spans, entry.open
+                spans.append(ended)
+                open_spans.pop(ended.span_id, None)
+                if open_spans and not entry.closed and len(spans) <= entry.check_above:
+                    return
+                recorder._complete_or_limit(entry, ended)
+            self._after_queueing(ended)
+        except Exception:  # noqa: BLE001 - an error here would surface in the traced program
+            self._errors += 1
+
+    def _after_queueing(self, span: KeptSpan) -> None:
+        """Called at the end of a span whose trace may have been queued for the worker."""

@@ -27,7 +27,7 @@ from otel_eval.sdk_internals import KeptSpan, keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter, _open_size
 from otel_eval.sources.inprocess.processor import InProcessSource
-from otel_eval.sources.inprocess.recorder import Recorder
+from otel_eval.sources.inprocess.recorder import Recorder, SpanCallbacks
 from otel_eval.sources.inprocess.sdk_spans import size_of
 from tests.support.waiting import wait_until
 
@@ -301,7 +301,7 @@ def recorder() -> Recorder:
 def begin(recorder: Recorder) -> tuple[Any, Any]:
     """An open trace: its root, and what the recorder holds of it."""
     root = TracerProvider(shutdown_on_exit=False).get_tracer("app").start_span("root")
-    recorder.started(root, None)
+    SpanCallbacks(recorder).on_start(root)
     return root, recorder.entries()[-1]
 
 
@@ -320,7 +320,7 @@ def end(recorder: Recorder, root: Any, size: int = 0) -> KeptSpan:
         events=BoundedList(1),
         start_time=time.time_ns(),
     )
-    recorder.ended(span)
+    SpanCallbacks(recorder).on_end(span)
     return keep(span)
 
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval.sdk_internals import keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
-from otel_eval.sources.inprocess.recorder import Recorder
+from otel_eval.sources.inprocess.recorder import Recorder, SpanCallbacks
 
 
 class Desk:
@@ -25,20 +25,21 @@ class Desk:
         self.recorder = Recorder(
             InProcessLimits(), self.put.append, lambda span: None, is_agent, lambda: None
         )
+        self.callbacks = SpanCallbacks(self.recorder)
         self.tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
     def start(self, name: str, parent: Any = None) -> Any:
         span = self.tracer.start_span(
             name, context=None if parent is None else trace.set_span_in_context(parent)
         )
-        self.recorder.started(
+        self.callbacks.on_start(
             span, trace.set_span_in_context(parent) if parent is not None else None
         )
         return span
 
     def end(self, span: Any) -> None:
         span.end()
-        self.recorder.ended(span._readable_span())
+        self.callbacks.on_end(span._readable_span())
 
     def serve(self) -> list[list[str]]:
         """Take what was queued so far as the worker does; return the names of the spans of each
