@@ -133,12 +133,15 @@ def rows_of(report: Report) -> Iterator[dict[str, Any]]:
 
 def lines_of(report: Report) -> bytes:
     """The lines of a report, equal to its encoded rows. What its results share is encoded once."""
+    if report.no_run is not None:
+        return encoded(rows_of(report))
     run, shared = _json(run_fields(report))[:-1], _members(shared_fields(report))
     end = f'{shared}, "revision": {report.revision}, "result_id": "'
-    lines = []
-    for result, outcome in _results_of(report):
-        source = _source_json(*_source_of(result))
-        lines.append(f'{run}, {source}, {_members(outcome)}, {end}{result.result_id}"}}\n')
+    lines = [
+        f"{run}, {_source_json(*_source_of(result))}, {_outcome_json(result)},"
+        f' {end}{result.result_id}"}}\n'
+        for result in report.results
+    ]
     return _encoded("".join(lines))
 
 
@@ -224,6 +227,28 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
         "details": dict(outcome.details),
         "threshold": result.threshold,
     }
+
+
+def _outcome_json(result: Result) -> str:
+    """The fields of the outcome as JSON without the braces around them; most are scores, whose keys
+    need not be encoded.
+    """
+    outcome = result.outcome
+    if type(outcome) is not Scored:
+        return _members(_outcome_fields(result))
+    return (
+        f'"outcome": "scored", "value": {_share_json(outcome.value)},'
+        f' "passed": {"true" if outcome.passed else "false"},'
+        f' "explanation": {encode_basestring(outcome.explanation)},'
+        ' "reason": null, "error_type": null,'
+        f' "details": {_json(dict(outcome.details))}, "threshold": {_share_json(result.threshold)}'
+    )
+
+
+def _share_json(value: float | None) -> str:
+    # text of numbers of other types, and of NaN, is not always JSON
+    is_plain = type(value) is float and 0 <= value <= 1
+    return repr(value) if is_plain else _json(value)
 
 
 def outcome_fields(result: Result) -> dict[str, Any]:

@@ -372,6 +372,9 @@ def _parameter_adapter(scorer: type, key: str) -> TypeAdapter[Any]:
     return TypeAdapter(get_args(get_type_hints(scorer, include_extras=True)[key])[0])
 
 
+_NO_EXPECTATION: Final = Skipped("no expectation", reason="no_reference")
+
+
 @frozen_record
 class ReferencedScorer(BaseScorer):
     """Base of the scorers that read a run's own reference."""
@@ -403,8 +406,7 @@ class ReferencedScorer(BaseScorer):
             NoScore: there is neither, or the run's own is invalid.
         """
         reference, scorer = self.reference, cast(type, self.__class__)
-        none = Skipped("no expectation", reason="no_reference")
-        value = reference.of(trajectory) if reference else none
+        value = _NO_EXPECTATION if reference is None else reference.of(trajectory)
         if reference is None or isinstance(value, Skipped):
             if inline is None:
                 raise NoScore(value)

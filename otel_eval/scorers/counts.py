@@ -148,13 +148,18 @@ _Criteria = Annotated[tuple[CallCount, ...], ReadAs(_Written, _call_counts)]
 
 
 class _CountedTools(NamedTuple):
-    """A tool or pattern, the criteria for the number of its calls, and a test of names; None if
-    only the name itself matches.
+    """A tool or pattern, and the criteria for the number of its calls.
+
+    Attributes:
+        matches: a test of names; None if only the name itself matches.
+        stated: the criteria in details: operators and numbers, which are lists if there are
+            several.
     """
 
     tool: str
     criteria: tuple[CallCount, ...]
     matches: Callable[[str], object] | None
+    stated: Mapping[str, Any]
 
     def count(self, counts: Mapping[str, int]) -> int:
         """The number of calls of the tools that match."""
@@ -190,13 +195,6 @@ class _CountedTools(NamedTuple):
         allowed = [number for number in sorted(numbers) if self.allows(number)]
         return None if not allowed or self.allows(max(numbers) + 1) else allowed[-1]
 
-    def details(self, actual: int) -> dict[str, Any]:
-        """The details of the tool; operators and numbers are lists if there are several."""
-        _, *columns = map(list, zip(*self.criteria, strict=True))
-        operators, numbers = (column if len(column) > 1 else column[0] for column in columns)
-        score = float(self.allows(actual))
-        return {"actual": actual, "operator": operators, "expected": numbers, "score": score}
-
 
 def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
     """Criteria by tool, in order."""
@@ -205,10 +203,19 @@ def _counted(criteria: Sequence[CallCount]) -> tuple[_CountedTools, ...]:
         by_tool.setdefault(criterion.tool, []).append(criterion)
     return tuple(
         _CountedTools(
-            name, tuple(criteria_of_tool), name_matcher(name) if is_pattern(name) else None
+            name,
+            tuple(criteria_of_tool),
+            name_matcher(name) if is_pattern(name) else None,
+            _stated(criteria_of_tool),
         )
         for name, criteria_of_tool in by_tool.items()
     )
+
+
+def _stated(criteria: Sequence[CallCount]) -> dict[str, Any]:
+    _, *columns = map(list, zip(*criteria, strict=True))
+    operators, numbers = (column if len(column) > 1 else column[0] for column in columns)
+    return {"operator": operators, "expected": numbers}
 
 
 @scorer("tool_call_count")
@@ -281,16 +288,18 @@ class ToolCallCount(ReferencedScorer):
         counts: dict[str, int] = {}
         for call in trajectory.calls:
             counts[call.name] = counts.get(call.name, 0) + 1
-        actual = [(tool_count, tool_count.count(counts)) for tool_count in counted]
+        tools: dict[str, Any] = {}
         broken = []
-        for tool_count, number in actual:
+        for tool_count in counted:
+            number = tool_count.count(counts)
             if unmet := tool_count.unmet(number):
                 criteria = " and ".join(f"{sign} {expected}" for _, sign, expected in unmet)
                 broken.append(
                     f"; {tool(tool_count.tool)}: {plural(number, 'call')}, not {criteria}"
                 )
+            score = 0.0 if unmet else 1.0
+            tools[tool_count.tool] = {"actual": number, **tool_count.stated, "score": score}
         holding = len(counted) - len(broken)
-        tools = {tool_count.tool: tool_count.details(number) for tool_count, number in actual}
         return Finding(
             holding / len(counted),
             f"{holding} of {len(counted)} criteria hold{''.join(broken)}",
