@@ -23,7 +23,9 @@ from otel_eval.model import (
     with_remedy,
 )
 from otel_eval.records import record
+from otel_eval.scorers.base_scorer import BaseScorer
 from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.kept_outcomes import KeptOutcomes, Outline, outline_of
 from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
 from otel_eval.scorers.policy import policy_of, severity_of
 from otel_eval.scorers.user_code import private_copy
@@ -71,16 +73,19 @@ class ScorerSet:
     applies: Matcher = field(init=False, repr=False, compare=False)
     _at_once: list[_ResultBuilder] = field(init=False, repr=False, compare=False)
     _later: list[_ResultBuilder] = field(init=False, repr=False, compare=False)
+    _keeps_outcomes: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         later = tuple([scorer for scorer in self.scorers if is_awaited(scorer)])
         at_once = tuple([scorer for scorer in self.scorers if not is_awaited(scorer)])
+        builders = [_ResultBuilder(self.name, scorer) for scorer in at_once]
         computed = {
             "at_once": at_once,
             "later": later,
             "applies": Matcher(self.match, self.sample),
-            "_at_once": [_ResultBuilder(self.name, scorer) for scorer in at_once],
+            "_at_once": builders,
             "_later": [_ResultBuilder(self.name, scorer) for scorer in later],
+            "_keeps_outcomes": any(builder.kept is not None for builder in builders),
         }
         for key, value in computed.items():
             object.__setattr__(self, key, value)
@@ -101,7 +106,8 @@ class ScorerSet:
         later = [builder for builder in self._later if draw < builder.share]
         pending: list[Pending] = []
         if instead is None:
-            results = [builder.score(ids, run) for builder in self._at_once]
+            outline = outline_of(run) if self._keeps_outcomes else None
+            results = [builder.score(ids, run, outline) for builder in self._at_once]
             pending = [builder.pending(ids) for builder in later]
         else:
             results = [builder.result(ids, instead) for builder in (*self._at_once, *later)]
@@ -259,10 +265,13 @@ class _ResultBuilder:
 
     Attributes:
         share: the share of traces for which the scorer is called, if it is asynchronous.
+        kept: outcomes that other runs may share; None if the scorer reads more than their outline.
     """
 
     def __init__(self, evaluation: str, scorer: Scorer) -> None:
         self.share: Final = share_of(scorer)
+        keeps_outcomes = isinstance(scorer, BaseScorer) and scorer.reads_outline_only
+        self.kept: Final = KeptOutcomes() if keeps_outcomes else None
         self._scorer, self._is_own = scorer, is_own_scorer(scorer)
         self._score: Callable[[Trajectory], Outcome] = (
             scorer.__call__ if self._is_own else self._checked
@@ -280,16 +289,28 @@ class _ResultBuilder:
         )
         self._id_part: Final = _bytes(f"{scorer.name}\0{policy}\0")
 
-    def score(self, ids: _ResultIds, trajectory: Trajectory) -> Result:
+    def score(self, ids: _ResultIds, trajectory: Trajectory, outline: Outline | None) -> Result:
         """The result of a run. If the scorer raises or returns an invalid outcome, only its own
         result fails.
+
+        Args:
+            outline: the outline of the run, if it has one and some scorer reads no more.
         """
+        kept = self.kept
+        if outline is None or kept is None:
+            return self.result(ids, self._outcome_of(trajectory))
+        outcome = kept.get(outline)
+        if outcome is None:
+            outcome = self._outcome_of(trajectory)
+            kept.add(outline, outcome)
+        return self.result(ids, outcome)
+
+    def _outcome_of(self, trajectory: Trajectory) -> Outcome:
         try:
-            outcome = self._score(trajectory)
+            return self._score(trajectory)
         except (Exception, SystemExit) as error:  # noqa: BLE001
             # from a user's scorer; SystemExit would end the thread
-            outcome = failed_from(error)
-        return self.result(ids, outcome)
+            return failed_from(error)
 
     def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result of the scorer with this outcome."""

@@ -264,12 +264,15 @@ class Scored:
         passed: whether the value reaches the threshold, or what else decides for this scorer.
         explanation: why, for people.
         details: the scorer's documented details (JSON).
+        encoded: the other fields as JSON, kept by the exporter that encoded them first, because
+            runs may share an outcome.
     """
 
     value: float
     passed: bool
     explanation: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    encoded: str | None = field(default=None, init=False, repr=False, compare=False)
 
     __bool__ = _refuse_truth
 

@@ -230,18 +230,24 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
 
 
 def _outcome_json(result: Result) -> str:
-    """The fields of the outcome as JSON without the braces around them; most are scores, whose keys
-    need not be encoded.
+    """The fields of the outcome as JSON without the braces around them; a score, which most are, is
+    encoded once.
     """
     outcome = result.outcome
     if type(outcome) is not Scored:
         return _members(_outcome_fields(result))
+    if outcome.encoded is None:
+        object.__setattr__(outcome, "encoded", _score_json(outcome))
+    return f'{outcome.encoded}, "threshold": {_share_json(result.threshold)}'
+
+
+def _score_json(outcome: Scored) -> str:
     return (
         f'"outcome": "scored", "value": {_share_json(outcome.value)},'
         f' "passed": {"true" if outcome.passed else "false"},'
         f' "explanation": {encode_basestring(outcome.explanation)},'
         ' "reason": null, "error_type": null,'
-        f' "details": {_json(dict(outcome.details))}, "threshold": {_share_json(result.threshold)}'
+        f' "details": {_json(dict(outcome.details))}'
     )
 
 

@@ -54,6 +54,8 @@ class Requirements:
             references.
         calls: whether a run is skipped if some of its tool calls are unknown.
         failures: whether a run is skipped if it is unknown whether one of its calls failed.
+        outline_only: whether nothing else of a run is read than its outline (`kept_outcomes`), and
+            what the common parameters and references ask for.
         tools: the tools that the scorer's own parameters name, beside the common `tools`.
     """
 
@@ -62,6 +64,7 @@ class Requirements:
     attributes: frozenset[str] = frozenset()
     calls: bool = True
     failures: bool = False
+    outline_only: bool = False
     tools: ToolNames = field(default=ToolNames())
 
 
@@ -161,6 +164,11 @@ class BaseScorer:
     def needs(self) -> frozenset[str]:
         """What must be read beyond names, times and errors of the calls."""
         return self._requires.needs
+
+    @property
+    def reads_outline_only(self) -> bool:
+        """Whether runs with the same outline (`kept_outcomes`) have the same outcome."""
+        return self._requires.outline_only and self._keeps_all and not self.references
 
     @property
     def references(self) -> tuple[Reference, ...]:

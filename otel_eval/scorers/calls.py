@@ -83,8 +83,10 @@ class Matching(ReferencedScorer):
         """Arguments and results where they are compared or shown, the reference's attribute, calls
         of the expected tools.
         """
-        compared = self.compared._asdict()
+        compared, criterion = self.compared._asdict(), self.criterion
+        reads_names = criterion is not None and criterion.plain and not self.include_content
         return Requirements(
+            outline_only=reads_names,
             needs=frozenset(part for part, how in compared.items() if how or self.include_content),
             tools=ToolNames(
                 required=tuple(call.name for call in self.expected.calls) if self.expected else ()

@@ -271,7 +271,7 @@ class ToolCallCount(ReferencedScorer):
                 if counted.allows(1)
                 else ToolNames(forbidden=names)
             )
-        return Requirements(tools=tools)
+        return Requirements(tools=tools, outline_only=True)
 
     @property
     def suggestions(self) -> tuple[str, ...]:
@@ -329,7 +329,7 @@ class ForbiddenTools(BaseScorer):
 
     def requires(self) -> Requirements:
         """Calls; the patterns name forbidden tools."""
-        return Requirements(tools=ToolNames(forbidden=self.patterns))
+        return Requirements(tools=ToolNames(forbidden=self.patterns), outline_only=True)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
@@ -377,7 +377,7 @@ class RequiredTools(BaseScorer):
 
     def requires(self) -> Requirements:
         """Calls; the patterns name required tools."""
-        return Requirements(tools=ToolNames(required=self.patterns))
+        return Requirements(tools=ToolNames(required=self.patterns), outline_only=True)
 
     def _missing(self, calls: Iterable[ToolCall]) -> list[str]:
         """The patterns that no call matches."""
@@ -495,7 +495,7 @@ class ToolErrors(BaseScorer):
 
     def requires(self) -> Requirements:
         """Calls, and of each whether it failed."""
-        return Requirements(failures=True)
+        return Requirements(failures=True, outline_only=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Count the failed calls."""
@@ -541,7 +541,7 @@ class ErrorRecovery(BaseScorer):
 
     def requires(self) -> Requirements:
         """Calls, and of each whether it failed."""
-        return Requirements(failures=True)
+        return Requirements(failures=True, outline_only=True)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look from each failure for the next success of its tool, from the last call backwards."""
