@@ -29,6 +29,7 @@ static PyObject *str_raw_presence, *str_short, *str_named, *str_sizeof;
 #include "c/mapping.h"
 #include "c/view_type.h"
 #include "c/framing.h"
+#include "c/sizes.h"
 #include "c/buffer.h"
 #include "c/splitting.h"
 
@@ -61,6 +62,11 @@ static PyMethodDef functions[] = {
      "attributes are, or None."},
     {"size_of_values", size_of_values, METH_O,
      "size_of_values(attributes): the bytes of the values, or None if one has elements."},
+    {"fields_size", fields_size, METH_VARARGS,
+     "fields_size(body, levels, limit): what the fields of a request cost, or None if it is "
+     "unusual."},
+    {"content_size", content_size, METH_VARARGS,
+     "content_size(body, costs, nested): what the bytes cost, and what may be lists or maps."},
     {"split", split, METH_VARARGS,
      "split(body, count, id_field): as many requests by the trace ids of their members, b\"\" "
      "where there is none; or None if the\n"

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import random
 import re
+from array import array
 from contextlib import suppress
 from typing import Final
 
 from otel_eval.interfaces import all_but
+from otel_eval.native import extension
 from otel_eval.wire import plain_fields
+
+_native: Final = extension("_native")
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 # tags of a span's attributes, events and links; in text J, Z and j
@@ -29,9 +33,14 @@ _NESTED: Final = 160  # a list or a map that is an AnyValue, not JSON text
 _LISTS_AND_MAPS: Final = [
     re.compile(tag + rb"(?=[\0\n]|[^\0\n]\n|[^*2\0\n]{2}\n)") for tag in (rb"\*", b"2")
 ]
+_NATIVE_COSTS: Final = bytes(
+    {**{mark[0]: cost for mark, cost in _JSON}, **{part[0]: _PART for part in _PARTS}}.get(byte, 0)
+    for byte in range(256)
+)
 _UNMARKED: Final = all_but(b"".join([*_PARTS, *[mark for mark, _ in _JSON]]))
 
-_ORDINARY: Final = 4  # times its bytes: evaluation of ordinary content takes less memory
+ORDINARY: Final = 4
+"""Evaluation of ordinary content takes less memory than this number times its bytes."""
 _PIECE_BYTES: Final = 1024
 _PIECES: Final = 4
 _STRIDE: Final = 64 * _PIECE_BYTES
@@ -48,18 +57,11 @@ def content_size(body: bytes) -> int:
     if stride <= _PIECE_BYTES:
         return _weighted_size(body)
     starts = [
-        at + random.randrange(stride - _PIECE_BYTES)
+        at + int(random.random() * (stride - _PIECE_BYTES))
         for at in range(0, len(body) - stride + 1, stride)
     ]
     sample = b"".join([body[at : at + _PIECE_BYTES] for at in starts])
     return _weighted_size(sample) * len(body) // len(sample)
-
-
-def is_dense(body: bytes) -> bool:
-    """Whether evaluation of a request takes far more memory, for its size, than that of an ordinary
-    one.
-    """
-    return content_size(body) > _ORDINARY * len(body)
 
 
 def excess_size(payload: bytes) -> int:
@@ -69,13 +71,16 @@ def excess_size(payload: bytes) -> int:
     Without them a trace within `max_bytes_per_trace` could take fifty times as much memory when it
     is evaluated.
     """
-    return max(0, _weighted_size(payload) - _ORDINARY * len(payload))
+    return max(0, _weighted_size(payload) - ORDINARY * len(payload))
 
 
 def _weighted_size(body: bytes) -> int:
     """The costs of all bytes that may be tags of fields or punctuation of JSON, wherever they
     stand: nothing is parsed.
     """
+    if _native is not None:
+        size: int = _native.content_size(body, _NATIVE_COSTS, _NESTED)
+        return size
     marks = body.translate(None, _UNMARKED)  # one pass instead of one for each
     json = sum([marks.count(mark) * cost for mark, cost in _JSON])
     nested = sum([len(pattern.findall(body)) for pattern in _LISTS_AND_MAPS])
@@ -87,28 +92,32 @@ _HEAD: Final = 144  # each part of a resource or a scope: nearly always there is
 _SCOPE: Final = 2560  # with what its spans share
 _ITEM: Final = 512  # a span or a log record
 _FIELD: Final = 48  # a field of a resource, a scope or a log record, all of which are parsed
-_LENGTH: Final = 2  # the wire type of a length-delimited field: the lower three bits of its tag
-_FIRST, _SECOND = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH
 
-_Rule = tuple[int, int | None]
-"""The cost of a field, and the level of its content if that has costs."""
+_Rule = tuple[int, int]
+"""The cost of a field, and the level of its content, or 0 if that has no costs."""
+_Level = tuple[_Rule, _Rule, _Rule]
+"""The rules of fields 1 and 2, both length-delimited, after that of all others."""
 
 
-def _levels(item: _Rule) -> tuple[tuple[dict[int, _Rule], _Rule], ...]:
-    """By level: the rules of fields by their tag, and the rule of all others."""
-    free, head, field = (0, None), (_HEAD, 3), (_FIELD, None)
+def _levels(item: _Rule) -> tuple[_Level, ...]:
+    """The levels of a request of such items."""
+    free, head, field = (0, 0), (_HEAD, 3), (_FIELD, 0)
     return (
-        ({_FIRST: (_GROUP, 1)}, free),
-        ({_FIRST: head, _SECOND: (_SCOPE, 2)}, free),
-        ({_FIRST: head, _SECOND: item}, free),
-        ({_FIRST: field}, field),
+        (free, (_GROUP, 1), free),
+        (free, head, (_SCOPE, 2)),
+        (free, head, item),
+        (field, field, field),
     )
 
 
-_LEVELS: Final[dict[str, tuple[tuple[dict[int, _Rule], _Rule], ...]]] = {
-    "traces": _levels((_ITEM, None)),
+_LEVELS: Final[dict[str, tuple[_Level, ...]]] = {
+    "traces": _levels((_ITEM, 0)),
     "logs": _levels((_ITEM, 3)),
-    "metrics": (({_FIRST: (_FIELD, None)}, (0, None)),),
+    "metrics": (((0, 0), (_FIELD, 0), (0, 0)),),
+}
+_NATIVE_LEVELS: Final = {
+    signal: array("i", [number for level in levels for rule in level for number in rule]).tobytes()
+    for signal, levels in _LEVELS.items()
 }
 
 _OBJECT: Final = 184
@@ -129,34 +138,25 @@ def protobuf_decoded_size(signal: str, body: bytes, limit: int) -> int:
         signal: traces, logs or metrics.
         limit: where counting stops, so that a greater result is a lower bound.
     """
-    levels, total, at = _LEVELS[signal], 0, 0
-    (rules, other_rule), end = levels[0], len(body)
-    # a level ends where its field does, and the level around it goes on there
-    outer = [(rules, other_rule, -1)]
+    if _native is not None:
+        size: int | None = _native.fields_size(body, _NATIVE_LEVELS[signal], limit)
+        if size is not None:
+            return len(body) + size
+    levels, total = _LEVELS[signal], 0
     # A function that calls itself for a level would be in a cycle of references with the body,
     # which would then be held until the garbage collector runs.
-    with suppress(ValueError, IndexError):  # a malformed field, at which every parser stops
-        while total <= limit and end >= 0:
-            if at == end:
-                rules, other_rule, end = outer.pop()
+    walks = [(levels[0], plain_fields(body, 0, len(body)))]
+    with suppress(ValueError):  # a malformed field, at which every parser stops
+        while walks and total <= limit:
+            rules, walk = walks[-1]
+            if (field := next(walk, None)) is None:
+                walks.pop()
                 continue
-            rule = rules.get(body[at])
-            # Nearly every length has one byte or two; a function call for each would take twice as
-            # long.
-            if rule is not None and (size := body[at + 1]) < 0x80:
-                content, at = at + 2, at + 2 + size
-            elif rule is not None and (second := body[at + 2]) < 0x80:
-                content, at = at + 3, at + 3 + (size & 0x7F | second << 7)
-            else:
-                number, _, content, at = next(plain_fields(body, at, end))
-                rule = rules.get(number << 3 | _LENGTH, other_rule)
-            if at > end:
-                raise ValueError("a field is cut short")
-            cost, inner = rule
+            number, _, content, end = field
+            cost, inner = rules[number if number in (1, 2) else 0]
             total += cost
-            if inner is not None:
-                outer.append((rules, other_rule, end))
-                (rules, other_rule), at, end = levels[inner], content, at
+            if inner:
+                walks.append((levels[inner], plain_fields(body, content, end)))
     return len(body) + total
 
 

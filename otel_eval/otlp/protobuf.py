@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Frame, JoinedLog, LogFrame, SpanFrame
 from otel_eval.native import extension
-from otel_eval.otlp.decoded_size import excess_size, is_dense
+from otel_eval.otlp.decoded_size import ORDINARY, content_size, excess_size
 from otel_eval.otlp.spans import (
     LOG_READER,
     OtlpResourceScope,
@@ -81,6 +81,7 @@ class SpanBatch:
         reason: why the first of them cannot, or "".
         own: number of spans and log records that this package wrote itself.
         ignored: number of log records that carry nothing of a run.
+        content_bytes: an estimate of the memory that evaluation of all of them takes.
         origin: the request itself, where requests are journaled.
         max_attributes: the limit of attributes of each span, event, link, log record, resource and
             scope.
@@ -92,6 +93,7 @@ class SpanBatch:
     reason: str = ""
     own: int = 0
     ignored: int = 0
+    content_bytes: int = 0
     origin: RawRequest | None = None
     max_attributes: int = UNLIMITED
 
@@ -134,7 +136,7 @@ def read_traces(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
         batch = _shortcut(body, max_attributes) or _read_by_protobuf(body, max_attributes)
     except DecodeError as error:
         raise _unreadable("traces", error) from None
-    return with_content_sizes(batch) if is_dense(body) else batch
+    return _with_content_sizes(batch, body)
 
 
 def read_logs(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
@@ -159,7 +161,7 @@ def read_logs(body: bytes, max_attributes: int = UNLIMITED) -> SpanBatch:
                 _add_log(batch, payload, record)
     except DecodeError as error:
         raise _unreadable("logs", error) from None
-    return with_content_sizes(batch) if is_dense(body) else batch
+    return _with_content_sizes(batch, body)
 
 
 def _unreadable(signal: str, error: DecodeError) -> Exception:
@@ -235,18 +237,20 @@ def _charge_scope(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> Non
         batch.spans[-count] = (trace_id, span_id, frame, size + scope.extra)
 
 
-def with_content_sizes(batch: SpanBatch) -> SpanBatch:
-    """Add to the sizes in a batch the memory that evaluation takes for dense content, and return
-    the batch.
+def _with_content_sizes(batch: SpanBatch, body: bytes) -> SpanBatch:
+    """Note the memory that evaluation of a request takes, also in the sizes of its items if that is
+    far more than ordinary, and return the batch.
     """
-    batch.spans = [
-        (trace, span, frame, size + excess_size(frame[1]))
-        for trace, span, frame, size in batch.spans
-    ]
-    batch.logs = [
-        (trace, span, frame, size + excess_size(frame[0]))
-        for trace, span, frame, size in batch.logs
-    ]
+    batch.content_bytes = content_size(body)
+    if batch.content_bytes > ORDINARY * len(body):
+        batch.spans = [
+            (trace, span, frame, size + excess_size(frame[1]))
+            for trace, span, frame, size in batch.spans
+        ]
+        batch.logs = [
+            (trace, span, frame, size + excess_size(frame[0]))
+            for trace, span, frame, size in batch.logs
+        ]
     return batch
 
 

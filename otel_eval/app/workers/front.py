@@ -328,7 +328,9 @@ class SplittingHandler(ExportHandler):
         """
         reservation.grow(json_decoded_size(body) if encoding is Encoding.JSON else len(body))
 
-    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+    def _process(
+        self, transport: str, signal: Signal, request: Rewritten, reservation: Reservation
+    ) -> ExportResponse:
         body, rejected, reason = request
         answers = self._send(
             transport, signal, [body] if signal is Signal.METRICS else self._split(signal, body)

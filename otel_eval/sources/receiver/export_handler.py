@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_eval.counters import Counters
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
+from otel_eval.otlp.decoded_size import json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.otlp_json import Rewritten, load_json, rewrite
 from otel_eval.otlp.protobuf import RawRequest, SpanBatch, read_request
 from otel_eval.otlp.spans import parse_metrics
@@ -64,11 +64,12 @@ class ExportResponse:
         """The body of a successful response; `partial_success` is set only if items were rejected
         or there is a warning.
         """
+        if not self.message:
+            return b"{}" if encoding is Encoding.JSON else b""
         make, rejected = _RESPONSES[signal]
         response = make()
-        if self.message:
-            response.partial_success.error_message = self.message
-            setattr(response.partial_success, rejected, self.rejected)
+        response.partial_success.error_message = self.message
+        setattr(response.partial_success, rejected, self.rejected)
         return serialize(encoding, response)
 
     def error(self) -> Any:
@@ -285,7 +286,7 @@ class ExportHandler:
                     if encoding is Encoding.JSON
                     else Rewritten(body)
                 )
-                return self._process(transport, signal, request)
+                return self._process(transport, signal, request, reservation)
             except (InputError, Overloaded, RequestTooLarge):
                 raise
             except Exception as error:  # noqa: BLE001 - a defect here must not lose data
@@ -302,7 +303,9 @@ class ExportHandler:
         """
         raise NotImplementedError
 
-    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+    def _process(
+        self, transport: str, signal: Signal, request: Rewritten, reservation: Reservation
+    ) -> ExportResponse:
         """Pass the request on, and return the response; raises as `take` does."""
         raise NotImplementedError
 
@@ -319,9 +322,7 @@ class DecodingHandler(ExportHandler):
     def _reserve(
         self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation
     ) -> None:
-        """Reserve the memory that decoding and evaluating the request will take, before it is
-        decoded.
-        """
+        """Reserve the memory that decoding the request will take, before it is decoded."""
         limit = self.limits.most_bytes
         size = (
             json_decoded_size(body)
@@ -333,14 +334,15 @@ class DecodingHandler(ExportHandler):
                 f"decoding the request would take more than {limit} bytes of memory, which is the"
                 " limit here (receivers.otlp.max_inflight_size); send less at once"
             )
-        # Parsing JSON takes more memory than evaluating its spans, which happens later.
-        is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
-        reservation.grow(size + content_size(body) if is_evaluated else size)
+        reservation.grow(size)
 
-    def _process(self, transport: str, signal: Signal, request: Rewritten) -> ExportResponse:
+    def _process(
+        self, transport: str, signal: Signal, request: Rewritten, reservation: Reservation
+    ) -> ExportResponse:
         if signal is Signal.METRICS:
             return self._take_metrics(transport, request.body)
         batch = read_request(RawRequest(signal, request.body), self.limits.max_attributes)
+        reservation.grow(batch.content_bytes)
         batch.reject(request.reason, request.rejected)
         # Items with unusable ids are forwarded, too: then the response warns of them but does not
         # count them as rejected.

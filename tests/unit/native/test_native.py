@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import Wanted
+from otel_eval.otlp import decoded_size
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.protobuf import UNLIMITED
 from otel_eval.otlp.spans import NATIVE, OtlpSpanReader, decode, events_of
@@ -342,3 +343,12 @@ def test_a_second_import_in_the_same_interpreter_works() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True", "True"]
+
+
+@given(st.lists(st.sampled_from(b"*2\0\n[{:,JZjx")).map(bytes))
+def test_content_weighs_the_same(body: bytes) -> None:
+    """Each byte by itself, and what may be a list or a map."""
+    nested = sum(len(pattern.findall(body)) for pattern in decoded_size._LISTS_AND_MAPS)
+    costs, cost = decoded_size._NATIVE_COSTS, decoded_size._NESTED
+    plain = sum(map(costs.__getitem__, body)) + nested * cost
+    assert extension.content_size(body, costs, cost) == plain
