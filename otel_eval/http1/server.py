@@ -222,9 +222,7 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         self._open: dict[socket.socket, threading.Thread] = {}
         # since when the client of a thread is late
         self._waiting: dict[threading.Thread, Callable[[], float]] = {}
-        self._loop = threading.Thread(
-            target=self.serve_forever, args=(0.05,), name=self.thread_name, daemon=True
-        )
+        self._loop = threading.Thread(target=self.serve_forever, name=self.thread_name, daemon=True)
 
     def start(self) -> None:
         """Accept connections on a thread of its own."""
@@ -311,6 +309,8 @@ class ConnectionServer(ThreadingMixIn, TCPServer):
         finish.
         """
         deadline = time.monotonic() + timeout_s
+        # on Linux this wakes the accepting thread, which otherwise looks for its end twice a second
+        _close(self.socket, socket.SHUT_RDWR)
         self.shutdown()
         self.server_close()
         with self._lock:

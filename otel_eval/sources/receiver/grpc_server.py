@@ -279,19 +279,24 @@ class Deadlines:
         self._pressed_s: Final = min(limit_s, pressed_s)
         self._few: Final = few
         self._rss: Final = rss
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()  # guards _waits
+        self._look_s: Final = min(_LOOK_S, limit_s / 4)
+        self._lock = threading.Lock()  # guards what follows
+        self._begun = 0  # reads, ever
         # start time and `end`, oldest first
         self._waits: dict[int, tuple[float, Callable[[], object]]] = {}
-        self._over = threading.Event()
+        self._rests = False  # whether the thread waits for the next read
+        self._wake = threading.Event()
+        self._stopped = False
         self._thread = threading.Thread(target=self._watch, name="otel-eval-deadlines", daemon=True)
 
     @contextmanager
     def limit(self, end: Callable[[], object]) -> Iterator[None]:
         """A context with a deadline: after it `end` is called from another thread."""
-        number = next(self._numbers)
         with self._lock:
+            self._begun = number = self._begun + 1
             self._waits[number] = (time.monotonic(), end)
+            if self._rests:
+                self._wake.set()
         try:
             yield
         finally:
@@ -304,13 +309,23 @@ class Deadlines:
 
     def stop(self) -> None:
         """Stop the thread."""
-        self._over.set()
+        self._stopped = True
+        self._wake.set()
 
     def _watch(self) -> None:
-        """End reads that are past their deadline, on the thread of the deadlines."""
-        while not self._over.wait(
-            _PRESSED_LOOK_S if len(self._waits) > self._few else min(_LOOK_S, self._limit_s / 4)
-        ):
+        """End reads that are past their deadline, on the thread of the deadlines. It rests while
+        none begins.
+        """
+        begun = 0
+        while not self._stopped:
+            with self._lock:
+                self._rests, begun = begun == self._begun and not self._waits, self._begun
+                look_s = _PRESSED_LOOK_S if len(self._waits) > self._few else self._look_s
+            self._wake.wait(None if self._rests else look_s)
+            self._wake.clear()
+            if self._rests:
+                self._rests = False
+                self._rss.at_ease()
             for end in self._overdue():
                 end()
 
