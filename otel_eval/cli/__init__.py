@@ -27,6 +27,7 @@ from otel_eval.cli.log_format import (
     writes_json,
 )
 from otel_eval.errors import ConfigError, OtelEvalError
+from otel_eval.heap import tune_gc
 from otel_eval.native import build_info
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def cli(context: click.Context) -> None:
     score did not pass, or a scorer failed or was skipped (replay), 2 the configuration or an input
     is invalid, 3 nothing was evaluated (replay).
     """
+    tune_gc()  # before a command imports what it needs, which frees nothing
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
