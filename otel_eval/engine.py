@@ -492,8 +492,9 @@ NO_AGENT: Final = "the tool calls of the trace belong to no agent run"
 def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
     if not trace.frames:
         return "log records of the trace arrived, but none of its spans"
-    if any(not run.trajectory.is_tool_call for run in runs):
-        return "no run of the trace was evaluated"
+    for run in runs:
+        if not run.trajectory.is_tool_call:
+            return "no run of the trace was evaluated"
     return NO_AGENT if runs else "no agent run was found in the trace"
 
 

@@ -126,7 +126,7 @@ def _add(tree: SpanTree, root: bytes, missing: bytes, children: _Children) -> No
         if below is None:
             continue
         if children.keys().isdisjoint(below):
-            ids += reversed(below)
+            ids += below[::-1]
             parents += [index] * len(below)
             size += [1] * len(below)
             size[index] += len(below)

@@ -14,6 +14,7 @@ from otel_eval.model import (
     ToolCall,
     Trajectory,
 )
+from otel_eval.records import blank
 from otel_eval.span_trees import in_order_of_time, within
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_spans
@@ -49,7 +50,8 @@ def build(
     Args:
         trace: what is read.
         plan: what of it is read.
-        inner: whether calls and content of runs inside others are read, too.
+        inner: whether calls, content, conversation and response of runs inside others are read,
+            too; the ids of the latter two also of runs that were evaluated before.
         lone_calls: whether tool calls that belong to no agent run are built, too, each by itself;
             see `Trajectory.is_tool_call`.
     """
@@ -116,7 +118,10 @@ class _Work:
         agents = within(self.agents, first, run.last)
         models = within(self.model_calls, first, run.last)
         too_large = self.limits.reason(first)
-        is_read = not too_large and (run.outermost or self.inner)
+        is_wanted = run.outermost or self.inner
+        is_read = is_wanted and not too_large
+        # what is not wanted is reported only to withdraw an earlier report
+        is_reported = is_wanted or spans.trace.history.last(run.span_id) is not None
         calls: tuple[ToolCall, ...] = ()
         calls_unknown, waiting = too_large or _NOT_READ, ""
         if is_read:
@@ -130,7 +135,9 @@ class _Work:
         run_input, run_output = attributes.exchange(run, models) if is_read else NO_EXCHANGE
         run_span = None if run.fragment else spans.readers[first]
         scope = spans.resource_scopes[first]
-        return Trajectory(
+        trajectory = blank(Trajectory)
+        Trajectory.__init__(
+            trajectory,
             calls=calls,
             trace_id=spans.trace.trace_id.hex(),
             span_id=run.span_id.hex(),
@@ -146,7 +153,9 @@ class _Work:
             output=run_output,
             spans=self._span_refs(run) if is_read else (),
             attributes=attributes.labels(run),
-            conversation_id="" if too_large else attributes.conversation_id(run, agents or models),
+            conversation_id=attributes.conversation_id(run, agents or models)
+            if is_reported and not too_large
+            else "",
             completeness=_completeness(spans, run),
             incomplete=run.incomplete,
             calls_unknown=calls_unknown,
@@ -155,12 +164,15 @@ class _Work:
             environment=scope.deployment.environment,
             too_large=too_large,
             resource=scope.resource,
-            response_id="" if run.fragment else attributes.response_id(first),
+            response_id=attributes.response_id(first) if is_reported and run_span else "",
             last_end_ns=_last_end(spans, run) if run.fragment else None,
-            unseen_tools=HOSTED_TOOLS if self.unknown_calls.lacks_hosted(run) else frozenset(),
+            unseen_tools=HOSTED_TOOLS
+            if is_read and self.unknown_calls.lacks_hosted(run)
+            else frozenset(),
             waiting=waiting,
             is_tool_call=not run.fragment and spans.kinds[first] is Kind.TOOL,
         )
+        return trajectory
 
     def _span_refs(self, run: Candidate) -> tuple[SpanRef, ...]:
         """Every span of the run in order of time, if a scorer needs them."""
@@ -271,8 +283,7 @@ def _last_end(spans: ClassifiedTrace, run: Candidate) -> int:
 
 
 def _call(call: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
-    # calling the class takes twice as long: it puts the arguments into a dictionary first
-    tool_call = ToolCall.__new__(ToolCall)
+    tool_call = blank(ToolCall)
     ToolCall.__init__(
         tool_call,
         name=call.name,

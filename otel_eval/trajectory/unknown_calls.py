@@ -302,6 +302,8 @@ class UnknownCalls:
 
     @cached_property
     def _lacking_hosted(self) -> list[int]:
+        if not any(table.convention.hosted_unrecorded for table in self._spans.used_tables):
+            return []
         return sorted(
             index
             for index in (*self._spans.models, *self._spans.agents)
