@@ -270,9 +270,12 @@ class _ResultBuilder:
 
     def __init__(self, evaluation: str, scorer: Scorer) -> None:
         self.share: Final = share_of(scorer)
-        keeps_outcomes = isinstance(scorer, BaseScorer) and scorer.reads_outline_only
-        self.kept: Final = KeptOutcomes() if keeps_outcomes else None
         self._scorer, self._is_own = scorer, is_own_scorer(scorer)
+        # a class derived from one of ours may read more
+        keeps_outcomes = (
+            self._is_own and isinstance(scorer, BaseScorer) and scorer.reads_outline_only
+        )
+        self.kept: Final = KeptOutcomes() if keeps_outcomes else None
         self._score: Callable[[Trajectory], Outcome] = (
             scorer.__call__ if self._is_own else self._checked
         )

@@ -9,8 +9,18 @@ import pytest
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
-from otel_eval.model import REFUSED, Failed, Scored, ToolCall, ToolError, Trajectory, with_remedy
+from otel_eval.model import (
+    REFUSED,
+    Failed,
+    Outcome,
+    Scored,
+    ToolCall,
+    ToolError,
+    Trajectory,
+    with_remedy,
+)
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.counts import ToolErrors
 from otel_eval.scorers.kept_outcomes import KeptOutcomes, outline_of
 from otel_eval.testing import call, trajectory
 
@@ -116,6 +126,21 @@ def test_scorers_that_read_more_than_the_outline_share_nothing(specification):
     assert not create_scorer(specification).reads_outline_only
 
 
+class Slow(ToolErrors):
+    """Counts the calls that took no time, which another scorer of its base does not read."""
+
+    def find(self, trajectory: Trajectory) -> Outcome:
+        """Look at times, too."""
+        return Scored(float(any(call.start_ns == call.end_ns for call in trajectory.calls)), True)
+
+
+def test_a_scorer_derived_from_a_built_in_one_shares_nothing():
+    """It may read more than its base."""
+    engine = Engine([ScorerSet(name="e", scorers=(Slow(name="slow"),))])
+    runs = [trajectory(call("a", start_ns=5, end_ns=5 + took), span_id="cd" * 8) for took in (0, 1)]
+    assert [outcomes_of(engine, run)[0].value for run in runs] == [1.0, 0.0]
+
+
 def test_kept_outcomes_are_bounded_in_bytes():
     """Whatever runs are evaluated."""
     engine = engine_of(SPECIFICATIONS[0], SPECIFICATIONS[5])
@@ -129,8 +154,8 @@ def test_kept_outcomes_are_bounded_in_bytes():
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for calls, length in ((3, 8), (90, 8), (3, 2000), (90, 20_000)):
-            evaluate(300, calls, length)
+        for calls, length, runs in ((3, 8, 300), (90, 8, 100), (3, 2000, 50), (90, 20_000, 5)):
+            evaluate(runs, calls, length)
             assert tracemalloc.get_traced_memory()[0] - before < 3 * 2**20
     finally:
         tracemalloc.stop()
