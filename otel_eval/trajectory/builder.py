@@ -233,9 +233,9 @@ class _Work:
             if agent not in paths:
                 paths[agent] = self.run_attributes.agent_path(agent, run.first)
             calls.append(
-                _call_of_request(call, paths[agent])
-                if isinstance(call, Recovered)
-                else _call(call, enclosing.get(index, ()), paths[agent])
+                _call(call, enclosing.get(index, ()), paths[agent])
+                if isinstance(call, ToolCallBuilder)
+                else _call_of_request(call, paths[agent])
             )
         return tuple(calls)
 
@@ -244,7 +244,7 @@ class _Work:
         them.
         """
         enclosing: dict[int, tuple[str, ...]] = {}
-        if not self.spans.has_spans_below_tools:
+        if not self.spans.has_spans_below_calls:
             return enclosing
         stack: list[tuple[int, tuple[str, ...]]] = []
         for call in spanned:

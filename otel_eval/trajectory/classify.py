@@ -110,6 +110,7 @@ class ClassifiedTrace:
             no scorer needs.
         pauses: index of each tool span that waits for a person → the tool's name; see `pauses`.
         unexecuted: index of each span of a request that was not executed → the tool's name.
+        has_spans_below_calls: whether a span lies below that of a call, as in few traces.
         agents, models, tools: their indexes, ascending.
         model_calls: those of the models that do not lie directly below another one: a framework's
             and its client's describe one model call. `call_builders` fills `tools`; `link` fills
@@ -137,6 +138,7 @@ class ClassifiedTrace:
     call_ids: dict[int, str] = field(default_factory=dict)
     pauses: dict[int, str] = field(default_factory=dict)
     unexecuted: dict[int, str] = field(default_factory=dict)
+    has_spans_below_calls: bool = False
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
     _span_refs: list[SpanRef] = field(default_factory=list)
 
@@ -223,12 +225,6 @@ class ClassifiedTrace:
     def used_tables(self) -> set[ReadTable]:
         """The tables that recognised spans: few."""
         return set(self.tables)
-
-    @cached_property
-    def has_spans_below_tools(self) -> bool:
-        """Whether a span lies below a tool span, as in few traces."""
-        size = self.tree.size
-        return any(size[index] > 1 for index in self.tools)
 
     def hex_id(self, index: int) -> str:
         """The span's id as text."""

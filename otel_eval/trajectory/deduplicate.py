@@ -90,7 +90,7 @@ def _hosts(spans: ClassifiedTrace, calls: dict[int, ToolCallBuilder]) -> dict[in
     """Tool span → the nearest ancestor with the same name, no agent between them (without a name:
     of the same id).
     """
-    if not spans.has_spans_below_tools:
+    if not spans.has_spans_below_calls:
         return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, list[_HostKey]]] = []

@@ -251,10 +251,12 @@ def _addressable(spans: ClassifiedTrace) -> list[int]:
     """The agent spans that are runs of their own, and former runs; deeper ones only belong to those
     that enclose them.
     """
-    depth: dict[int, int] = {}
-    for index in spans.agents:
-        depth[index] = depth.get(spans.enclosing_agent[index], 0) + 1
-    agents = [index for index in spans.agents if depth[index] <= MAX_NESTED]
+    agents = spans.agents
+    if len(agents) > MAX_NESTED:
+        depth: dict[int, int] = {}
+        for index in agents:
+            depth[index] = depth.get(spans.enclosing_agent[index], 0) + 1
+        agents = [index for index in agents if depth[index] <= MAX_NESTED]
     return agents + _former_runs(spans) if agents and spans.trace.history.runs else agents
 
 

@@ -31,19 +31,6 @@ class ToolCallBuilder:
         unread: the span, until `read_contents` has read the call's content.
     """
 
-    # as long as nothing else is known
-    call_id = ""
-    error: ToolError | None = None
-    arguments: Any = UNRECORDED
-    result: Any = UNRECORDED
-    unnamed = False
-    unsure = False
-    certain = False
-    attribute_id = ""
-    message = ""
-    refusal: bool | None = False
-    unread: ToolSpan | None = None
-
     def __init__(
         self,
         index: int,
@@ -61,6 +48,13 @@ class ToolCallBuilder:
         self.start: Final = start
         self.end: Final = end
         self.span_id: Final = span_id
+        self.call_id = self.attribute_id = self.message = ""
+        self.error: ToolError | None = None
+        self.arguments: Any = UNRECORDED
+        self.result: Any = UNRECORDED
+        self.unnamed = self.unsure = self.certain = False
+        self.refusal: bool | None = False
+        self.unread: ToolSpan | None = None
 
     def inherit(self, other: ToolCallBuilder) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -103,7 +97,7 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     """
     calls: dict[int, ToolCallBuilder] = {}
     may_be_plain = not (spans.plan.wants_content_of_calls or spans.trace.logs)
-    starts, ids, tool = spans.starts, spans.tree.ids, Kind.TOOL
+    starts, ids, size, tool = spans.starts, spans.tree.ids, spans.tree.size, Kind.TOOL
     for index in [index for index, kind in enumerate(spans.kinds) if kind is tool]:
         span, table = spans.readers[index], spans.tables[index]
         scope = spans.resource_scopes[index].scope_name
@@ -125,6 +119,8 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
         call.call_id = call.attribute_id = call_id
         call.unnamed, call.unread = fields.unnamed, tool_span
         call.certain = not table.convention.failures_in_results
+        if size[index] > 1:
+            spans.has_spans_below_calls = True
     spans.tools = list(calls)
     spans.link()
     return calls
