@@ -103,7 +103,10 @@ class ReadTable:
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
         self.messages_wanted = {side: self._messages_of(side) for side in Side}
         self._rows = {
-            side: tuple(row for row in convention.messages if row.side is side) for side in Side
+            side: tuple(
+                (row, row.key.endswith(".")) for row in convention.messages if row.side is side
+            )
+            for side in Side
         }
 
     def _messages_of(self, side: Side) -> Wanted:
@@ -209,8 +212,8 @@ class ReadTable:
         if not read:
             return recorded
         has_families = not self.messages_wanted[side].keys.issuperset(read)
-        for row in self._rows[side]:
-            if not row.key.endswith("."):
+        for row, is_family in self._rows[side]:
+            if not is_family:
                 value = read.get(row.key)
                 if value is None or (isinstance(value, str) and value.strip(SPACES) == "null"):
                     continue

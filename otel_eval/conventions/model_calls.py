@@ -108,12 +108,10 @@ def _content(event: SpanEvent) -> dict[str, Any]:
     as JSON text.
     """
     # The body overrides attributes, and messages that ADOT moved override both.
-    content = {
-        **event.attributes,
-        **(event.body if isinstance(event.body, dict) else {}),
-        **adot_messages(event),
-    }
-    packed = decode(content.get(_PACKED), literals=False)
+    content = {**event.attributes}
+    if isinstance(event.body, dict):
+        content |= {**event.body, **adot_messages(event)}
+    packed = decode(content[_PACKED], literals=False) if _PACKED in content else None
     return {**content, **packed} if isinstance(packed, dict) else content
 
 
@@ -547,13 +545,13 @@ def offered_tools(attributes: Mapping[str, Any]) -> OfferedTools:
     Args:
         attributes: those of `OFFERED_WANTED`.
     """
-    for key in OFFERED_TOOLS:
+    for key in OFFERED_TOOLS if attributes else ():
         value = attributes.get(key)
         if key.endswith("."):
             family = {
                 name[len(key) :]: attributes[name] for name in attributes if name.startswith(key)
             }
-            value = nested(family)
+            value = nested(family) if family else None
         if value:
             return _offered(decode(value, literals=False))
     return _NOT_OFFERED

@@ -61,15 +61,15 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     if not isinstance(value, str):
         return plain(value)
     read = parse_json(value)
+    if read is value:
+        return _literal(value) if literals else value
     # Some serialise twice: JSON text with JSON in it. Other text in JSON stays as it is: "1" is a
     # string, not a number.
-    if isinstance(read, str) and read is not value and read.lstrip()[:1] in ("{", "["):
+    if isinstance(read, str) and read.lstrip()[:1] in ("{", "["):
         inner = parse_json(read)
         if inner is read and literals:
             inner = _literal(read)
         return inner if isinstance(inner, (dict, list)) else read
-    if read is value and literals:
-        return _literal(value)
     return read
 
 
@@ -365,8 +365,8 @@ def _matches(value: dict[str, Any], wrapper: Wrapper) -> bool:
 def _take_out(unwrapped: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
     """The value in the envelope; `unwrapped` gets call id, failure and positional arguments."""
     if wrapper.call_id and not unwrapped.call_id:
-        unwrapped.call_id = str(value_at(value, wrapper.call_id) or "")
-    status = value_at(value, wrapper.error) if wrapper.error else None
+        unwrapped.call_id = str(value_at(value, _path(wrapper.call_id)) or "")
+    status = value_at(value, _path(wrapper.error)) if wrapper.error else None
     unwrapped.marked = unwrapped.marked or status is not None
     if str(status).lower() == wrapper.failed:
         unwrapped.failed = True
@@ -376,17 +376,21 @@ def _take_out(unwrapped: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> 
         if not value.get("kwargs"):
             return positional[0] if len(positional) == 1 else positional
     for path in wrapper.take:
-        inner = value_at(value, path)
+        inner = value_at(value, _path(path))
         if inner is not None:
             return inner
     return None
 
 
-def value_at(value: Any, path: str) -> Any:
-    """The value at a dotted path (`0` is the first of a list, `-1` the last), or None."""
-    if isinstance(value, dict) and "." not in path:
-        return value.get(path)
-    for part in _path(path):
+@cache  # bounded: the paths are those of tables
+def _path(path: str) -> tuple[str, ...]:
+    """The parts of a dotted path."""
+    return tuple(path.split("."))
+
+
+def value_at(value: Any, parts: tuple[str, ...]) -> Any:
+    """The value at the parts of a path (`0` is the first of a list, `-1` the last), or None."""
+    for part in parts:
         if isinstance(value, dict):
             value = value.get(part)
         elif isinstance(value, list) and value and part in ("0", "-1"):
@@ -402,20 +406,16 @@ def first_of(*paths: str) -> Callable[[dict[str, Any]], Any]:
     """
     if len(paths) == 1 and "." not in paths[0]:
         return methodcaller("get", paths[0])
+    parts_of_paths = tuple(map(_path, paths))
 
     def first(value: dict[str, Any]) -> Any:
-        for path in paths:
-            inner = value_at(value, path)
+        for parts in parts_of_paths:
+            inner = value_at(value, parts)
             if inner is not None:
                 return inner
         return None
 
     return first
-
-
-@cache  # bounded: the paths are those of tables
-def _path(path: str) -> tuple[str, ...]:
-    return tuple(path.split("."))
 
 
 def _blocks(blocks: list[Any]) -> Any:

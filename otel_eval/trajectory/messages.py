@@ -44,6 +44,7 @@ from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.kept_messages import offered_value, restored, written
 from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.pairing import (
+    NO_MESSAGES,
     AgentMessages,
     SpanMessages,
     Window,
@@ -90,7 +91,7 @@ class TraceMessages(dict[int, SpanMessages]):
         """
         spans, table = self._spans, self._spans.tables[index]
         if table is NO_TABLE:
-            return SpanMessages()
+            return NO_MESSAGES
         attributes = _attributes(spans, index, table.messages_wanted[Side.OUTPUT])
         if KEPT_MESSAGES in attributes:
             kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
@@ -109,6 +110,10 @@ class TraceMessages(dict[int, SpanMessages]):
                 before += earlier
         for event in spans.events(index):
             is_recorded = self._read_event(event, table, output, after) or is_recorded
+        if not (is_recorded or output or before or after) and not _attributes(
+            spans, index, table.messages_wanted[Side.HISTORY]
+        ):
+            return NO_MESSAGES
         messages = SpanMessages(
             recorded=is_recorded,
             read_history=partial(_read_history, spans, self._histories, index, before, after),
@@ -149,7 +154,7 @@ class TraceMessages(dict[int, SpanMessages]):
     def _finish_of_span_itself(self, index: int) -> Finish:
         table, span = self._spans.tables[index], self._spans.readers[index]
         attributes = span.attributes(table.finish_wanted)
-        finish = finish_of(table, attributes)
+        finish = finish_of(table, attributes) if attributes else Finish.UNKNOWN
         if finish is not Finish.UNKNOWN:
             return finish
         recorded = span.attributes(table.messages_wanted[Side.OUTPUT])
@@ -205,11 +210,11 @@ class TraceMessages(dict[int, SpanMessages]):
             for step in self._steps_of.get(agent, ())
             for index in self._models_of.get(step, ())
         ]
-        return self.joined(self._spans.in_order(models))
+        return self._joined(self._spans.in_order(models))
 
     def _of_agent(self, agent: int) -> AgentMessages:
         models = self._models_of.get(agent, [])
-        return self.joined(models, [agent] if agent >= 0 else [], self.windows(models))
+        return self._joined(models, [agent] if agent >= 0 else [], self.windows(models))
 
     @cached_property
     def _models_of(self) -> dict[int, list[int]]:
@@ -222,7 +227,7 @@ class TraceMessages(dict[int, SpanMessages]):
         """The indexes of agent spans, by the agent that encloses them."""
         return grouped(self._spans.agents, self._spans.enclosing_agent.__getitem__)
 
-    def joined(
+    def _joined(
         self, models: list[int], agents: Sequence[int] = (), windows: Sequence[Window] = ()
     ) -> AgentMessages:
         """The messages of these spans, in order of time, as those of one agent."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -60,6 +61,9 @@ class SpanMessages:
 
 
 _NO_HISTORY: Final = ((), ())
+NO_MESSAGES: Final = SpanMessages(_history=_NO_HISTORY)
+"""What a span without any message holds."""
+
 _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
@@ -193,7 +197,7 @@ def join(
 
 
 def ids_of(
-    messages: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]
+    spans: Sequence[SpanMessages], requests: Sequence[tuple[SpanMessages, ToolRequest]]
 ) -> list[str]:
     """The call id of each request, in order of time: its own, else the one that the history of a
     later model call gives it.
@@ -201,15 +205,15 @@ def ids_of(
     A request without an id is the first of its name and arguments in the history that was not there
     when it was made. "" where no later history holds it.
     """
-    recorded = {request.call_id for _, request in requests}
+    # ids that are taken, or show nothing
+    excluded = {"", *reused_ids(spans), *(request.call_id for _, request in requests)}
     repeated: dict[tuple[str, str], deque[str]] = {}
-    for call_id, earlier in {
-        **messages.by_id,
-        **messages.history().earlier,
-        **messages.by_id,
-    }.items():
-        if call_id not in recorded:
-            repeated.setdefault(_content(earlier), deque()).append(call_id)
+    for request in chain.from_iterable(
+        [*(span.requests for span in spans), *(span.history()[0] for span in spans)]
+    ):
+        if request.call_id not in excluded:
+            excluded.add(request.call_id)
+            repeated.setdefault(_content(request), deque()).append(request.call_id)
     if not repeated:
         return [request.call_id for _, request in requests]
     repeated_before: dict[int, set[str]] = {

@@ -133,6 +133,7 @@ class UnspannedCalls:
         self._repeated: dict[int, frozenset[tuple[str, str]]] = {}
         self._asked_before: dict[int, dict[str, list[int]]] = {}
         self._offered: dict[int, OfferedTools] = {}
+        self._tables_of: dict[int, Sequence[ReadTable]] = {}
         self.calls: list[Recovered] = []
         self.open: list[Request] = []
         self.requesting: set[int] = set()
@@ -157,7 +158,8 @@ class UnspannedCalls:
             surplus = self._without_span(requests, calls, ids_of_content=True)
         surplus = [request for request in surplus if self._is_for_a_tool(request)]
         surplus = self._without_handoffs(self._readable(surplus))
-        self._sort_out(self._readable(requests), surplus)
+        if surplus or any(call.error for call in calls):
+            self._sort_out(self._readable(requests), surplus)
 
     def _readable(self, requests: list[Request]) -> list[Request]:
         """The requests of runs that are not too large."""
@@ -212,8 +214,10 @@ class UnspannedCalls:
                 for index, window, asked_in in zip(models, windows, asked, strict=True):
                     requests += self._requests_of(index, owner, window, asked_in, first_indexes)
         # An agent's messages repeat those of the agents inside it, so these are read first.
+        requesting = [index for index in spans.model_calls if messages[index].requests]
+        silent = [index for index in spans.model_calls if not messages[index].recorded]
         for agent in reversed(spans.agents):
-            if not self._are_conclusive(agent):
+            if not self._are_conclusive(agent, requesting, silent):
                 asked_in = self._asked[agent] = messages[agent].requests
                 window = spans.starts[agent], None
                 requests += self._requests_of(agent, agent, window, asked_in, first_indexes)
@@ -276,26 +280,15 @@ class UnspannedCalls:
             agents.append(self._spans.owners[agents[-1]])
         return agents
 
-    @cached_property
-    def _requesting(self) -> tuple[list[int], list[int]]:
-        """Indexes of the model calls that hold requests, and of those whose output was not
-        recorded.
-        """
-        requesting: list[int] = []
-        silent: list[int] = []
-        for index in self._spans.model_calls:
-            messages = self._messages[index]
-            if messages.requests:
-                requesting.append(index)
-            if not messages.recorded:
-                silent.append(index)
-        return requesting, silent
-
-    def _are_conclusive(self, agent: int) -> bool:
+    def _are_conclusive(self, agent: int, requesting: list[int], silent: list[int]) -> bool:
         """Whether nothing was requested but what the model calls below an agent hold; its own
         messages may be those of earlier runs too.
+
+        Args:
+            agent: the agent.
+            requesting: indexes of the model calls that hold requests.
+            silent: those of the model calls whose output was not recorded.
         """
-        requesting, silent = self._requesting
         end = self._spans.end(agent)
         if holds(requesting, agent, end):
             return True
@@ -313,7 +306,7 @@ class UnspannedCalls:
         for root, group in by_root.items():
             indexes = self._spans.in_order(indexes_of.get(root, []))
             ids = ids_of(
-                self._messages.joined(indexes),
+                [self._messages[index] for index in indexes],
                 [(self._messages[request.index], request.asked) for request in group],
             )
             for request, call_id in zip(group, ids, strict=True):
@@ -395,10 +388,10 @@ class UnspannedCalls:
         """The answers to the surplus requests by their identities, and the indexes of model calls
         after which the agent went on.
         """
-        numbers: Counter[tuple[int, Key]] = Counter()
+        numbers: dict[tuple[int, Key], int] = {}
         for request in requests:
-            numbers[request.index, request.key] += 1
-            request.number = numbers[request.index, request.key]
+            key = request.index, request.key
+            request.number = numbers[key] = numbers.get(key, 0) + 1
         answers = {id(request): self._answer_beside(request) for request in surplus}
         followed = {request.index for request in surplus if request.window[1]}
         for request in surplus:
@@ -573,12 +566,14 @@ class UnspannedCalls:
         has_text = answer is not None and answer.result is not UNRECORDED and answer.result != ""
         return False if has_text else unknown
 
-    def _tables(self, request: Request) -> Iterator[ReadTable]:
+    def _tables(self, request: Request) -> Sequence[ReadTable]:
         """The tables of the model call and of the agents around it."""
-        yield self._spans.tables[request.index]
-        for agent in self._agents(request.owner):
-            if agent >= 0:
-                yield self._spans.tables[agent]
+        tables = self._tables_of.get(request.index)
+        if tables is None:
+            agents = [agent for agent in self._agents(request.owner) if agent >= 0]
+            tables = [self._spans.tables[index] for index in (request.index, *agents)]
+            self._tables_of[request.index] = tables
+        return tables
 
     def _recovered(
         self, request: Request, answer: ToolResult | None, message: str, moment: Moment

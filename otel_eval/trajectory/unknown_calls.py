@@ -324,12 +324,11 @@ class UnknownCalls:
     @cached_property
     def _gaps(self) -> list[int]:
         """The model calls that asked for tools of which there is no trace."""
-        messages, requesting = self._messages, self._recovery.requesting
+        messages = self._messages
         return [
             index
             for index in self._of_no_agent_below(self._unanswered())
-            if not (messages[index].requests or index in requesting)
-            and (messages[index].broken or messages.finish(index) is Finish.TOOLS)
+            if (messages[index].broken or messages.finish(index) is Finish.TOOLS)
             and not self._is_answered_before(index)
         ]
 
@@ -349,21 +348,19 @@ class UnknownCalls:
         )
 
     def _unanswered(self) -> list[int]:
-        """The model calls after which no call, handoff or agent started before the next model call
-        of the same agent, in order of index.
+        """The model calls that hold no request and after which no call, handoff or agent started
+        before the next model call of the same agent, in order of index.
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        spans, unanswered = self._spans, list[int]()
+        spans, messages, unanswered = self._spans, self._messages, list[int]()
         for owner, models in spans.model_calls_of.items():
             starts, answers = spans.model_starts_of[owner], self._answers.get(owner, [])
-            answer = first = 0  # the first that did not start before, and that started with it
-            for number, (index, start) in enumerate(zip(models, starts, strict=True)):
-                while answer < len(answers) and answers[answer] < start:
-                    answer += 1
-                if start > starts[first]:
-                    first = number
-                following = first + 1
+            for index in models:
+                if messages[index].requests or index in self._recovery.requesting:
+                    continue
+                answer = bisect_left(answers, spans.starts[index])
+                following = bisect_left(starts, spans.starts[index]) + 1
                 if answer == len(answers) or (
                     following < len(starts)
                     and answers[answer] > starts[following]
