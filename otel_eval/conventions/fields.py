@@ -101,13 +101,11 @@ class ReadTable:
         self.pause_wanted = Wanted(frozenset(mark.key for mark in convention.pause_marks))
         self.resume_wanted = Wanted(frozenset(mark.key for mark in convention.resume_marks))
         self.tokens_wanted = self.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
-        self.messages_wanted = {side: self._messages_of(side) for side in Side}
-        self._rows = {
-            side: tuple(
-                (row, row.key.endswith(".")) for row in convention.messages if row.side is side
-            )
-            for side in Side
-        }
+        self.outputs_wanted = self._messages_of(Side.OUTPUT)
+        self.histories_wanted = self._messages_of(Side.HISTORY)
+        rows = [(row, row.key.endswith(".")) for row in convention.messages]
+        self._output_rows = tuple(row for row in rows if row[0].side is Side.OUTPUT)
+        self._history_rows = tuple(row for row in rows if row[0].side is Side.HISTORY)
 
     def _messages_of(self, side: Side) -> Wanted:
         """The attributes that hold messages of a side, with those that are needed to interpret
@@ -197,22 +195,33 @@ class ReadTable:
             value in placeholders.get(key, ()) or value in placeholders.get("*", ())
         )
 
-    def message_rows(
-        self, side: Side, read: Mapping[str, Any], *, masked_too: bool = False
-    ) -> list[tuple[MessageRow, Any]]:
-        """The rows of a side, each with its value, or with its family by what follows the prefix,
-        if that is recorded.
-
-        Args:
-            side: the side of the conversation.
-            read: the attributes of `messages_wanted`.
-            masked_too: whether also values of which a part was replaced.
+    def output_rows(self, read: Mapping[str, Any]) -> Sequence[tuple[MessageRow, Any]]:
+        """The rows of messages that were produced in a span, each with its value, or with its
+        family by what follows the prefix, if that is recorded; `read` are the attributes of
+        `outputs_wanted`.
         """
+        rows, keys = self._output_rows, self.outputs_wanted.keys
+        return self._recorded_rows(rows, keys, read, masked_too=False) if read else ()
+
+    def history_rows(self, read: Mapping[str, Any]) -> Sequence[tuple[MessageRow, Any]]:
+        """The same of messages from before a span, also of those of which a part was replaced;
+        `read` are the attributes of `histories_wanted`.
+        """
+        rows, keys = self._history_rows, self.histories_wanted.keys
+        return self._recorded_rows(rows, keys, read, masked_too=True) if read else ()
+
+    def _recorded_rows(
+        self,
+        rows: Sequence[tuple[MessageRow, bool]],
+        keys: frozenset[str],
+        read: Mapping[str, Any],
+        *,
+        masked_too: bool,
+    ) -> list[tuple[MessageRow, Any]]:
+        """The same of rows, each with whether it is a family; `keys` are those of no family."""
         recorded: list[tuple[MessageRow, Any]] = []
-        if not read:
-            return recorded
-        has_families = not self.messages_wanted[side].keys.issuperset(read)
-        for row, is_family in self._rows[side]:
+        has_families = not keys.issuperset(read)
+        for row, is_family in rows:
             if not is_family:
                 value = read.get(row.key)
                 if value is None or (isinstance(value, str) and value.strip(SPACES) == "null"):

@@ -71,9 +71,9 @@ class TraceMessages(dict[int, SpanMessages]):
 
     def __missing__(self, index: int) -> SpanMessages:
         messages = self.of_span_itself(index)
-        if not messages.recorded and self._spans.kinds[index] is Kind.MODEL:
+        if not messages.recorded:
             inner = self._spans.nested_models(index)
-            if inner:
+            if inner and self._spans.kinds[index] is Kind.MODEL:
                 messages = _merged(messages, [*map(self.of_span_itself, inner)])
         self[index] = messages
         return messages
@@ -92,7 +92,7 @@ class TraceMessages(dict[int, SpanMessages]):
         spans, table = self._spans, self._spans.tables[index]
         if table is NO_TABLE:
             return NO_MESSAGES
-        attributes = _attributes(spans, index, table.messages_wanted[Side.OUTPUT])
+        attributes = _attributes(spans, index, table.outputs_wanted)
         if KEPT_MESSAGES in attributes:
             kept_messages_of_span = restored(attributes[KEPT_MESSAGES])
             if kept_messages_of_span is not None:
@@ -101,7 +101,7 @@ class TraceMessages(dict[int, SpanMessages]):
         output: list[Mention] = []
         before: list[Mention] = []  # earlier requests and results, of attributes
         after: list[Mention] = []  # and of events
-        for row, value in table.message_rows(Side.OUTPUT, attributes):
+        for row, value in table.output_rows(attributes) if attributes else ():
             is_recorded = is_recorded or row.conclusive
             if may_mention_in(value):
                 made, earlier = _read_output(row, value, attributes, table)
@@ -111,7 +111,7 @@ class TraceMessages(dict[int, SpanMessages]):
         for event in spans.events(index):
             is_recorded = self._read_event(event, table, output, after) or is_recorded
         if not (is_recorded or output or before or after) and not _attributes(
-            spans, index, table.messages_wanted[Side.HISTORY]
+            spans, index, table.histories_wanted
         ):
             return NO_MESSAGES
         messages = SpanMessages(
@@ -144,23 +144,23 @@ class TraceMessages(dict[int, SpanMessages]):
         """How the model call of a span ended, by the span, or by one within it that says so."""
         finish = self._finishes.get(index)
         if finish is None:
-            finish = Finish.UNKNOWN
-            for span_index in (index, *self._spans.nested_models(index)):
+            finish = self._finish_of_span_itself(index)
+            for inner in self._spans.nested_models(index):
                 if finish is Finish.UNKNOWN:
-                    finish = self._finish_of_span_itself(span_index)
+                    finish = self._finish_of_span_itself(inner)
             self._finishes[index] = finish
         return finish
 
     def _finish_of_span_itself(self, index: int) -> Finish:
         table, span = self._spans.tables[index], self._spans.readers[index]
         attributes = span.attributes(table.finish_wanted)
-        finish = finish_of(table, attributes) if attributes else Finish.UNKNOWN
+        finish = finish_of(table, attributes)
         if finish is not Finish.UNKNOWN:
             return finish
-        recorded = span.attributes(table.messages_wanted[Side.OUTPUT])
+        recorded = span.attributes(table.outputs_wanted)
         outputs = [
             _decoded(row, value)
-            for row, value in table.message_rows(Side.OUTPUT, recorded)
+            for row, value in table.output_rows(recorded)
             # A key in JSON text could also hide in an escape.
             if not isinstance(value, str) or "eason" in value or "\\u00" in value
         ]
@@ -301,11 +301,11 @@ def _read_history(
         before, after: what further messages of the span hold, which come before and after those.
     """
     table = spans.tables[index]
-    attributes = _attributes(spans, index, table.messages_wanted[Side.HISTORY])
+    attributes = _attributes(spans, index, table.histories_wanted)
     if not (attributes or before or after):
         return ()
     mentions = [*before]
-    for row, value in table.message_rows(Side.HISTORY, attributes, masked_too=True):
+    for row, value in table.history_rows(attributes):
         conversation = (spans.enclosing_agent[index], row.key)
         if row.key.endswith("."):
             mentions += histories.of_family(conversation, value)

@@ -353,14 +353,14 @@ class UnknownCalls:
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        spans, messages, unanswered = self._spans, self._messages, list[int]()
+        spans, messages, requesting = self._spans, self._messages, self._recovery.requesting
+        unanswered: list[int] = []
         for owner, models in spans.model_calls_of.items():
             starts, answers = spans.model_starts_of[owner], self._answers.get(owner, [])
-            for index in models:
-                if messages[index].requests or index in self._recovery.requesting:
+            for index, start in zip(models, starts, strict=True):
+                if index in requesting or messages[index].requests:
                     continue
-                answer = bisect_left(answers, spans.starts[index])
-                following = bisect_left(starts, spans.starts[index]) + 1
+                answer, following = bisect_left(answers, start), bisect_left(starts, start) + 1
                 if answer == len(answers) or (
                     following < len(starts)
                     and answers[answer] > starts[following]
