@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -28,7 +28,7 @@ from otel_eval.span_trees import grouped, holds
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.limits import RunLimits
 from otel_eval.trajectory.messages import TraceMessages
-from otel_eval.trajectory.pairing import SpanMessages, Window, ids_of
+from otel_eval.trajectory.pairing import NO_MESSAGES, SpanMessages, Window, ids_of
 from otel_eval.trajectory.tool_calls import (
     MOMENT,
     ToolCallBuilder,
@@ -205,9 +205,9 @@ class UnspannedCalls:
         for owner, models in spans.model_calls_of.items():
             outputs = [messages[index] for index in models]
             asked = [output.requests for output in outputs]
-            for number, output in enumerate(outputs[:-1]):
-                if not (output.recorded or asked[number]):
-                    asked[number] = _first_repeated(output, outputs[number + 1])
+            for number, (output, following) in enumerate(pairwise(outputs)):
+                if not (output.recorded or output.requests or following is NO_MESSAGES):
+                    asked[number] = _first_repeated(output, following)
             self._asked.update(zip(models, asked, strict=True))
             if any(asked):
                 windows = messages.windows(models)

@@ -432,10 +432,11 @@ class UnknownCalls:
     def _starts(self, indexes: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
         by_agent: dict[int, list[int]] = {}
+        owners, starts = self._spans.owners, self._spans.starts
         for index in indexes:
-            by_agent.setdefault(self._spans.owners[index], []).append(self._spans.starts[index])
-        for starts in by_agent.values():
-            starts.sort()
+            by_agent.setdefault(owners[index], []).append(starts[index])
+        for starts_of_agent in by_agent.values():
+            starts_of_agent.sort()
         return by_agent
 
     def _scope_name(self, index: int) -> str:
