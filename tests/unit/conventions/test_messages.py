@@ -25,7 +25,7 @@ from otel_eval.conventions.messages import (
 )
 from otel_eval.conventions.model_calls import read_event
 from otel_eval.conventions.table import Side
-from otel_eval.conventions.values import value_at
+from otel_eval.conventions.values import first_of
 from otel_eval.interfaces import SpanEvent
 
 ARGUMENTS = {"city": "Oslo"}
@@ -504,9 +504,9 @@ def _by_every_shape(value: dict[str, Any], key: str) -> MessageShape | None:
         if (
             has_texts
             and shape.within in ("", key)
-            and all(value_at(value, path) is not None for path in shape.needs)
-            and all(value_at(value, path) is None for path in shape.lacks)
-            and (not shape.text or isinstance(value_at(value, shape.payload[0]), str))
+            and all(first_of(path)(value) is not None for path in shape.needs)
+            and all(first_of(path)(value) is None for path in shape.lacks)
+            and (not shape.text or isinstance(first_of(shape.payload[0])(value), str))
         ):
             return shape
     return None
