@@ -337,11 +337,15 @@ class _ShapeIndex:
         shapes = self._within.get(key, ())
         for name, shapes_of in self._by_text:
             if name in value and isinstance(text := value[name], str) and text in shapes_of:
-                shapes += shapes_of[text]
+                shapes = _in_order_of_tables(shapes, shapes_of[text])
         if not self._keys.isdisjoint(value):
             for name in self._keys & value.keys():
-                shapes += self._by_key[name]
-        return shapes if len(shapes) < 2 else tuple(sorted(shapes, key=_NUMBER))
+                shapes = _in_order_of_tables(shapes, self._by_key[name])
+        return shapes
+
+
+def _in_order_of_tables(shapes: _Shapes, others: _Shapes) -> _Shapes:
+    return tuple(sorted(shapes + others, key=_NUMBER)) if shapes else others
 
 
 _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))
