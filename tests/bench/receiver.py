@@ -11,9 +11,9 @@ server process's own, user and system, over everything: receiving, assembling an
 `--unscored` a third server of this project takes them, which closes traces as usual and does not
 evaluate them: what is left for evaluation in a ratio.
 
-Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, the `recorded` traces
-of tests/traces in turn, and `arguments`: these with a scorer of arguments as well. Every trace has
-trace, span and call ids of its own.
+Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, `different` calls in
+every trace, the `recorded` traces of tests/traces in turn, and `arguments`: these with a scorer of
+arguments as well. Every trace has trace, span and call ids of its own.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ PROFILES: dict[str, list[str]] = {
     "fat": ["fat"],
     "failed": ["failed calls"],
     "agents": ["several agents"],
+    "different": ["different calls"],
     "recorded": [],
     "arguments": [],
 }
@@ -255,9 +256,10 @@ def main() -> None:
         size = sum(map(len, requests)) / sum(counts)
         middle = [statistics.median(each) / 1000 for each in zip(*rates, strict=True)]
         ratio = statistics.median(own / least for least, own, _, _ in rates)
-        sampling = (
-            f"{middle[2]:.0f} k" if middle[2] else "not run: make collector builds the Collector"
-        )
+        sampling = "not run: make collector builds the Collector"
+        if middle[2]:
+            beside = statistics.median(own / sampled for _, own, sampled, _ in rates)
+            sampling = f"{middle[2]:.0f} k, ratio {beside:.2f}"
         received_only = f", received only {middle[3]:.0f} k" if middle[3] else ""
         print(
             f"{profile:9} {size:6.0f} B a span, {sum(counts)} spans, {options.rounds} rounds: parse"

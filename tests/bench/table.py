@@ -4,9 +4,9 @@
 
 Parts: `start`, `held`, `run`, `lateness`, `receiver`, `ratios`, `peers`; all if none is given. Each
 measurement is a process of its own; what is compared takes turns, and the figure is the median of
-the rounds. CPU is user and system. The load of the machine is printed with the table, since wall
-times (`lateness`) and, less, CPU depend on it. Traces are recorded or synthetic, and every one has
-ids of its own.
+the rounds. CPU is user and system. The load of the machine in the last minute is printed with each
+line, since wall times (`lateness`) and, less, CPU depend on it. Traces are recorded or synthetic,
+and every one has ids of its own.
 """
 
 from __future__ import annotations
@@ -130,14 +130,16 @@ def ratios(options: argparse.Namespace) -> Iterator[str]:
     command = [sys.executable, str(FOLDER / "receiver.py"), "--rounds", str(options.rounds)]
     environment = os.environ | {"PYTHONPATH": str(FOLDER.parents[1])}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles the package
-    done = subprocess.run(
+    with subprocess.Popen(
         [*command, "--spans", str(options.spans)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        check=True,
-    )
-    yield from done.stdout.splitlines()
+    ) as running:
+        assert running.stdout
+        yield from map(str.rstrip, running.stdout)
+    if running.returncode:
+        raise SystemExit(running.returncode)
 
 
 def peers(options: argparse.Namespace) -> Iterator[str]:
@@ -188,9 +190,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is given")
     options = parser.parse_args()
     for part in options.parts or PARTS:
-        load = os.getloadavg()[0]
         for line in PARTS[part](options):
-            print(f"{part:9} {line}   (load {load:.1f})", flush=True)
+            print(f"{part:9} {line}   (load {os.getloadavg()[0]:.1f})", flush=True)
 
 
 if __name__ == "__main__":
