@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ FOREVER: Final = -1.0  # as a lock's timeout
 _log = logging.getLogger("otel_eval")
 
 _TICK_S: Final = 0.1  # between two checks for due traces: results are late by at most this time
-_REST_S: Final = 1.0  # between two checks while the buffer is empty
+_REST_S: Final = 1.0  # the same while nothing is due
 # for which a thread of the host program may wait for the evaluation of another trace
 _MOMENT_S: Final = 0.05
 _BATCH: Final = 256  # traces removed from the buffer while the lock is held once
@@ -146,7 +147,7 @@ class Pipeline:
         )
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
-        self._worker_rests = False  # for `_REST_S`, or until it is woken
+        self._wakes_at = -inf  # until then the worker waits, unless it is woken
         # traces that were closed before a restart and not evaluated
         self._recovered: Sequence[ClosedTrace] = ()
         # set when the traces in _recovered were evaluated
@@ -191,7 +192,7 @@ class Pipeline:
                     else 0
                 )
                 push(items, self._clock())
-                self._wake_if_resting()
+                self._wake_if_due()
             if journal is not None:
                 journal.wait_until_synced(position)
         except Overloaded:
@@ -209,7 +210,7 @@ class Pipeline:
             with self._lock:
                 self._buffer.push_many(spans, now)
                 closed = self._buffer.close(trace_id, now, why)
-                self._wake_if_resting()
+                self._wake_if_due()
             self._evaluate(closed)
             if why is None:
                 with self._lock:
@@ -228,22 +229,28 @@ class Pipeline:
             self._listener.on_tick()
             if not self.step():
                 self._wake.wait(self._pause_s())
-                self._worker_rests = False
+                self._wakes_at = -inf
                 self._wake.clear()
 
     def _pause_s(self) -> float:
-        """How long to wait before the next check, in seconds: longer while nothing is due soon,
-        because waking up costs most.
+        """How long to wait before the next check, in seconds: longer while nothing is due, because
+        waking up costs most.
         """
         with self._lock:
-            self._worker_rests = (
-                self._journal is None and not self._recovered and self._buffer.is_at_rest
+            now = self._clock()
+            pause_s = (
+                min(max(self._buffer.next_due() - now, _TICK_S), _REST_S)
+                if self._journal is None and not self._recovered
+                else _TICK_S
             )
-        return _REST_S if self._worker_rests else _TICK_S
+            self._wakes_at = now + pause_s
+        return pause_s
 
-    def _wake_if_resting(self) -> None:
-        """Wake the worker if it rests, because something arrived; called with the lock held."""
-        if self._worker_rests:
+    def _wake_if_due(self) -> None:
+        """Wake the worker if something is due before it wakes up by itself; called with the lock
+        held.
+        """
+        if max(self._buffer.next_due(), self._clock()) < self._wakes_at - _TICK_S:
             self._wake.set()
 
     def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
@@ -455,8 +462,7 @@ class Pipeline:
 
     def _is_due(self) -> bool:
         with self._lock:
-            check = self._buffer.next_check()
-        return check is not None and check <= self._clock()
+            return self._buffer.next_due() <= self._clock()
 
     def _pass_on(self, evaluated: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Have the reports exported, and their pending results computed."""

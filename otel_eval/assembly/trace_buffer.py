@@ -886,14 +886,11 @@ class TraceBuffer:
         """The id of the oldest open trace; None if none is open."""
         return next(chain.from_iterable(self._queues[state] for state in _OPEN), None)
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether no trace waits for an evaluation that follows soon."""
-        return not (self._queues[State.OPEN] or self._unevaluated_count())
-
-    def next_check(self) -> float | None:
-        """Return when `due` next has a trace to check; None if no check is scheduled."""
-        return self._checks[0][0] if self._checks else None
+    def next_due(self) -> float:
+        """Return when `due` next has a trace to return or to check; infinity if it has none."""
+        if self._unevaluated_count():
+            return -inf
+        return self._checks[0][0] if self._checks else inf
 
 
 def _reason(trace: Trace, limits: Limits) -> Completeness:

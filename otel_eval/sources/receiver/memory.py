@@ -79,7 +79,8 @@ class MemoryLimiter:
         with self._changed:
             self._bytes -= reserved
             self._requests -= 1
-            self._changed.notify_all()
+            if self._closed:
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Admit no more requests."""
@@ -92,7 +93,9 @@ class MemoryLimiter:
         return self._closed
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no request is in flight; False if one still is after `timeout_s` seconds."""
+        """Wait, after `close`, until no request is in flight; False if one still is after
+        `timeout_s` seconds.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: self._requests == 0, timeout_s)
 

@@ -310,10 +310,22 @@ def test_the_worker_rests_while_nothing_is_held_and_is_woken_by_spans(
     rig.pipeline.start()
     try:
         for trace in range(1, 4):
-            wait_until(lambda: rig.pipeline._worker_rests)
+            wait_until(lambda: rig.pipeline._wakes_at > 1e5)
             rig.send(trace, agent())
             wait_until(lambda count=trace: len(rig.reports) == count)
             rig.clock.now += 10.0  # the grace period is over
-        wait_until(lambda: rig.pipeline._worker_rests)
+        wait_until(lambda: rig.pipeline._wakes_at > 1e5)
+    finally:
+        rig.pipeline.stop(None)
+
+
+def test_the_worker_rests_until_a_trace_is_due(monkeypatch: pytest.MonkeyPatch):
+    """It is woken only by spans that are due before."""
+    monkeypatch.setattr(pipeline_module, "_REST_S", 1e6)
+    rig = Rig(limits=Limits(decision_wait_s=50.0, decision_wait_partial_s=80.0))
+    rig.pipeline.start()
+    try:
+        rig.send(1, agent())
+        wait_until(lambda: rig.pipeline._wakes_at == rig.clock.now + 50.0)
     finally:
         rig.pipeline.stop(None)
