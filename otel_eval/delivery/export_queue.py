@@ -19,6 +19,7 @@ from otel_eval.delivery.queue import DeliveryQueue, Entry
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.model import UNRECORDED, Report
+from otel_eval.records import changed
 from otel_eval.retry import Attempts, ExportResult, Place, RetryPolicy, reason_of
 from otel_eval.scorers.tool_names import plural
 
@@ -317,8 +318,8 @@ def without_content(report: Report) -> Report:
     and results may be large.
     """
     run = report.trajectory
-    light = replace(run, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
-    return replace(report, trajectory=light, call_count=len(run.calls))
+    light = changed(run, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
+    return changed(report, trajectory=light, call_count=len(run.calls))
 
 
 def results_of(reports: Sequence[Report]) -> int:

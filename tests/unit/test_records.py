@@ -17,7 +17,7 @@ from otel_eval.model import (
     ToolCall,
     Trajectory,
 )
-from otel_eval.records import make_immutable
+from otel_eval.records import changed, make_immutable
 
 
 def immutable_run() -> Trajectory:
@@ -51,10 +51,10 @@ def test_an_immutable_record_is_a_value_like_its_record():
     assert hash(make_immutable(replace(call), ImmutableCall)) == hash(call)
     for same in (copy.copy(run), copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
         assert (same, type(same)) == (plain, ImmutableTrajectory)
-    changed = replace(run, agent="another")
-    assert (changed.agent, changed.calls) == ("another", run.calls)
+    other = replace(run, agent="another")
+    assert (other.agent, other.calls) == ("another", run.calls)
     with pytest.raises(FrozenInstanceError):
-        changed.agent = "planner"  # type: ignore[misc]
+        other.agent = "planner"  # type: ignore[misc]
 
 
 def test_records_are_compared_hashed_and_shown_by_their_fields():
@@ -66,3 +66,11 @@ def test_records_are_compared_hashed_and_shown_by_their_fields():
     assert repr(keys) == (
         "Wanted(keys=frozenset({'a'}), prefixes=(), presence=frozenset(), short=False, named=True)"
     )
+
+
+def test_a_changed_record_is_what_replace_makes():
+    """The record itself stays as it is."""
+    run = Trajectory(agent="planner", calls=(ToolCall(name="search"),))
+    other = changed(run, calls=(), agent="another")
+    assert (other, type(other)) == (replace(run, calls=(), agent="another"), Trajectory)
+    assert run.calls == (ToolCall(name="search"),)
