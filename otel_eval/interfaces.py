@@ -9,7 +9,7 @@ object, and nothing is decoded for a span that no table needs. When the trace cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from types import MappingProxyType
@@ -108,6 +108,13 @@ class SpanReader(Protocol):
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
+        ...
+
+    def fingerprint(self, wanted: Wanted) -> Hashable | None:
+        """A key that is equal only where the wanted attributes (without `prefixes`), apart from
+        texts that do not matter, and their order are equal; None if it cannot be made without
+        decoding.
+        """
         ...
 
     def events(self) -> Iterable[SpanEvent]:

@@ -282,8 +282,7 @@ class ScopeReader:
         """Classify the span."""
         # A fingerprint is made without decoding. Spans with equal ones differ at most in long
         # texts, so most spans are recognised without decoding an attribute.
-        look = getattr(span, "fingerprint", None)
-        fingerprint = None if look is None else look(self.wanted)
+        fingerprint = span.fingerprint(self.wanted)
         entry = self._memo.get(fingerprint)
         if type(entry) is Classification:
             return entry

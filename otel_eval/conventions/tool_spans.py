@@ -136,36 +136,32 @@ class ToolSpanReader:
         None if the span must be decoded to find out: the result is only searched for
         `FAILURE_WORDS` and for texts that stand for none.
         """
-        look = getattr(span, "fingerprint", None) if self._is_raw_read else None
-        if look is None or span.status_code == _ERROR:
+        if not self._is_raw_read or span.status_code == _ERROR:
             return None
-        fields = self._known.get(look(self._described_by))
+        fields = self._known.get(span.fingerprint(self._described_by))
         # an event may hold the tool's name or the result
         if fields is None or not fields.succeeded or (self.table.events and span.events()):
             return None
         ids: list[str] = []
-        has_result = False
+        is_unknown = self.table.convention.failures_in_results
         for key, value in span.attributes(self._id_and_result).items():
             if not isinstance(value, str):
                 return None
+            for word in self._words:
+                if word in value:
+                    return None
             if key in self._call_id.keys:
                 ids.append(value)
-            if key in self._result.keys:
-                for word in self._words:
-                    if word in value:
-                        return None
-                has_result = has_result or value != ""
+            if value and key in self._result.keys:
+                is_unknown = False
         call_id = ids[0] if ids else ""
-        convention = self.table.convention
-        is_unknown = convention.failures_in_results and not has_result
-        if is_unknown or len(ids) > 1 or call_id in self._no_ids or self.table.is_masked(call_id):
+        if is_unknown or len(ids) > 1 or call_id in self._no_ids:
             return None
         return fields, known_id(call_id)
 
     def read_fields(self, span: SpanReader) -> ToolFields:
         """The fields of the span."""
-        fingerprint = getattr(span, "fingerprint", None)
-        mark = None if fingerprint is None else fingerprint(self._described_by)
+        mark = span.fingerprint(self._described_by)
         if mark is None:
             return self._fields(span.attributes(self._described_by), span.name)
         return self._known.get(mark) or self._remember(span, mark)

@@ -379,6 +379,9 @@ class OtlpSpanReader:
         """The wanted attributes that the span has; the others are never decoded."""
         return decode_wanted(self._head.attributes, wanted)
 
+    def fingerprint(self, wanted: Wanted) -> None:
+        """None: attributes are compared once they are decoded."""
+
     def events(self) -> Iterator[SpanEvent]:
         """The events in the order of the span, each decoded when it is reached."""
         return events_of(self._head.events)

@@ -266,8 +266,8 @@ class SdkSpanReader:
         ]
 
     def fingerprint(self, wanted: Wanted) -> tuple[object, ...] | None:
-        """A key that is equal only where the wanted attributes, apart from texts that do not
-        matter, and their order are equal; None if one of them is no plain value.
+        """The name and the wanted attributes, texts that do not matter left out; None if one of
+        them is no plain value.
         """
         attributes = self._span.attributes
         if _native is None:
@@ -339,9 +339,7 @@ class SdkResourceScope:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
         return _wanted(_public(self._scope), wanted) | _wanted(_public(self._resource), wanted)
 
-    def reader(self, payload: KeptSpan) -> SpanReader:
-        """Return a reader of the span."""
-        return SdkSpanReader(payload)
+    reader = staticmethod(SdkSpanReader)
 
     def size(self, payload: KeptSpan) -> int:
         """The bytes of all text that the span recorded, or more: also in UTF-8, and of bytes in
