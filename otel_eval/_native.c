@@ -56,12 +56,13 @@ static PyMethodDef functions[] = {
      "if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},
     {"wanted_of", (PyCFunction)(void (*)(void))wanted_of, METH_FASTCALL,
-     "wanted_of(attributes, wanted): those of the attributes that are wanted, or None."},
+     "wanted_of(attributes, wanted): those of the attributes that are wanted; None if one of them "
+     "is no text, boolean or number."},
     {"fingerprint_of", (PyCFunction)(void (*)(void))fingerprint_of, METH_FASTCALL,
      "fingerprint_of(attributes, wanted, name): a key that is equal only where the wanted "
      "attributes are, or None."},
-    {"size_of_values", size_of_values, METH_O,
-     "size_of_values(attributes): the bytes of the values, or None if one has elements."},
+    {"size_of_attributes", size_of_attributes, METH_O,
+     "size_of_attributes(attributes): the bytes that they take, or None if one has elements."},
     {"fields_size", fields_size, METH_VARARGS,
      "fields_size(body, levels, limit): what the fields of a request cost, or None if it is "
      "unusual."},

@@ -47,10 +47,10 @@ from otel_eval.interfaces import SpanFrame, SpanReader
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.retry import suppress_instrumentation
-from otel_eval.sdk_internals import keep, pipeline_of_provider, processors_in
+from otel_eval.sdk_internals import pipeline_of_provider, processors_in
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
-from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, is_relevant
+from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, is_relevant, keep
 from otel_eval.worker_thread import WorkerThread
 
 _log = logging.getLogger("otel_eval")

@@ -4,6 +4,10 @@
  * not plain is left to Python, by None.
  */
 
+/* As in Python. */
+#define NUMBER_BYTES 32
+#define ATTRIBUTE_BYTES 50
+
 /* The key as UTF-8; 0 if it is no plain text. */
 static int key_range(PyObject *key, Range *out)
 {
@@ -15,12 +19,15 @@ static int key_range(PyObject *key, Range *out)
     return at != NULL;
 }
 
-static PyObject *result_of(int outcome, PyObject *result)
+/* Whether it is a boolean, a float, or an integer of 64 bits. */
+static int is_number(PyObject *value)
 {
-    if (outcome == DONE)
-        return result;
-    Py_XDECREF(result);
-    return outcome == FAILED ? NULL : Py_NewRef(Py_None);
+    int overflow = 0;
+    if (PyLong_CheckExact(value))
+        PyLong_AsLongLongAndOverflow(value, &overflow);
+    else
+        overflow = !PyBool_Check(value) && !PyFloat_CheckExact(value);
+    return !overflow;
 }
 
 static int choose(PyObject *attributes, const Lookup *lookup, PyObject *chosen)
@@ -32,6 +39,8 @@ static int choose(PyObject *attributes, const Lookup *lookup, PyObject *chosen)
         if (!key_range(key, &text))
             return UNUSUAL;
         int is_wanted = find_key(lookup, text) != NULL ? 1 : has_prefix(lookup, text);
+        if (is_wanted > 0 && !PyUnicode_CheckExact(value) && !is_number(value))
+            return UNUSUAL;
         if (is_wanted < 0 || (is_wanted && PyDict_SetItem(chosen, key, value) < 0))
             return FAILED;
     }
@@ -46,46 +55,51 @@ static PyObject *wanted_of(PyObject *Py_UNUSED(module), PyObject *const *args, P
     Lookup *lookup = chosen == NULL ? NULL : lookup_of(args[1]);
     int outcome = lookup == NULL ? FAILED : choose(args[0], lookup, chosen);
     release_lookup(lookup);
-    return result_of(outcome, chosen);
+    if (outcome == DONE)
+        return chosen;
+    Py_XDECREF(chosen);
+    return outcome == FAILED ? NULL : Py_NewRef(Py_None);
 }
 
-/* Append what stands for an attribute: its key, and then its text (None where that does not matter
- * or is long), or the type and the value. */
-static int add_marks(PyObject *marks, const Lookup *lookup, const Key *entry, PyObject *value)
+/* What stands for an attribute: its key, and then its text (None where that does not matter or is
+ * long), or the type and the value. */
+static int add_marks(PyObject **marks, const Lookup *lookup, const Key *entry, PyObject *value)
 {
-    int overflow = 0;
-    PyObject *type = NULL; /* 1, 1.0 and True are equal */
+    int count = 0;
+    marks[count++] = entry->key_text;
     if (PyUnicode_CheckExact(value)) {
         Py_ssize_t length = PyUnicode_GET_LENGTH(value);
         if (length > 0 && (entry->presence || (lookup->is_short && length > LONG_TEXT)))
             value = Py_None;
-    } else if (PyLong_CheckExact(value) || PyBool_Check(value) || PyFloat_CheckExact(value))
-        type = (PyObject *)Py_TYPE(value);
+    } else if (is_number(value))
+        marks[count++] = (PyObject *)Py_TYPE(value); /* 1, 1.0 and True are equal */
     else
-        return UNUSUAL;
-    if (PyLong_CheckExact(value)) {
-        PyLong_AsLongLongAndOverflow(value, &overflow);
-        if (overflow)
-            return UNUSUAL;
-    }
-    int failed = PyList_Append(marks, entry->key_text) < 0 ||
-                 (type != NULL && PyList_Append(marks, type) < 0) ||
-                 PyList_Append(marks, value) < 0;
-    return failed ? FAILED : DONE;
+        return -1;
+    marks[count++] = value;
+    return count;
 }
 
-static int mark(PyObject *attributes, const Lookup *lookup, PyObject *marks)
+static PyObject *marks_of(PyObject *attributes, const Lookup *lookup, PyObject *name)
 {
-    PyObject *key, *value;
+    PyObject *key, *value, *marks[3 * MAX_FINGERPRINTED];
     Py_ssize_t position = 0;
+    int count = 0, added;
     Range text;
+    if (lookup->is_named)
+        marks[count++] = name;
     while (PyDict_Next(attributes, &position, &key, &value)) {
         Key *entry = key_range(key, &text) ? find_key(lookup, text) : NULL;
-        int outcome = entry == NULL ? DONE : add_marks(marks, lookup, entry, value);
-        if (outcome != DONE)
-            return outcome;
+        if (entry == NULL)
+            continue;
+        if (count > 3 * MAX_FINGERPRINTED - 3 ||
+            (added = add_marks(marks + count, lookup, entry, value)) < 0)
+            return Py_NewRef(Py_None);
+        count += added;
     }
-    return DONE;
+    PyObject *fingerprint = PyTuple_New(count);
+    for (int index = 0; fingerprint != NULL && index < count; index++)
+        PyTuple_SET_ITEM(fingerprint, index, Py_NewRef(marks[index]));
+    return fingerprint;
 }
 
 static PyObject *fingerprint_of(PyObject *Py_UNUSED(module), PyObject *const *args,
@@ -93,17 +107,10 @@ static PyObject *fingerprint_of(PyObject *Py_UNUSED(module), PyObject *const *ar
 {
     if (count != 3 || !PyDict_Check(args[0]))
         Py_RETURN_NONE;
-    PyObject *marks = PyList_New(0);
-    Lookup *lookup = marks == NULL ? NULL : lookup_of(args[1]);
-    int outcome = lookup == NULL ? FAILED : DONE;
-    if (outcome == DONE && lookup->is_named && PyList_Append(marks, args[2]) < 0)
-        outcome = FAILED;
-    if (outcome == DONE)
-        outcome = mark(args[0], lookup, marks);
+    Lookup *lookup = lookup_of(args[1]);
+    PyObject *fingerprint = lookup == NULL ? NULL : marks_of(args[0], lookup, args[2]);
     release_lookup(lookup);
-    PyObject *fingerprint = outcome == DONE ? PyList_AsTuple(marks) : NULL;
-    Py_XDECREF(marks);
-    return result_of(outcome, fingerprint);
+    return fingerprint;
 }
 
 /* The bytes of a value that has no elements; -1 if it may have some. */
@@ -111,8 +118,9 @@ static Py_ssize_t bytes_of_value(PyObject *value)
 {
     if (PyUnicode_CheckExact(value) && PyUnicode_IS_ASCII(value))
         return (Py_ssize_t)sizeof(PyASCIIObject) + PyUnicode_GET_LENGTH(value) + 1;
-    if (!PyUnicode_CheckExact(value) && !PyLong_CheckExact(value) && !PyBool_Check(value) &&
-        !PyFloat_CheckExact(value) && !PyBytes_CheckExact(value))
+    if (is_number(value))
+        return NUMBER_BYTES;
+    if (!PyUnicode_CheckExact(value) && !PyLong_CheckExact(value) && !PyBytes_CheckExact(value))
         return -1;
     PyObject *size = PyObject_CallMethodNoArgs(value, str_sizeof);
     Py_ssize_t bytes = size == NULL ? -1 : PyLong_AsSsize_t(size);
@@ -120,7 +128,7 @@ static Py_ssize_t bytes_of_value(PyObject *value)
     return bytes;
 }
 
-static PyObject *size_of_values(PyObject *Py_UNUSED(module), PyObject *attributes)
+static PyObject *size_of_attributes(PyObject *Py_UNUSED(module), PyObject *attributes)
 {
     PyObject *key, *value;
     Py_ssize_t position = 0, size = 0, bytes;
@@ -129,7 +137,7 @@ static PyObject *size_of_values(PyObject *Py_UNUSED(module), PyObject *attribute
     while (PyDict_Next(attributes, &position, &key, &value)) {
         if ((bytes = bytes_of_value(value)) < 0)
             return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-        size += bytes;
+        size += ATTRIBUTE_BYTES + bytes;
     }
     return PyLong_FromSsize_t(size);
 }

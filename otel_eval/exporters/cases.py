@@ -28,7 +28,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_eval.conventions.content import WithoutContent
 from otel_eval.counters import Counters, Warnings, in_each_child
@@ -402,22 +402,22 @@ def _plain(value: Mapping[str, Any]) -> Any:
 
 
 def _sdk_span(trace_id: bytes, span: Any) -> ReadableSpan:
-    """The span of the SDK of which this was kept in a process (`inprocess.sdk_spans.KeptSpan`)."""
+    """The span of the SDK of which this was kept in a process (`inprocess.sdk_spans.SdkSpan`)."""
     trace, flags = int.from_bytes(trace_id), TraceFlags(span.is_sampled)
     parent = SpanContext(trace, span.parent_id, bool(span.parent_is_remote), flags)
-    attributes: Any = BoundedAttributes(attributes=span.attributes, immutable=True)
-    attributes.dropped = span.dropped
+    attributes: Any = BoundedAttributes(attributes=span.recorded_attributes, immutable=True)
+    attributes.dropped = span.dropped_attributes
     return ReadableSpan(
         span.name,
         context=SpanContext(trace, span.span_id, is_remote=False, trace_flags=flags),
         parent=parent if span.parent_id else None,
         resource=span.resource,
         attributes=attributes,
-        events=span.events,
+        events=span.recorded_events,
         kind=span.kind,
-        status=span.status,
-        start_time=span.start_time,
-        end_time=span.end_time,
+        status=Status(StatusCode(span.status_code), span.status_message or None),
+        start_time=span.start_ns,
+        end_time=span.end_ns,
         instrumentation_scope=span.scope,
     )
 

@@ -38,6 +38,9 @@ class FakeSpan:
             if k in wanted.keys or k.startswith(wanted.prefixes or "\0")
         }
 
+    def fingerprint(self, wanted: Wanted) -> None:
+        """None: the span is read as it is."""
+
     def events(self) -> Sequence[SpanEvent]:
         """The events given."""
         return self.given_events

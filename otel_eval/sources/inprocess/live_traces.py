@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from otel_eval.assembly import Limits
 from otel_eval.records import record
-from otel_eval.sdk_internals import KeptSpan
+from otel_eval.sources.inprocess.sdk_spans import SdkSpan
 
 
 @record
@@ -60,7 +60,7 @@ class EndedSpans:
     """
 
     trace_id: int
-    spans: list[KeptSpan]
+    spans: list[SdkSpan]
     why: str
     early: bool = False
     size: int = 0
@@ -72,9 +72,9 @@ class EndedSpans:
     def detached(
         cls,
         trace_id: int,
-        ended: Sequence[KeptSpan],
-        live: Mapping[int, KeptSpan],
-        is_agent: Callable[[KeptSpan], bool],
+        ended: Sequence[SdkSpan],
+        live: Mapping[int, SdkSpan],
+        is_agent: Callable[[SdkSpan], bool],
     ) -> EndedSpans | None:
         """Return the ended spans that are complete; None if no agent's span is among them, or a
         parent of any span is unknown.
@@ -104,7 +104,7 @@ class EndedSpans:
             return None
         submitted = {span.span_id for span in complete}
         spans = [
-            span._replace(parent_id=outermost[span.span_id])
+            span.with_ids(span.span_id, outermost[span.span_id])
             if outermost[span.span_id] and span.local_parent_id not in submitted
             else span
             for span in complete
@@ -147,7 +147,7 @@ class LiveTrace:
     def __init__(self, trace_id: int, now: float, check_above: int) -> None:
         self.trace_id, self.check_above = trace_id, check_above
         self.open: dict[int, Any] = {}
-        self.spans: deque[KeptSpan] = deque()
+        self.spans: deque[SdkSpan] = deque()
         self.since = self.unchanged_since = self.live_due = now
 
     def note_removal(self) -> None:
@@ -169,9 +169,9 @@ class _Trees:
 
     def __init__(
         self,
-        ended: Mapping[int, KeptSpan],
-        live: Mapping[int, KeptSpan],
-        is_agent: Callable[[KeptSpan], bool],
+        ended: Mapping[int, SdkSpan],
+        live: Mapping[int, SdkSpan],
+        is_agent: Callable[[SdkSpan], bool],
     ) -> None:
         self.ended, self._is_agent = ended, is_agent
         self._spans: Final = {**live, **ended}

@@ -12,10 +12,9 @@ from typing import Any, Final
 from otel_eval.assembly import SPAN_OVERHEAD_BYTES
 from otel_eval.counters import Warnings
 from otel_eval.heap import IdleMemory
-from otel_eval.sdk_internals import KeptSpan, keep
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
-from otel_eval.sources.inprocess.sdk_spans import size_of
+from otel_eval.sources.inprocess.sdk_spans import SdkSpan, keep, size_of
 
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
 # of an open span, beside what is kept of it when it has ended: the SDK's objects and locks
@@ -152,7 +151,7 @@ def _open_bytes(entry: LiveTrace) -> int:
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 
 
-def _sizes(spans: Collection[KeptSpan]) -> int:
+def _sizes(spans: Collection[SdkSpan]) -> int:
     # Includes what assembly adds to each span, so that both find the same limit exceeded.
     return sum(map(size_of, spans)) + SPAN_OVERHEAD_BYTES * len(spans)
 

@@ -18,8 +18,6 @@ from opentelemetry.sdk.trace import SpanProcessor
 from otel_eval.counters import in_each_child
 from otel_eval.interfaces import Deployment, SpanFrame, SpanReader
 from otel_eval.sdk_internals import (
-    KeptSpan,
-    keep,
     pipeline_of,
     processors_in,
     put_last,
@@ -30,8 +28,9 @@ from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder, SpanCallbacks
 from otel_eval.sources.inprocess.sdk_spans import (
     SdkResourceScopes,
-    SdkSpanReader,
+    SdkSpan,
     is_relevant,
+    keep,
 )
 from otel_eval.worker_thread import WorkerThread
 
@@ -145,7 +144,7 @@ class InProcessSource(SpanCallbacks):
     # ------------------------------------------------------------------ per trace, on the caller's
     # thread
 
-    def _after_queueing(self, span: KeptSpan) -> None:
+    def _after_queueing(self, span: SdkSpan) -> None:
         if self._at_once and is_relevant(span):
             self._await_scores(self._at_once)
 
@@ -250,7 +249,7 @@ class InProcessSource(SpanCallbacks):
                 resource = span.resource.attributes
                 service, deployment = str(resource.get("service.name", "")), Deployment.of(resource)
                 open_span = keep(span)
-                examine(SdkSpanReader(open_span), open_span.scope_name, service, deployment)
+                examine(open_span, open_span.scope_name, service, deployment)
 
     def pipeline(self) -> tuple[Any, Any] | None:
         """The processors and the resource of the provider whose spans were seen last, if the SDK
@@ -272,8 +271,8 @@ class InProcessSource(SpanCallbacks):
         self._limit_requested = False
         self._limiter.enforce()
 
-    def _is_agents(self, span: KeptSpan) -> bool:
-        return self._is_agent(SdkSpanReader(span), span.scope_name)
+    def _is_agents(self, span: SdkSpan) -> bool:
+        return self._is_agent(span, span.scope_name)
 
     def _serve(self, item: LiveTrace | EndedSpans) -> None:
         """Pass the spans of a queued trace to `handover`, or search it for detached runs; called on

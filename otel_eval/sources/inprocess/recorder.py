@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from otel_eval.sdk_internals import KeptSpan, keep, read_context
+from otel_eval.sdk_internals import read_context, read_into
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
-from otel_eval.sources.inprocess.sdk_spans import is_relevant, open_parent
+from otel_eval.sources.inprocess.sdk_spans import SdkSpan, is_relevant, keep, open_parent
 
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
@@ -51,7 +51,7 @@ class Recorder:
         limits: InProcessLimits,
         put: Callable[[LiveTrace | EndedSpans], None],
         on_first_span: Callable[[Any], None],
-        is_agent: Callable[[KeptSpan], bool],
+        is_agent: Callable[[SdkSpan], bool],
         many: Callable[[], None],
     ) -> None:
         self._many: Final = many
@@ -151,7 +151,7 @@ class Recorder:
         self.call_after(self._many_spans)
         self._many()
 
-    def _unmatched_end(self, span: KeptSpan) -> None:
+    def _unmatched_end(self, span: SdkSpan) -> None:
         """Handle the end of a span whose start was not seen, or whose trace was submitted while the
         span was open.
         """
@@ -163,7 +163,7 @@ class Recorder:
             return
         self._on_first_span(span)
         # its start was seen, so its trace was submitted: it is late
-        if (span.start_time or 0) >= self._since_ns:
+        if span.start_ns >= self._since_ns:
             with self._lock:
                 self._submit(EndedSpans(span.trace_id, [span], "closed"))
             return
@@ -172,7 +172,7 @@ class Recorder:
         entry.spans.append(span)
         self._complete_or_limit(entry, span)
 
-    def _complete_or_limit(self, entry: LiveTrace, span: KeptSpan) -> None:
+    def _complete_or_limit(self, entry: LiveTrace, span: SdkSpan) -> None:
         """Handle a span that may complete the trace, comes after it was closed, or exceeds a
         limit.
         """
@@ -220,7 +220,7 @@ class Recorder:
             self.waiting_bytes -= item.size
             item.counted = 0
 
-    def _handle_late(self, entry: LiveTrace, span: KeptSpan) -> None:
+    def _handle_late(self, entry: LiveTrace, span: SdkSpan) -> None:
         with self._lock:
             try:
                 entry.spans.remove(span)
@@ -234,12 +234,12 @@ class Recorder:
             entry.cut = True
             self.counts["spans_dropped"] += 1
 
-    def _await_parent(self, entry: LiveTrace, span: KeptSpan) -> bool:
+    def _await_parent(self, entry: LiveTrace, span: SdkSpan) -> bool:
         """Whether a span that started before the recorder has a parent that has not ended; that
         counts as open then.
         """
         parent_id = span.local_parent_id
-        if not parent_id or (span.start_time or 0) >= self._since_ns:
+        if not parent_id or span.start_ns >= self._since_ns:
             return False
         if any(ended.span_id == parent_id for ended in entry.spans.copy()):
             return False
@@ -469,7 +469,8 @@ class SpanCallbacks(SpanProcessor):
             return
         recorder = self._recorder
         try:
-            ended = keep(span)
+            ended = SdkSpan()
+            read_into(ended, span)
             if not next(recorder._credit, False):
                 recorder._note_many()
             entry = recorder._traces.get(ended.trace_id)
@@ -486,5 +487,5 @@ class SpanCallbacks(SpanProcessor):
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
 
-    def _after_queueing(self, span: KeptSpan) -> None:
+    def _after_queueing(self, span: SdkSpan) -> None:
         """Called at the end of a span whose trace may have been queued for the worker."""

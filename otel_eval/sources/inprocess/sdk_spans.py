@@ -1,7 +1,7 @@
 """What is kept of the SDK's spans, read as a receiver reads spans from OTLP, and how many bytes
 that takes.
 
-When a span has ended, a `KeptSpan` of it is held and not the SDK's object.
+When a span has ended, an `SdkSpan` of it is held and not the SDK's object.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 from itertools import count
 from sys import getsizeof
@@ -31,8 +32,8 @@ from otel_eval.records import record
 from otel_eval.sdk_internals import (
     KeptSpan,
     attributes_of,
-    keep,
     pipeline_of,
+    read_into,
     with_scores,
 )
 
@@ -66,6 +67,10 @@ KEPT_SPAN_BYTES: Final = 300  # of an ended span, beside its name, attributes an
 _TEXT_BYTES: Final = getsizeof("")
 _ATTRIBUTE_BYTES: Final = 50  # the entry of a dictionary
 _EVENT_BYTES: Final = 420  # without attributes
+_NUMBER_BYTES: Final = 32
+_NUMBERS: Final = frozenset({bool, float})
+_LEAST: Final = -(2**63)  # an integer of OTLP
+_MOST: Final = 2**63 - 1
 _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, MappingProxyType})
 
 
@@ -77,30 +82,36 @@ def size_of(span: KeptSpan) -> int:
     meanwhile, or is not the SDK's, may count as an empty one.
     """
     try:
-        size = KEPT_SPAN_BYTES + getsizeof(span.name) + _attributes_size(span.attributes)
-        for event in span.events:
-            size += _EVENT_BYTES + _attributes_size(attributes_of(event.attributes))
-        return size + len(span.status.description or "")
+        size = _size_of_attributes(span.recorded_attributes)
+        for event in span.recorded_events:
+            size += _EVENT_BYTES + _size_of_attributes(attributes_of(event.attributes))
+        # characters take up to four bytes
+        return size + KEPT_SPAN_BYTES + 2 * (len(span.name) + len(span.status_message))
     except Exception:  # noqa: BLE001
         return KEPT_SPAN_BYTES
 
 
-def _attributes_size(attributes: dict[str, Any]) -> int:
-    size: int | None = None if _native is None else _native.size_of_values(attributes)
-    if size is None:
-        size = _size_of_values(attributes)
-    return size + _ATTRIBUTE_BYTES * len(attributes)
+def _size_of_attributes(attributes: dict[str, Any]) -> int:
+    if _native is not None:
+        native_size: int | None = _native.size_of_attributes(attributes)
+        if native_size is not None:
+            return native_size
+    return _size_in_python(attributes)
 
 
-def _size_of_values(attributes: Mapping[str, Any]) -> int:
+def _size_in_python(attributes: Mapping[str, Any]) -> int:
     size = 0
     # list() is one step for the interpreter, so that another thread may add attributes meanwhile.
     for value in list(attributes.values()):
-        if type(value) is str and value.isascii():
+        size += _ATTRIBUTE_BYTES
+        kind = type(value)
+        if kind is str and value.isascii():
             size += _TEXT_BYTES + len(value)  # as `getsizeof`, in a fifth of the time
+        elif kind in _NUMBERS or (kind is int and _LEAST <= value <= _MOST):
+            size += _NUMBER_BYTES
         else:
             size += getsizeof(value)
-            if type(value) in _NESTED:
+            if kind in _NESTED:
                 size += _elements_size((value,))
     return size
 
@@ -218,64 +229,60 @@ def otlp_value(value: Any) -> Any:
     return str(value)
 
 
+_MOST_MARKS: Final = 48  # of a fingerprint; the C extension has the same number
 _AS_IT_IS: Final = frozenset({str, bool, float, type(None)})
-_NUMBERS: Final = frozenset({bool, float})
-_LEAST: Final = -(2**63)  # an integer of OTLP
-_MOST: Final = 2**63 - 1
 
 
-class SdkSpanReader:
-    """Reads a span of the SDK; see `otel_eval.interfaces.SpanReader`."""
+class SdkSpan(KeptSpan):
+    """What is kept of a span of the SDK, and reads it; see `otel_eval.interfaces.SpanReader`."""
 
-    __slots__ = ("_span", "dropped_attributes", "end_ns", "name", "parent_is_remote", "start_ns")
-
-    def __init__(self, span: KeptSpan) -> None:
-        self._span = span
-        self.name: str = span.name
-        self.parent_is_remote: bool | None = span.parent_is_remote
-        self.start_ns: int = span.start_time or 0
-        self.end_ns: int = span.end_time or 0
-        self.dropped_attributes: int = span.dropped
+    __slots__ = ()
 
     @property
     def span_kind(self) -> int:
         """The span's kind as a number of OTLP, which begins with 1 (internal); those of the SDK
         begin with 0.
         """
-        return int(self._span.kind.value) + 1
-
-    @property
-    def status_code(self) -> int:
-        """0 unset, 1 ok, 2 error."""
-        return int(self._span.status.status_code._value_)  # `value` takes six times as long
-
-    @property
-    def status_message(self) -> str:
-        """The description of the status."""
-        return self._span.status.description or ""
+        return int(self.kind.value) + 1
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
-        return _wanted(self._span.attributes, wanted)
+        if _native is not None:
+            plain: dict[str, Any] | None = _native.wanted_of(self.recorded_attributes, wanted)
+            if plain is not None:
+                return plain
+        return _wanted(self.recorded_attributes, wanted)
 
     def events(self) -> list[SpanEvent]:
         """The span's events in order."""
         return [
             SpanEvent(event.name, otlp_value(attributes_of(event.attributes).copy()))
-            for event in self._span.events
+            for event in self.recorded_events
         ]
 
     def fingerprint(self, wanted: Wanted) -> tuple[object, ...] | None:
         """The name and the wanted attributes, texts that do not matter left out; None if one of
         them is no plain value.
         """
-        attributes = self._span.attributes
         if _native is None:
-            return _fingerprint_of(attributes, wanted, self.name)
+            return _fingerprint_of(self.recorded_attributes, wanted, self.name)
         fingerprint: tuple[object, ...] | None = _native.fingerprint_of(
-            attributes, wanted, self.name
+            self.recorded_attributes, wanted, self.name
         )
         return fingerprint
+
+    def with_ids(self, span_id: int, parent_id: int) -> SdkSpan:
+        """Return a copy with other ids."""
+        changed = copy(self)
+        changed.span_id, changed.parent_id = span_id, parent_id
+        return changed
+
+
+def keep(span: Any) -> SdkSpan:
+    """Return what is kept of a span of the SDK, open or ended."""
+    kept = SdkSpan()
+    read_into(kept, span)
+    return kept
 
 
 def _fingerprint_of(
@@ -285,6 +292,8 @@ def _fingerprint_of(
     for key, value in list(attributes.items()):
         if key not in wanted.keys:
             continue
+        if len(marks) > _MOST_MARKS - 3:
+            return None
         kind = type(value)
         if kind is str:
             is_omitted = value and (
@@ -298,25 +307,12 @@ def _fingerprint_of(
     return tuple(marks)
 
 
-def _wanted(attributes: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
-    """The wanted attributes, decoded."""
-    decoded: dict[str, Any] | None = None
-    if _native is not None:
-        decoded = _native.wanted_of(attributes, wanted)
-    if decoded is None:
-        decoded = _wanted_of(attributes, wanted)
-    for key, value in decoded.items():
-        if type(value) not in _AS_IT_IS:
-            decoded[key] = otlp_value(value)
-    return decoded
-
-
-def _wanted_of(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
-    """The wanted attributes. The items are copied first: another processor may change attributes
-    meanwhile, for example to redact them.
+def _wanted(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """The wanted attributes, decoded. The items are copied first: another processor may change
+    attributes meanwhile, for example to redact them.
     """
     return {
-        key: value
+        key: value if type(value) in _AS_IT_IS else otlp_value(value)
         for key, value in list(attributes.items())
         if key in wanted.keys or key.startswith(wanted.prefixes)
     }
@@ -325,10 +321,10 @@ def _wanted_of(attributes: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 class SdkResourceScope:
     """One resource and scope of the SDK; see `otel_eval.interfaces.ResourceScope`."""
 
-    __slots__ = ("_resource", "_scope", "deployment", "resource", "scope_name", "service")
+    __slots__ = ("_scope", "deployment", "resource", "scope_name", "sdk_resource", "service")
 
     def __init__(self, resource: Resource | None, scope: InstrumentationScope | None) -> None:
-        self._resource, self._scope = resource, scope
+        self.sdk_resource, self._scope = resource, scope
         self.scope_name: str = (scope.name if scope is not None else "") or ""
         attributes = _public(resource)
         self.service: str = str(attributes.get("service.name", ""))
@@ -337,34 +333,36 @@ class SdkResourceScope:
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
-        return _wanted(_public(self._scope), wanted) | _wanted(_public(self._resource), wanted)
+        return _wanted(_public(self._scope), wanted) | _wanted(_public(self.sdk_resource), wanted)
 
-    reader = staticmethod(SdkSpanReader)
+    def reader(self, payload: SdkSpan) -> SdkSpan:
+        """Return the span, which reads itself."""
+        return payload
 
-    def size(self, payload: KeptSpan) -> int:
+    def size(self, payload: SdkSpan) -> int:
         """The bytes of all text that the span recorded, or more: also in UTF-8, and of bytes in
         base64.
         """
         return 2 * (size_of(payload) - KEPT_SPAN_BYTES)
 
-    def slim(self, payload: KeptSpan, wanted: Wanted) -> KeptSpan:
+    def slim(self, payload: SdkSpan, wanted: Wanted) -> SdkSpan:
         """Return the span itself: its program may hold the attributes as well."""
         return payload
 
-    def rank(self, payload: KeptSpan) -> tuple[Any, ...]:
+    def rank(self, payload: SdkSpan) -> tuple[Any, ...]:
         """Return the key that orders spans of one id: end, number of attributes, then all that
         distinguishes the spans.
         """
-        attributes, reader = payload.attributes.copy(), SdkSpanReader(payload)
+        attributes = payload.recorded_attributes.copy()
         rank = (
-            reader.name,
-            reader.start_ns,
-            reader.status_code,
-            reader.status_message,
+            payload.name,
+            payload.start_ns,
+            payload.status_code,
+            payload.status_message,
             sorted(otlp_value(attributes).items()),
-            [*reader.events()],
+            payload.events(),
         )
-        return (reader.end_ns, len(attributes), repr(rank).encode())
+        return (payload.end_ns, len(attributes), repr(rank).encode())
 
 
 def _public(holder: Resource | InstrumentationScope | None) -> dict[str, Any]:
@@ -373,33 +371,36 @@ def _public(holder: Resource | InstrumentationScope | None) -> dict[str, Any]:
 
 
 class SdkResourceScopes:
-    """A bounded cache with one object for each pair of resource and scope. Used by one thread."""
+    """A bounded cache with one object for each scope, which nearly always has one resource. Used by
+    one thread.
+    """
 
     def __init__(self) -> None:
-        self._by_identity: dict[tuple[int, int], SdkResourceScope] = {}
+        self._by_scope: dict[int, SdkResourceScope] = {}
 
-    def _add(self, span: KeptSpan) -> SdkResourceScope:
-        if len(self._by_identity) >= _MAX_SCOPES:
-            self._by_identity.clear()
+    def _add(self, span: SdkSpan) -> SdkResourceScope:
+        if len(self._by_scope) >= _MAX_SCOPES:
+            self._by_scope.clear()
         resource_scope = SdkResourceScope(span.resource, span.scope)
-        # it references both, so their `id()` is not reused
-        self._by_identity[id(span.resource), id(span.scope)] = resource_scope
+        # it references the scope, so that its `id()` is not reused
+        self._by_scope[id(span.scope)] = resource_scope
         return resource_scope
 
-    def relevant_frames(self, spans: Iterable[KeptSpan], trace_id: bytes) -> list[SpanFrame]:
+    def relevant_frames(self, spans: Iterable[SdkSpan], trace_id: bytes) -> list[SpanFrame]:
         """Return the frames of those ended spans of a trace that are evaluated, see
         `is_relevant`.
         """
         frames = [self.frame(span, trace_id) for span in spans if span.is_sampled]
         return [item for item in frames if item[2][2].scope_name != OWN_SCOPE]
 
-    def frame(self, span: KeptSpan, trace_id: bytes) -> SpanFrame:
+    def frame(self, span: SdkSpan, trace_id: bytes) -> SpanFrame:
         """Return the frame of a span for assembly."""
+        resource_scope = self._by_scope.get(id(span.scope))
+        if resource_scope is None or resource_scope.sdk_resource is not span.resource:
+            resource_scope = self._add(span)
         parent = span.parent_id.to_bytes(8, "big") if span.parent_id else b""
-        span_id = span.span_id.to_bytes(8, "big")
-        key = (id(span.resource), id(span.scope))
-        resource_scope = self._by_identity.get(key) or self._add(span)
-        return (trace_id, span_id, (parent, span, resource_scope), size_of(span))
+        frame = parent, span, resource_scope
+        return trace_id, span.span_id.to_bytes(8, "big"), frame, size_of(span)
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
@@ -415,7 +416,7 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
         trace_id = ended.trace_id
         if not trace_id:
             trace_id = span.parent.trace_id if span.parent is not None else 1
-            ended = ended._replace(span_id=next(made_up))
+            ended = ended.with_ids(next(made_up), ended.parent_id)
         frames.append(scopes.frame(ended, trace_id.to_bytes(16, "big")))
     return frames
 
@@ -440,29 +441,29 @@ def frames_of_one_run(
     trace_id = next((span.trace_id for span in ended if span.trace_id), 1).to_bytes(16)
     span_ids = frozenset(span.span_id for span in ended if span.trace_id)
     made_up, unused = (number for number in count(1) if number not in span_ids), set(span_ids)
-    run: list[KeptSpan] = []
+    run: list[SdkSpan] = []
     for span in ended:
         span_id = span.span_id if span.span_id in unused else next(made_up)
         unused.discard(span_id)
         parent_id = span.parent_id if span.parent_id in span_ids else 0
-        run.append(span._replace(span_id=span_id, parent_id=parent_id))
+        run.append(span.with_ids(span_id, parent_id))
     tops = [span for span in run if not span.parent_id]
-    agents = (span.span_id for span in tops if is_agent(SdkSpanReader(span), span.scope_name))
+    agents = (span.span_id for span in tops if is_agent(span, span.scope_name))
     root = next(agents, 0)
     if run and not root:
         root = next(made_up)
         around = ReadableSpan(
             "run",
             attributes=_RUN,
-            start_time=min((span.start_time for span in run if span.start_time), default=None),
-            end_time=max((span.end_time for span in run if span.end_time), default=None),
+            start_time=min((span.start_ns for span in run if span.start_ns), default=None),
+            end_time=max((span.end_ns for span in run if span.end_ns), default=None),
             resource=run[0].resource,
         )
-        run.insert(0, keep(around)._replace(span_id=root))
+        run.insert(0, keep(around).with_ids(root, 0))
     scopes = SdkResourceScopes()
     return [
         scopes.frame(
-            span if span.parent_id or span.span_id == root else span._replace(parent_id=root),
+            span if span.parent_id or span.span_id == root else span.with_ids(span.span_id, root),
             trace_id,
         )
         for span in run

@@ -23,12 +23,11 @@ from opentelemetry.sdk.util import BoundedList
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.sdk_internals import KeptSpan, keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits
 from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter, _open_size
 from otel_eval.sources.inprocess.processor import InProcessSource
 from otel_eval.sources.inprocess.recorder import Recorder, SpanCallbacks
-from otel_eval.sources.inprocess.sdk_spans import size_of
+from otel_eval.sources.inprocess.sdk_spans import SdkSpan, keep, size_of
 from tests.support.waiting import wait_until
 
 MIB = 2**20
@@ -305,7 +304,7 @@ def begin(recorder: Recorder) -> tuple[Any, Any]:
     return root, recorder.entries()[-1]
 
 
-def end(recorder: Recorder, root: Any, size: int = 0) -> KeptSpan:
+def end(recorder: Recorder, root: Any, size: int = 0) -> SdkSpan:
     """End a span of the trace; returns what is kept of it."""
     context = trace.SpanContext(
         root.context.trace_id, time.perf_counter_ns(), False, root.context.trace_flags
@@ -324,9 +323,9 @@ def end(recorder: Recorder, root: Any, size: int = 0) -> KeptSpan:
     return keep(span)
 
 
-def times_measured(span: KeptSpan) -> int:
+def times_measured(span: SdkSpan) -> int:
     """How often the attributes of a span were measured."""
-    text = span.attributes["key"]
+    text = span.recorded_attributes["key"]
     assert isinstance(text, MeasuredText)
     return text.measured
 

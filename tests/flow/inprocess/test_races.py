@@ -12,9 +12,9 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_eval.sdk_internals import keep
 from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import Recorder, SpanCallbacks
+from otel_eval.sources.inprocess.sdk_spans import keep
 
 
 class Desk:

@@ -13,8 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
-from otel_eval.sdk_internals import keep
-from otel_eval.sources.inprocess.sdk_spans import size_of
+from otel_eval.sources.inprocess.sdk_spans import keep, size_of
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
@@ -97,7 +96,7 @@ def test_an_ended_span_takes_little_beside_its_values():
     begin = tracemalloc.get_traced_memory()[0]
     for n in range(200):
         spans.append(ended(started(**{key: f"value {n} {key}" for key in keys})))
-        values += sum(map(sys.getsizeof, spans[-1].attributes.values()))
+        values += sum(map(sys.getsizeof, spans[-1].recorded_attributes.values()))
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] - begin
     tracemalloc.stop()
