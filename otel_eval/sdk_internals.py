@@ -61,11 +61,13 @@ class KeptSpan:
         dropped_attributes: how many attributes did not fit.
         recorded_events: its events.
         resource, scope: the resource and the instrumentation scope.
+        held_bytes: the bytes that this takes, once they were estimated; 0 before.
     """
 
     __slots__ = (
         "dropped_attributes",
         "end_ns",
+        "held_bytes",
         "is_sampled",
         "kind",
         "name",
@@ -98,6 +100,7 @@ class KeptSpan:
     recorded_events: tuple[Event, ...]
     resource: Resource | None
     scope: InstrumentationScope | None
+    held_bytes: int
 
     @property
     def local_parent_id(self) -> int:
@@ -116,6 +119,7 @@ def read_into(kept: KeptSpan, span: Any) -> None:
     Attributes and events are kept by reference, so that what another processor changes in them
     later is read changed.
     """
+    kept.held_bytes = 0
     try:
         # Each access is one step of the interpreter; by the properties it would take three times
         # as long, on the thread that ends the span.

@@ -74,21 +74,24 @@ _MOST: Final = 2**63 - 1
 _NESTED: Final = frozenset({tuple, list, set, frozenset, dict, OrderedDict, MappingProxyType})
 
 
-def size_of(span: KeptSpan) -> int:
-    """Estimate the bytes of what is kept of a span within a factor of two; linear in its content.
+def size_of(span: SdkSpan) -> int:
+    """Estimate the bytes of what is kept of a span within a factor of two; once, in time linear in
+    its content.
 
     Texts and bytes count with their size in memory, in sequences and in attributes of events too. A
     text that several spans share counts for each of them, as it does in OTLP. A span that changes
     meanwhile, or is not the SDK's, may count as an empty one.
     """
-    try:
-        size = _size_of_attributes(span.recorded_attributes)
-        for event in span.recorded_events:
-            size += _EVENT_BYTES + _size_of_attributes(attributes_of(event.attributes))
-        # characters take up to four bytes
-        return size + KEPT_SPAN_BYTES + 2 * (len(span.name) + len(span.status_message))
-    except Exception:  # noqa: BLE001
-        return KEPT_SPAN_BYTES
+    if not span.held_bytes:
+        try:
+            size = _size_of_attributes(span.recorded_attributes) + KEPT_SPAN_BYTES
+            for event in span.recorded_events:
+                size += _EVENT_BYTES + _size_of_attributes(attributes_of(event.attributes))
+            # characters take up to four bytes
+            span.held_bytes = size + 2 * (len(span.name) + len(span.status_message))
+        except Exception:  # noqa: BLE001
+            span.held_bytes = KEPT_SPAN_BYTES
+    return span.held_bytes
 
 
 def _size_of_attributes(attributes: dict[str, Any]) -> int:
