@@ -5,6 +5,7 @@
  */
 
 /* As in Python. */
+#define MAX_MARKS 48
 #define NUMBER_BYTES 32
 #define ATTRIBUTE_BYTES 50
 
@@ -61,44 +62,46 @@ static PyObject *wanted_of(PyObject *Py_UNUSED(module), PyObject *const *args, P
     return outcome == FAILED ? NULL : Py_NewRef(Py_None);
 }
 
-/* What stands for an attribute: its key, and then its text (None where that does not matter or is
- * long), or the type and the value. */
-static int add_marks(PyObject **marks, const Lookup *lookup, const Key *entry, PyObject *value)
+/* Put what stands for an attribute: its key, and then its text (None where that does not matter or
+ * is long), or the type and the value; their number, or -1. */
+static int put_marks(PyObject **marks, const Lookup *lookup, const Key *entry, PyObject *value)
 {
-    int count = 0;
-    marks[count++] = entry->key_text;
-    if (PyUnicode_CheckExact(value)) {
-        Py_ssize_t length = PyUnicode_GET_LENGTH(value);
-        if (length > 0 && (entry->presence || (lookup->is_short && length > LONG_TEXT)))
-            value = Py_None;
-    } else if (is_number(value))
-        marks[count++] = (PyObject *)Py_TYPE(value); /* 1, 1.0 and True are equal */
-    else
+    int count = 1, is_text = PyUnicode_CheckExact(value);
+    if (!is_text && !is_number(value))
         return -1;
-    marks[count++] = value;
+    if (is_text && PyUnicode_GET_LENGTH(value) > 0 &&
+        (entry->presence || (lookup->is_short && PyUnicode_GET_LENGTH(value) > LONG_TEXT)))
+        value = Py_None;
+    marks[0] = Py_NewRef(entry->key_text);
+    if (!is_text)
+        marks[count++] = Py_NewRef(Py_TYPE(value)); /* 1, 1.0 and True are equal */
+    marks[count++] = Py_NewRef(value);
     return count;
 }
 
+/* The marks hold references: making the tuple may run the garbage collector, and that any code. */
 static PyObject *marks_of(PyObject *attributes, const Lookup *lookup, PyObject *name)
 {
-    PyObject *key, *value, *marks[3 * MAX_FINGERPRINTED];
+    PyObject *key, *value, *marks[MAX_MARKS];
     Py_ssize_t position = 0;
-    int count = 0, added;
+    int count = 0, added = 0;
     Range text;
     if (lookup->is_named)
-        marks[count++] = name;
-    while (PyDict_Next(attributes, &position, &key, &value)) {
+        marks[count++] = Py_NewRef(name);
+    while (added >= 0 && PyDict_Next(attributes, &position, &key, &value)) {
         Key *entry = key_range(key, &text) ? find_key(lookup, text) : NULL;
         if (entry == NULL)
             continue;
-        if (count > 3 * MAX_FINGERPRINTED - 3 ||
-            (added = add_marks(marks + count, lookup, entry, value)) < 0)
-            return Py_NewRef(Py_None);
-        count += added;
+        added = count > MAX_MARKS - 3 ? -1 : put_marks(marks + count, lookup, entry, value);
+        count += added > 0 ? added : 0;
     }
-    PyObject *fingerprint = PyTuple_New(count);
-    for (int index = 0; fingerprint != NULL && index < count; index++)
-        PyTuple_SET_ITEM(fingerprint, index, Py_NewRef(marks[index]));
+    PyObject *fingerprint = added < 0 ? Py_NewRef(Py_None) : PyTuple_New(count);
+    for (int index = 0; index < count; index++) {
+        if (added < 0 || fingerprint == NULL)
+            Py_DECREF(marks[index]);
+        else
+            PyTuple_SET_ITEM(fingerprint, index, marks[index]);
+    }
     return fingerprint;
 }
 

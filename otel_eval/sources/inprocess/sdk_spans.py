@@ -401,9 +401,9 @@ class SdkResourceScopes:
         resource_scope = self._by_scope.get(id(span.scope))
         if resource_scope is None or resource_scope.sdk_resource is not span.resource:
             resource_scope = self._add(span)
-        parent = span.parent_id.to_bytes(8, "big") if span.parent_id else b""
+        parent = span.parent_id.to_bytes(8) if span.parent_id else b""
         frame = parent, span, resource_scope
-        return trace_id, span.span_id.to_bytes(8, "big"), frame, size_of(span)
+        return trace_id, span.span_id.to_bytes(8), frame, size_of(span)
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[SpanFrame]:
