@@ -186,7 +186,7 @@ class ReadTable:
     def text(self, read: Mapping[str, Any], wanted_field: Field) -> str:
         """`value` as text, "" for none."""
         value = self.value(read, wanted_field)
-        return value if isinstance(value, str) else text_of(value)
+        return "" if value is None else text_of(value)
 
     def is_placeholder(self, key: str, value: Any) -> bool:
         """Whether the value stands for "not recorded"."""

@@ -312,7 +312,7 @@ def classified_with(
     tree = span_tree_of(frames)
     ordered = [frames[span_id] for span_id in tree.ids]
     readers = [resource_scope.reader(payload) for _, payload, resource_scope in ordered]
-    resource_scopes = [resource_scope for _, _, resource_scope in ordered]
+    resource_scopes = [frame[2] for frame in ordered]
     read_by = {
         resource_scope: plan.reader.of_scope(resource_scope.scope_name).read
         for resource_scope in dict.fromkeys(resource_scopes)

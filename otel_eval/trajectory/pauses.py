@@ -109,10 +109,11 @@ class Pauses:
             else _not_followed(calls)
         )
         silent = next((call for call in latest if self._may_wait(call)), None)
+        if silent is None or models:
+            return silent
         # Without model spans, nothing but the results of other calls shows that this one should
         # have a result.
-        is_known = bool(models) or any(has_result(self._spans, call) for call in calls)
-        return silent if is_known else None
+        return silent if any(has_result(self._spans, call) for call in calls) else None
 
     def _may_wait(self, call: ToolCallBuilder) -> bool:
         return (
