@@ -85,7 +85,7 @@ class ScorerSet:
             "applies": Matcher(self.match, self.sample),
             "_at_once": builders,
             "_later": [_ResultBuilder(self.name, scorer) for scorer in later],
-            "_keeps_outcomes": any(builder.kept is not None for builder in builders),
+            "_keeps_outcomes": any(builder.kept_outcomes is not None for builder in builders),
         }
         for key, value in computed.items():
             object.__setattr__(self, key, value)
@@ -265,7 +265,7 @@ class _ResultBuilder:
 
     Attributes:
         share: the share of traces for which the scorer is called, if it is asynchronous.
-        kept: outcomes that other runs may share; None if the scorer reads more than their outline.
+        kept_outcomes: those that runs with the same outline share; None if the scorer reads more.
     """
 
     def __init__(self, evaluation: str, scorer: Scorer) -> None:
@@ -275,7 +275,7 @@ class _ResultBuilder:
         keeps_outcomes = (
             self._is_own and isinstance(scorer, BaseScorer) and scorer.reads_outline_only
         )
-        self.kept: Final = KeptOutcomes() if keeps_outcomes else None
+        self.kept_outcomes: Final = KeptOutcomes() if keeps_outcomes else None
         self._score: Callable[[Trajectory], Outcome] = (
             scorer.__call__ if self._is_own else self._checked
         )
@@ -299,13 +299,13 @@ class _ResultBuilder:
         Args:
             outline: the outline of the run, if it has one and some scorer reads no more.
         """
-        kept = self.kept
-        if outline is None or kept is None:
+        kept_outcomes = self.kept_outcomes
+        if outline is None or kept_outcomes is None:
             return self.result(ids, self._outcome_of(trajectory))
-        outcome = kept.get(outline)
+        outcome = kept_outcomes.get(outline)
         if outcome is None:
             outcome = self._outcome_of(trajectory)
-            kept.add(outline, outcome)
+            kept_outcomes.add(outline, outcome)
         return self.result(ids, outcome)
 
     def _outcome_of(self, trajectory: Trajectory) -> Outcome:

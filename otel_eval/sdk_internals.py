@@ -113,53 +113,53 @@ class KeptSpan:
         return (self.scope.name if self.scope is not None else "") or ""
 
 
-def read_into(kept: KeptSpan, span: Any) -> None:
-    """Set all attributes of `kept` to those of a span of the SDK, open or ended.
+def read_into(kept_span: KeptSpan, span: Any) -> None:
+    """Set all attributes of `kept_span` to those of a span of the SDK, open or ended.
 
     Attributes and events are kept by reference, so that what another processor changes in them
     later is read changed.
     """
-    kept.held_bytes = 0
+    kept_span.held_bytes = 0
     try:
         # Each access is one step of the interpreter; by the properties it would take three times
         # as long, on the thread that ends the span.
         context, parent, events = span._context, span._parent, span._events._dq
         attributes, status = span._attributes, span._status
-        kept.trace_id, kept.span_id = context[0], context[1]
-        kept.is_sampled = context[3] & _SAMPLED
+        kept_span.trace_id, kept_span.span_id = context[0], context[1]
+        kept_span.is_sampled = context[3] & _SAMPLED
         if parent is None:
-            kept.parent_id, kept.parent_is_remote = 0, None
+            kept_span.parent_id, kept_span.parent_is_remote = 0, None
         else:
-            kept.parent_id, kept.parent_is_remote = parent[1], parent[2]
-        kept.name, kept.kind = span._name, span._kind
-        kept.start_ns, kept.end_ns = span._start_time or 0, span._end_time or 0
-        kept.status_code = status._status_code._value_
-        kept.status_message = status._description or ""
-        kept.recorded_attributes = attributes._dict
-        kept.dropped_attributes = attributes.dropped
-        kept.recorded_events = tuple(events) if events else ()
-        kept.resource, kept.scope = span._resource, span._instrumentation_scope
+            kept_span.parent_id, kept_span.parent_is_remote = parent[1], parent[2]
+        kept_span.name, kept_span.kind = span._name, span._kind
+        kept_span.start_ns, kept_span.end_ns = span._start_time or 0, span._end_time or 0
+        kept_span.status_code = status._status_code._value_
+        kept_span.status_message = status._description or ""
+        kept_span.recorded_attributes = attributes._dict
+        kept_span.dropped_attributes = attributes.dropped
+        kept_span.recorded_events = tuple(events) if events else ()
+        kept_span.resource, kept_span.scope = span._resource, span._instrumentation_scope
     except (AttributeError, TypeError):  # of another class or version, or without a context
-        _read_properties_into(kept, span)
+        _read_properties_into(kept_span, span)
 
 
-def _read_properties_into(kept: KeptSpan, span: Any) -> None:
+def _read_properties_into(kept_span: KeptSpan, span: Any) -> None:
     context, parent = span.context, span.parent
-    kept.trace_id, kept.span_id, kept.is_sampled = (
+    kept_span.trace_id, kept_span.span_id, kept_span.is_sampled = (
         (0, 0, 0)
         if context is None
         else (context.trace_id, context.span_id, context.trace_flags & _SAMPLED)
     )
-    kept.parent_id = 0 if parent is None else parent.span_id
-    kept.parent_is_remote = None if parent is None else parent.is_remote
-    kept.name, kept.kind = span.name, span.kind
-    kept.start_ns, kept.end_ns = span.start_time or 0, span.end_time or 0
-    kept.status_code = span.status.status_code.value
-    kept.status_message = span.status.description or ""
-    kept.recorded_attributes = attributes_of(span.attributes)
-    kept.dropped_attributes = span.dropped_attributes
-    kept.recorded_events = tuple(span.events)
-    kept.resource, kept.scope = span.resource, span.instrumentation_scope
+    kept_span.parent_id = 0 if parent is None else parent.span_id
+    kept_span.parent_is_remote = None if parent is None else parent.is_remote
+    kept_span.name, kept_span.kind = span.name, span.kind
+    kept_span.start_ns, kept_span.end_ns = span.start_time or 0, span.end_time or 0
+    kept_span.status_code = span.status.status_code.value
+    kept_span.status_message = span.status.description or ""
+    kept_span.recorded_attributes = attributes_of(span.attributes)
+    kept_span.dropped_attributes = span.dropped_attributes
+    kept_span.recorded_events = tuple(span.events)
+    kept_span.resource, kept_span.scope = span.resource, span.instrumentation_scope
 
 
 def attributes_of(attributes: Any) -> dict[str, Any]:

@@ -344,8 +344,8 @@ class _ShapeIndex:
         return shapes
 
 
-def _in_order_of_tables(shapes: _Shapes, others: _Shapes) -> _Shapes:
-    return tuple(sorted(shapes + others, key=_NUMBER)) if shapes else others
+def _in_order_of_tables(shapes: _Shapes, further: _Shapes) -> _Shapes:
+    return tuple(sorted(shapes + further, key=_NUMBER)) if shapes else further
 
 
 _SHAPES: Final = _ShapeIndex((*RESULTS, *REQUESTS))

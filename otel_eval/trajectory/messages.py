@@ -104,9 +104,9 @@ class TraceMessages(dict[int, SpanMessages]):
         for row, value in table.output_rows(attributes) if attributes else ():
             is_recorded = is_recorded or row.conclusive
             if may_mention_in(value):
-                made, earlier = _read_output(row, value, attributes, table)
-                output += made
-                before += _results(made)
+                mentions, earlier = _read_output(row, value, attributes, table)
+                output += mentions
+                before += _results(mentions)
                 before += earlier
         for event in spans.events(index):
             is_recorded = self._read_event(event, table, output, after) or is_recorded

@@ -137,11 +137,11 @@ class RunAttributes:
         """The id of the run's conversation: from its own span, else from the earliest of the others
         that records one.
         """
-        own = "" if run.fragment else self._conversation_id_at(run.first)
-        if own or (indexes == [run.first] and not run.fragment):
-            return own
-        others = map(self._conversation_id_at, self._spans.in_order(indexes))
-        return next(filter(None, others), "")
+        own_id = "" if run.fragment else self._conversation_id_at(run.first)
+        if own_id or (indexes == [run.first] and not run.fragment):
+            return own_id
+        further_ids = map(self._conversation_id_at, self._spans.in_order(indexes))
+        return next(filter(None, further_ids), "")
 
     def _conversation_id_at(self, index: int) -> str:
         return self._spans.tables[index].text(self.attributes(index), Field.CONVERSATION)

@@ -114,7 +114,13 @@ def call_builders(spans: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
                 spans.kinds[index] = Kind.OTHER
                 continue
         call = calls[index] = ToolCallBuilder(
-            index, table, fields.name, scope, starts[index], span.end_ns, ids[index]
+            index,
+            table,
+            fields.name,
+            scope,
+            start=starts[index],
+            end=span.end_ns,
+            span_id=ids[index],
         )
         call.call_id = call.attribute_id = call_id
         call.unnamed, call.unread = fields.unnamed, tool_span

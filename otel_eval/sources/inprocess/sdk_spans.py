@@ -283,9 +283,9 @@ class SdkSpan(KeptSpan):
 
 def keep(span: Any) -> SdkSpan:
     """Return what is kept of a span of the SDK, open or ended."""
-    kept = SdkSpan()
-    read_into(kept, span)
-    return kept
+    kept_span = SdkSpan()
+    read_into(kept_span, span)
+    return kept_span
 
 
 def _fingerprint_of(

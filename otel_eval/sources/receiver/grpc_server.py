@@ -281,7 +281,7 @@ class Deadlines:
         self._rss: Final = rss
         self._look_s: Final = min(_LOOK_S, limit_s / 4)
         self._lock = threading.Lock()  # guards what follows
-        self._begun = 0  # reads, ever
+        self._reads = 0  # that have begun
         # start time and `end`, oldest first
         self._waits: dict[int, tuple[float, Callable[[], object]]] = {}
         self._rests = False  # whether the thread waits for the next read
@@ -293,7 +293,7 @@ class Deadlines:
     def limit(self, end: Callable[[], object]) -> Iterator[None]:
         """A context with a deadline: after it `end` is called from another thread."""
         with self._lock:
-            self._begun = number = self._begun + 1
+            self._reads = number = self._reads + 1
             self._waits[number] = (time.monotonic(), end)
             if self._rests:
                 self._wake.set()
@@ -316,10 +316,11 @@ class Deadlines:
         """End reads that are past their deadline, on the thread of the deadlines. It rests while
         none begins.
         """
-        begun = 0
+        reads_before = 0
         while not self._stopped:
             with self._lock:
-                self._rests, begun = begun == self._begun and not self._waits, self._begun
+                self._rests = self._reads == reads_before and not self._waits
+                reads_before = self._reads
                 look_s = _PRESSED_LOOK_S if len(self._waits) > self._few else self._look_s
             self._wake.wait(None if self._rests else look_s)
             self._wake.clear()
