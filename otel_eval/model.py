@@ -264,8 +264,8 @@ class Scored:
         passed: whether the value reaches the threshold, or what else decides for this scorer.
         explanation: why, for people.
         details: the scorer's documented details (JSON).
-        encoded: the other fields as JSON, kept by the exporter that encoded them first, because
-            runs may share an outcome.
+        encoded: the other fields as JSON, if runs share this outcome: "" until an exporter has
+            encoded them. None if they do not: then it may be a user's, who may change it.
     """
 
     value: float

@@ -230,15 +230,16 @@ def _outcome_fields(result: Result) -> dict[str, Any]:
 
 
 def _outcome_json(result: Result) -> str:
-    """The fields of the outcome as JSON without the braces around them; a score, which most are, is
+    """The fields of the outcome as JSON without the braces around them; a score that runs share is
     encoded once.
     """
     outcome = result.outcome
     if type(outcome) is not Scored:
         return _members(_outcome_fields(result))
-    if outcome.encoded is None:
-        object.__setattr__(outcome, "encoded", _score_json(outcome))
-    return f'{outcome.encoded}, "threshold": {_share_json(result.threshold)}'
+    score = outcome.encoded or _score_json(outcome)
+    if outcome.encoded == "":
+        object.__setattr__(outcome, "encoded", score)
+    return f'{score}, "threshold": {_share_json(result.threshold)}'
 
 
 def _score_json(outcome: Scored) -> str:

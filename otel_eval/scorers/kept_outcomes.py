@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from otel_eval.model import Failed, Outcome, Trajectory
+from otel_eval.model import Failed, Outcome, Scored, Trajectory
 from otel_eval.scorers.partial_order import is_sequential, parallel_groups
 
 Outline = tuple[tuple[Hashable, ...], tuple[range, ...]]
@@ -64,3 +64,5 @@ class KeptOutcomes:
             self._outcomes.clear()
             self._bytes = size
         self._outcomes[outline] = outcome
+        if isinstance(outcome, Scored):
+            object.__setattr__(outcome, "encoded", "")

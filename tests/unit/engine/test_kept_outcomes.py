@@ -9,6 +9,7 @@ import pytest
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
+from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
 from otel_eval.model import (
     REFUSED,
     Failed,
@@ -19,7 +20,7 @@ from otel_eval.model import (
     Trajectory,
     with_remedy,
 )
-from otel_eval.scorers import create_scorer
+from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.counts import ToolErrors
 from otel_eval.scorers.kept_outcomes import KeptOutcomes, outline_of
 from otel_eval.testing import call, trajectory
@@ -126,6 +127,24 @@ def test_scorers_that_read_more_than_the_outline_share_nothing(specification):
     assert not create_scorer(specification).reads_outline_only
 
 
+def test_only_outcomes_that_runs_share_keep_their_json():
+    """A user's scorer may return the same object for each run, and change it."""
+    user_outcome = Scored(1.0, True, details={"runs": 0})
+
+    @scorer("counts_runs")
+    def counts_runs(run: Trajectory) -> Outcome:
+        user_outcome.details["runs"] += 1  # type: ignore[index]
+        return user_outcome
+
+    engine = engine_of({"type": "counts_runs"}, {"type": "tool_errors"})
+    run = trajectory(call("a"), trace_id="ab" * 16, span_id="cd" * 8)
+    for runs in (1, 2):
+        (report,) = engine.score(engine.build_run(run)).reports
+        assert lines_of(report) == encoded(rows_of(report))
+        assert f'"runs": {runs}' in lines_of(report).decode()
+        assert [bool(result.outcome.encoded) for result in report.results] == [False, True]
+
+
 class Slow(ToolErrors):
     """Counts the calls that took no time, which another scorer of its base does not read."""
 
@@ -163,9 +182,9 @@ def test_kept_outcomes_are_bounded_in_bytes():
 
 def test_failures_are_not_kept():
     """They may depend on the moment: on the depth of the stack, or on memory."""
-    kept, outline = KeptOutcomes(), outline_of(trajectory(call("a")))
+    outcomes, outline = KeptOutcomes(), outline_of(trajectory(call("a")))
     assert outline is not None
-    kept.add(outline, Failed("RecursionError"))
-    assert kept.get(outline) is None
-    kept.add(outline, Scored(1.0, True))
-    assert kept.get(outline) == Scored(1.0, True)
+    outcomes.add(outline, Failed("RecursionError"))
+    assert outcomes.get(outline) is None
+    outcomes.add(outline, Scored(1.0, True))
+    assert outcomes.get(outline) == Scored(1.0, True)
