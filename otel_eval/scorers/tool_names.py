@@ -36,7 +36,7 @@ def tool(name: str) -> str:
 
 def numbered(name: str, position: int, noun: str = "call") -> str:
     """A call by its place and name, `call 3 (open)`; positions count from 0, places from 1."""
-    return f"{noun} {position + 1} ({name if len(name) <= _LONGEST_NAME else tool(name)})"
+    return f"{noun} {position + 1} ({tool(name)})"
 
 
 def listed(items: Sequence[tuple[str, int]], noun: str = "call") -> str:
@@ -63,9 +63,7 @@ def name_matcher(*patterns: str) -> Callable[[str], bool]:
 
 def refused(calls: Iterable[ToolCall]) -> str:
     """A note that names the calls that the framework refused to run, "" if there is none."""
-    # of most calls neither is set
-    refused_calls = [call for call in calls if (call.error or call.refusal) and call.refused]
-    names = dict.fromkeys([call.name for call in refused_calls])
+    names = dict.fromkeys([call.name for call in calls if call.refused])
     return f"; refused: {', '.join(map(tool, [*names][:_MOST_LISTED]))}" if names else ""
 
 

@@ -110,13 +110,19 @@ def _size_in_python(attributes: Mapping[str, Any]) -> int:
         kind = type(value)
         if kind is str and value.isascii():
             size += _TEXT_BYTES + len(value)  # as `getsizeof`, in a fifth of the time
-        elif kind in _NUMBERS or (kind is int and _LEAST <= value <= _MOST):
+        elif _is_number(value):
             size += _NUMBER_BYTES
         else:
             size += getsizeof(value)
             if kind in _NESTED:
                 size += _elements_size((value,))
     return size
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a boolean, a float, or an integer of OTLP."""
+    kind = type(value)
+    return kind in _NUMBERS or (kind is int and _LEAST <= value <= _MOST)
 
 
 def _elements_size(values: Iterable[Any]) -> int:
@@ -206,7 +212,7 @@ def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Eve
     return Event(name, BoundedAttributes(attributes=attributes, immutable=True), timestamp_ns)
 
 
-# resources × scopes; a process has a handful, a test suite a new one per provider
+# a process has a handful, a test suite new ones for each provider
 _MAX_SCOPES: Final = 256
 
 
@@ -303,7 +309,7 @@ def _fingerprint_of(
                 key in wanted.presence or (wanted.short and len(value) > LONG_TEXT)
             )
             marks += (key, None if is_omitted else value)
-        elif kind in _NUMBERS or (kind is int and _LEAST <= value <= _MOST):
+        elif _is_number(value):
             marks += (key, kind, value)  # 1, 1.0 and True are equal
         else:
             return None

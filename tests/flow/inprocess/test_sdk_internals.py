@@ -46,26 +46,26 @@ def spans(provider: TracerProvider) -> tuple[Any, ReadableSpan]:
 
 
 def kept_of(span: Any) -> sdk_internals.KeptSpan:
-    kept = sdk_internals.KeptSpan()
-    sdk_internals.read_into(kept, span)
-    return kept
+    kept_span = sdk_internals.KeptSpan()
+    sdk_internals.read_into(kept_span, span)
+    return kept_span
 
 
-def fields(kept: sdk_internals.KeptSpan) -> dict[str, Any]:
+def fields(kept_span: sdk_internals.KeptSpan) -> dict[str, Any]:
     """What was read of a span."""
     names = set(sdk_internals.KeptSpan.__slots__) - {"held_bytes"}
-    return {name: getattr(kept, name) for name in names}
+    return {name: getattr(kept_span, name) for name in names}
 
 
 def test_what_is_kept_of_a_span_is_read_without_its_properties(provider: TracerProvider):
     """Open and ended ones; the attributes are the mapping itself, so that redaction is seen."""
     for span in spans(provider):
-        kept, by_properties = kept_of(span), sdk_internals.KeptSpan()
+        kept_span, by_properties = kept_of(span), sdk_internals.KeptSpan()
         sdk_internals._read_properties_into(by_properties, span)
-        assert fields(kept) == fields(by_properties)
-        assert kept.recorded_attributes is span._attributes._dict  # type: ignore[union-attr]
-        assert kept.recorded_attributes == dict(span.attributes or {})
-        assert kept.recorded_events == tuple(span.events)
+        assert fields(kept_span) == fields(by_properties)
+        assert kept_span.recorded_attributes is span._attributes._dict  # type: ignore[union-attr]
+        assert kept_span.recorded_attributes == dict(span.attributes or {})
+        assert kept_span.recorded_events == tuple(span.events)
         context = sdk_internals.read_context(span)
         assert context is span.context
         assert context[:4] == (
@@ -74,8 +74,8 @@ def test_what_is_kept_of_a_span_is_read_without_its_properties(provider: TracerP
             context.is_remote,
             context.trace_flags,
         )
-        assert (kept.trace_id, kept.span_id) == (context.trace_id, context.span_id)
-        assert kept.is_sampled == context.trace_flags.sampled
+        assert (kept_span.trace_id, kept_span.span_id) == (context.trace_id, context.span_id)
+        assert kept_span.is_sampled == context.trace_flags.sampled
 
 
 def test_spans_of_other_classes_are_read_by_their_properties(provider: TracerProvider):
@@ -96,9 +96,18 @@ def test_spans_of_other_classes_are_read_by_their_properties(provider: TracerPro
 
 def test_a_span_made_by_hand_has_no_ids():
     """Neither has it a parent, attributes or a resource."""
-    kept = kept_of(ReadableSpan("by hand"))
-    assert (kept.trace_id, kept.span_id, kept.is_sampled, kept.parent_id) == (0, 0, 0, 0)
-    assert (kept.name, kept.recorded_attributes, kept.recorded_events) == ("by hand", {}, ())
+    kept_span = kept_of(ReadableSpan("by hand"))
+    assert (kept_span.trace_id, kept_span.span_id, kept_span.is_sampled, kept_span.parent_id) == (
+        0,
+        0,
+        0,
+        0,
+    )
+    assert (kept_span.name, kept_span.recorded_attributes, kept_span.recorded_events) == (
+        "by hand",
+        {},
+        (),
+    )
 
 
 def test_scores_are_added_to_a_copy_of_a_span(provider: TracerProvider):
